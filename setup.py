@@ -16,7 +16,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 MIM_ENTRIES = ('configs', 'tools', 'model-index.yml')
 # These make the environment of a checkout; there is none in a wheel.
-MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'bootstrap_parts', 'docker')
+MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'docker')
 
 
 def read_version() -> str:

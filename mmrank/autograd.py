@@ -31,18 +31,12 @@ class _Refusal(Function):
 
 
 def once_differentiable(name: str) -> Callable:
-    """Make the ``backward`` of an autograd function refuse to be derived.
+    """Make the ``backward`` of an autograd function, ``name`` for users, refuse to be derived.
 
     The gradient itself may be taken with ``create_graph=True``; the error comes where it is derived
     by something that it depends on: an incoming gradient, or an input that ``forward`` gave to
     ``save_for_backward``. A function that is not linear has to save all inputs that have a
     gradient.
-
-    Args:
-        name: Of the public function, for the message.
-
-    Returns:
-        A decorator of ``backward``.
     """
 
     def decorate(backward: Callable) -> Callable:
@@ -70,15 +64,11 @@ def once_differentiable(name: str) -> Callable:
 
 
 def opaque_operator(name: str, fake: Callable) -> Callable:
-    """Make an operator of a function that the compiler could not trace.
+    """Make an operator ``namespace::name`` of a function that the compiler could not trace.
 
-    Args:
-        name: ``namespace::name`` of the operator.
-        fake: Same arguments, returns empty tensors of the right shapes.
-
-    Returns:
-        A decorator. Before torch 2.4, which has no such operators, it leaves the function as it is:
-        a compiled graph then breaks there.
+    ``fake`` takes the same arguments and returns empty tensors of the right shapes. Before torch
+    2.4, which has no such operators, the function stays as it is: a compiled graph then breaks
+    there.
     """
 
     def decorate(function: Callable) -> Callable:
@@ -101,3 +91,12 @@ def is_compiling() -> bool:
 def on_host(values: Tensor) -> bool:
     """Whether the host may look at values without waiting for them."""
     return values.device.type == 'cpu' and not is_compiling()
+
+
+def inside_backward() -> bool:
+    """Whether autograd is running backward in this thread.
+
+    A forward that runs now is a recomputation by activation checkpointing: a state has counted its
+    batch already.
+    """
+    return torch._C._current_graph_task_id() != -1

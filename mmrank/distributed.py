@@ -1,18 +1,8 @@
-"""Collectives of all ranks, with gradients: rows, lists, sums.
+"""The group of all ranks, sums and means over it; :mod:`mmrank.gathering` joins their rows."""
 
-A collective of tensors whose dtypes differ by rank, such as scores in half precision on some of
-them, ends the process. The ranks agree on a dtype in
-the collective that they need for the sizes anyway.
-"""
-
-from collections.abc import Sequence
-from functools import reduce
-
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn.functional import pad
 
 from mmrank.autograd import once_differentiable
 
@@ -24,118 +14,9 @@ def world_group():
     return None
 
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-
-
-def dtype_flags(dtype: torch.dtype) -> list[int]:
-    """Name a float dtype in integers that a collective can add up.
-
-    Args:
-        dtype: Of the tensors of this rank.
-
-    Returns:
-        1 for that dtype, 0 for the others; :func:`agreed_dtype` reads it.
-    """
-    return [int(x == dtype) for x in _FLOATS]
-
-
-def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
-    """Dtype that those of all ranks can be converted to exactly.
-
-    Args:
-        flags: Sum or maximum over the ranks of their :func:`dtype_flags`.
-        own: Dtype of this rank, the answer if the flags name none.
-
-    Returns:
-        The dtype of all, if they have the same.
-    """
-    found = [x for x, flag in zip(_FLOATS, flags) if flag]
-    return reduce(torch.promote_types, found, found[0] if found else own)
-
-
-def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
-    """Gather the number of rows of every rank, and agree on a dtype.
-
-    Args:
-        own: (n_r, ...) floats of this rank.
-        group: Process group.
-
-    Returns:
-        n_r of each rank, and the dtype to convert to before
-        :func:`all_gather_rows`: that of the rows where all ranks have the same. The host waits for
-        the answer.
-    """
-    size = dist.get_world_size(group)
-    said = [0] * size + dtype_flags(own.dtype)
-    said[dist.get_rank(group)] = own.size(0)
-    said = torch.tensor(said, device=own.device)
-    dist.all_reduce(said, group=group)
-    said = said.tolist()
-    return said[:size], agreed_dtype(said[size:], own.dtype)
-
-
-def rows_by_rank(own: int, group, device=None) -> list[int]:
-    """Gather the number of rows of every rank.
-
-    Args:
-        own: Rows of this rank.
-        group: Process group.
-        device: Device that the group communicates on.
-
-    Returns:
-        Rows of each rank. The host waits for the answer.
-    """
-    counts = torch.zeros(dist.get_world_size(group), dtype=torch.long, device=device)
-    counts[dist.get_rank(group)] = own
-    dist.all_reduce(counts, group=group)
-    return counts.tolist()
-
-
-def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """``torch.cat``, which refuses float16 under autocast to bfloat16.
-
-    Args:
-        parts: Tensors on one device.
-        dim: The dimension to join.
-    """
-    with torch.autocast(parts[0].device.type, enabled=False):
-        return torch.cat(parts, dim)
-
-
-class _GatherRows(Function):
-    @staticmethod
-    def forward(ctx, own, counts, group):
-        ctx.counts, ctx.group = counts, group
-        missing = max(counts) - own.size(0)
-        padded = pad(own, (0, 0, 0, missing)).contiguous()
-        parts = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(parts, padded, group=group)
-        return join([x[:n] for x, n in zip(parts, counts)])
-
-    @staticmethod
-    @once_differentiable('all_gather_rows')
-    def backward(ctx, grad):
-        grad = grad.contiguous().clone()
-        dist.all_reduce(grad, group=ctx.group)
-        return grad.split(ctx.counts)[dist.get_rank(ctx.group)], None, None
-
-
-def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
-    """Join the rows of all ranks; the gradient is summed over ranks.
-
-    Every rank computes a part of one sum from the result, such as the scores of all queries against
-    its own gallery, so the gradient of a row is the
-    sum over the ranks. Every rank must run backward.
-
-    Args:
-        own: (n_r, D) rows of this rank; n_r may differ by rank, also be 0.
-        counts: n_r of each rank, see :func:`rows_by_rank`.
-        group: Process group.
-
-    Returns:
-        (sum n_r, D), those of rank 0 first; the same on all ranks.
-    """
-    return _GatherRows.apply(own, counts, group)
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether this process has only a part of a tensor: a ``DTensor``."""
+    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
 
 
 class _AllReduceSum(Function):
@@ -152,83 +33,26 @@ class _AllReduceSum(Function):
 
 
 def all_reduce_sum(own: Tensor, group) -> Tensor:
-    """Add up over ranks.
+    """Add up over ranks; ``own`` itself where ``group`` is None.
 
-    Every rank is expected to compute one and the same function of the result, so the gradient of a
-    rank's own part is already the whole one and is not summed over ranks.
-
-    Args:
-        own: Floats of this rank, of one shape on all ranks.
-        group: Process group, or None for a single process.
-
-    Returns:
-        The sum, the same on all ranks; ``own`` in a single process.
+    Every rank computes one and the same function of the result, so the gradient of a rank's own
+    part is already the whole one and is not summed over ranks.
     """
     return own if group is None else _AllReduceSum.apply(own, group)
 
 
 def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
-    """Mean of the losses of all ranks, with a gradient for DDP.
+    """Mean of the (n_r,) losses of all ranks over ``rows``, 0 without rows; for DDP.
 
     Each rank has the losses of its own rows, and DistributedDataParallel averages the gradients, so
     that of a rank is multiplied by their number.
-
-    Args:
-        losses: (n_r,) losses of this rank.
-        rows: n_r of all ranks together.
-        group: Process group, or None for a single process.
-
-    Returns:
-        Scalar, the same on all ranks; 0 without rows.
     """
     total = losses.sum()
     if group is not None:
         value = total.detach().clone()
         dist.all_reduce(value, group=group)
-        size = dist.get_world_size(group)
-        total = value + size * (total - total.detach())
+        total = value + dist.get_world_size(group) * (total - total.detach())
     return total / max(rows, 1)
-
-
-class _GatherColumns(Function):
-    @staticmethod
-    def forward(ctx, own, group):
-        ctx.rank, ctx.width = dist.get_rank(group), own.size(1)
-        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(parts, own.contiguous(), group=group)
-        return join(parts, dim=1)
-
-    @staticmethod
-    @once_differentiable('all_gather_lists')
-    def backward(ctx, grad):
-        begin = ctx.rank * ctx.width
-        return grad[:, begin : begin + ctx.width], None
-
-
-def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
-    """Join the padded lists of all ranks.
-
-    Every rank is expected to compute one and the same function of the result, so the gradient of a
-    rank's own slice is already the whole one and is not summed over ranks.
-
-    Args:
-        values: (L, P_r) floats, P_r may differ by rank, also be 0; so may
-            the dtype.
-        mask: (L, P_r) bool, False for padding.
-        group: Process group.
-
-    Returns:
-        (L, W * max P) values and mask, the same on all ranks, in the dtype
-        of the values, or one that can hold those of all ranks.
-    """
-    said = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
-    dist.all_reduce(said, dist.ReduceOp.MAX, group=group)
-    width, *flags = said.tolist()
-    missing = width - values.size(1)
-    values = pad(values.to(agreed_dtype(flags, values.dtype)), (0, missing))
-    mask = pad(mask, (0, missing))
-    joined_mask = _GatherColumns.apply(mask.to(torch.uint8), group)
-    return _GatherColumns.apply(values, group), joined_mask.bool()
 
 
 class _ScaleGradient(Function):
@@ -242,20 +66,11 @@ class _ScaleGradient(Function):
         return grad * ctx.factor, None
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process has only a part of a tensor: a ``DTensor``.
-
-    Args:
-        tensor: Any.
-    """
-    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
-
-
 def scale_gradient(values: Tensor, factor: float) -> Tensor:
     """Identity whose gradient is multiplied by ``factor``.
 
     DistributedDataParallel averages gradients over ranks. A loss that every rank computes of the
-    joined batch has its gradient split over the ranks, not repeated, so it has to be summed: scale
-    by the world size.
+    joined batch has its gradient split over the ranks, so it has to be summed: scale by the world
+    size.
     """
     return _ScaleGradient.apply(values, factor)

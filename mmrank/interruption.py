@@ -3,11 +3,10 @@
 Python raises ``KeyboardInterrupt`` wherever it happens to be: inside an import, or inside a ``try``
 whose bare ``except`` takes it for another error. So nothing is raised here. Until a training loop
 runs, a signal ends the process on the spot; in the loop it sets a flag, which
-:class:`mmrank.engine.hooks.InterruptHook` reads after each iteration. A
-second signal ends the process on the spot again.
+:class:`mmrank.engine.hooks.InterruptHook` reads after each iteration. A second signal ends the
+process on the spot again.
 
-This module needs the standard library alone: a tool calls
-:func:`end_on_signals` before its slow imports.
+Standard library alone: a tool calls :func:`end_on_signals` before its slow imports.
 """
 
 import os
@@ -81,65 +80,43 @@ def call_at_end(cleanup: Callable[[], None]) -> None:
     _cleanups.append(cleanup)
 
 
+def leave(number: int) -> NoReturn:
+    """End the process with the message and the exit status of a signal."""
+    if hasattr(signal, 'SIGCHLD'):
+        # torch raises an error there when a data loading worker ends.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Not imported: the signal may have arrived inside that very import. Workers may take seconds to
+    # end by themselves.
+    processes = sys.modules.get('multiprocessing.process')
+    children = [child.kill for child in list(getattr(processes, '_children', ()))]
+    flushes = [sys.stdout.flush, getattr(sys.modules.get('logging'), 'shutdown', None)]
+    for call in (*children, *flushes):
+        with suppress(Exception):
+            call()
+    _say(
+        'Interrupted. Pass --resume to tools/train.py to continue from the '
+        'last complete checkpoint.'
+    )
+    os._exit(128 + number)
+
+
 def _handle(number: int, frame: object) -> None:
     global _received, _received_at
-    if os.getpid() != _owner:
-        _handle_in_worker(number)
+    if os.getpid() != _owner:  # a process that was forked from the tool's
+        if number == signal.SIGTERM:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_WORKER_SECONDS)
         return
-    if not _is_deferred:
-        _end(number)
-    if _received is None:
+    if _is_deferred and _received is None:
         _received, _received_at = number, time.monotonic()
         _say(
             'Interrupted: the training ends after this iteration. A second signal ends it at once.'
         )
-    elif time.monotonic() - _received_at > _SAME_SIGNAL:
-        _end(number)
-
-
-def _handle_in_worker(number: int) -> None:
-    """What a process does that was forked from the tool's."""
-    if number == signal.SIGTERM:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_WORKER_SECONDS)
-
-
-def _end(number: int) -> None:
-    for cleanup in _cleanups:
-        with suppress(Exception):
-            cleanup()
-    leave(number)
-
-
-def leave(number: int) -> NoReturn:
-    """End the process with the message and the exit status of a signal."""
-    end_children()
-    logging = sys.modules.get('logging')
-    for flush in (sys.stdout.flush, getattr(logging, 'shutdown', None)):
-        with suppress(Exception):
-            flush()
-    _say(end_message())
-    os._exit(128 + number)
-
-
-def end_children() -> None:
-    """End the data loading workers, which may take seconds by themselves."""
-    if hasattr(signal, 'SIGCHLD'):
-        # torch raises an error there when a worker ends.
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Not imported: the signal may have arrived inside that very import.
-    processes = sys.modules.get('multiprocessing.process')
-    for child in list(getattr(processes, '_children', ())):
-        with suppress(Exception):
-            child.kill()
-
-
-def end_message() -> str:
-    """What a tool says when a signal has ended it."""
-    return (
-        'Interrupted. Pass --resume to tools/train.py to continue from the '
-        'last complete checkpoint.'
-    )
+    elif not _is_deferred or time.monotonic() - _received_at > _SAME_SIGNAL:
+        for cleanup in _cleanups:
+            with suppress(Exception):
+                cleanup()
+        leave(number)
 
 
 def _say(text: str) -> None:

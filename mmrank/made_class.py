@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from mmrank.losses.loss_type import model_type
+
 
 class MadeClass:
     """Put before a class that a function makes: its objects can be pickled.
@@ -57,3 +59,23 @@ def _empty(made_by: Callable[[type], type], host: type) -> object:
     """An object without content, which pickle fills."""
     made = made_by(host)
     return made.__new__(made)
+
+
+def host_class(field: str, named: str | type, example: str) -> type:
+    """Class or function that a config names as the host.
+
+    Args:
+        field: Where the config names it, for the message.
+        named: Registered name with its scope, or the class itself.
+        example: A name that works there.
+
+    Raises:
+        KeyError: If it is not registered.
+    """
+    host = model_type(named)
+    if host is None:
+        raise KeyError(
+            f'{field}={named!r} is not registered; write it with its scope, as in {example!r}, '
+            'and install that package'
+        )
+    return host

@@ -42,11 +42,11 @@ def _node(name: str, root: str, *locations: str):
     )
 
 
-MODELS = _node('model', 'MODELS', 'mmrank.losses', 'mmrank.models')
+MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
 MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables')
 HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables')
-RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible.flexible_runner')
-STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.flexible.fsdp_strategy')
+RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible_runner')
+STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.fsdp_strategy')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')
@@ -56,13 +56,12 @@ METRICS = _node(
     'METRICS',
     'mmrank.evaluation.image_text_retrieval_metric',
     'mmrank.evaluation.average_precision_metric',
-    'mmrank.evaluation.knn_metric',
-    'mmrank.evaluation.linear_probe_metric',
+    'mmrank.evaluation.frozen_feature_metrics',
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
 OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
-TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.task_modules')
+TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.atss_assigner')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
 __all__ = [

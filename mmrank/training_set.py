@@ -1,14 +1,8 @@
 """Compares a model with the training set that the running training uses."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-try:
-    from mmengine.logging import MessageHub
-except ModuleNotFoundError as error:
-    if (error.name or '').partition('.')[0] != 'mmengine':
-        raise
-    MessageHub = None
 
 from mmrank.errors import UserError
 
@@ -31,8 +25,8 @@ class DrawnBatch(NamedTuple):
 
     def note(self) -> None:
         """Tell the heads of the running training."""
-        if MessageHub is not None:
-            hub = MessageHub.get_current_instance()
+        hub = _hub()
+        if hub is not None:
             hub.update_info(_BATCH, self, resumed=False)
 
     def check(self, size: int) -> None:
@@ -155,6 +149,11 @@ def _class_names(metainfo: Mapping) -> Sequence | None:
 
 
 def _noted(key: str) -> Any:
-    if MessageHub is None:
-        return None
-    return MessageHub.get_current_instance().get_info(key)
+    hub = _hub()
+    return None if hub is None else hub.get_info(key)
+
+
+def _hub() -> Any:
+    """The hub of messages; None where no one has imported mmengine, so that no runner trains."""
+    logging = sys.modules.get('mmengine.logging')
+    return None if logging is None else logging.MessageHub.get_current_instance()

@@ -1,22 +1,21 @@
-"""Print what users of the package rely on, as JSON, and compare two of it.
+"""Compare what users of the package rely on between two commits.
 
-A change that only moves code must leave the output as it is::
+A change that only moves or shortens code leaves all of it as it is::
 
     git worktree add ../before COMMIT
-    PYTHONPATH=../before python tests/behaviour_snapshot.py > before.json
-    PYTHONPATH=. python tests/behaviour_snapshot.py --compare before.json
+    PYTHONPATH=../before python tests/behaviour_snapshot.py ../before before.pt
+    PYTHONPATH=. python tests/behaviour_snapshot.py . after.pt
+    PYTHONPATH=. python tests/behaviour_snapshot.py --compare before.pt after.pt
 
-Entries: keys and signatures of the registries, names and signatures of ``mmrank.functional``,
-value, gradient and state of each registered loss for a seed (bit for bit), and the parameter names
-of each config's model.
+A snapshot holds the keys and options of the registries, the names of ``mmrank.functional``,
+``mmrank.losses`` and ``mmrank.state``, values, gradients and state of each registered loss (each
+setting and batch of ``tests/helpers/registered_losses.py``, float32 and float64, two steps), and
+the parameter names and shapes of the model of each config. The comparison loads the state of the
+first commit strictly into the losses of the second, too, and takes a step with it.
 """
 
 import argparse
-import contextlib
-import hashlib
 import inspect
-import json
-import re
 import sys
 import warnings
 from copy import deepcopy
@@ -24,290 +23,191 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-ROOT = Path(__file__).resolve().parents[1]
-CLASSES, SAMPLES, WIDTH = 3, 40, 8
-REGISTRIES = (
-    'DATASETS',
-    'DATA_SAMPLERS',
-    'FUNCTIONS',
-    'HOOKS',
-    'METRICS',
-    'MODELS',
-    'OPTIMIZERS',
-    'TASK_UTILS',
-    'TRANSFORMS',
-)
-COUNTED = dict(class_counts=[25, 10, 5])
-PER_SAMPLE = dict(num_samples=SAMPLES)
-#: Arguments that have no default, and other settings worth a look.
-SETTINGS = {
-    'APLoss': [{}, dict(mode='per_class')],
-    'ALRPLoss': [{}, dict(mode='per_class', balance=None)],
-    'AUCLoss': [{}, dict(mode='per_class')],
-    'BimodalISogCLRLoss': [PER_SAMPLE],
-    'BlackBoxAPLoss': [{}, dict(mode='per_class')],
-    'ClassBalancedCELoss': [dict(num_classes=CLASSES, **COUNTED)],
-    'DRLoss': [{}, dict(mode='per_class')],
-    'ISogCLRLoss': [PER_SAMPLE],
-    'InBatchLoss': [
-        dict(mode=mode, pointwise=pointwise)
-        for mode in ('unbiased', 'unbiased_omega', 'popularity', 'pos_neg', 'in_batch', 'sogram')
-        for pointwise in ('square', 'logistic')
-    ],
-    'LDAMLoss': [
-        dict(num_classes=CLASSES, **COUNTED),
-        dict(num_classes=CLASSES, use_sigmoid=False, **COUNTED),
-    ],
-    'ListwiseAPLoss': [{}, dict(mode='per_class')],
-    'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
-    'RankSortLoss': [{}, dict(mode='per_class')],
-    'SOAPLoss': [dict(num_samples=SAMPLES, num_classes=CLASSES)],
-    'SOPRCLoss': [
-        {},
-        dict(num_classes=CLASSES, mode='per_class'),
-        dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
-    ],
-    'SmoothAPLoss': [{}, dict(mode='per_class')],
-    'SogCLRLoss': [PER_SAMPLE],
-    'StableAPLoss': [{}, dict(rho=1.0), dict(num_classes=CLASSES, mode='per_class', rho=1.0)],
-    'SumLoss': [dict(losses=[dict(type='StableAPLoss'), dict(type='AUCLoss')], weights=[1.0, 0.5])],
-}
+ROWS = 3000
 
 
-def clean(text: str) -> str:
-    """Leave module paths and addresses out of a signature."""
-    text = re.sub(r'\bmmrank(\.\w+)*\.(?=\w)', '', text)
-    return re.sub(r' at 0x[0-9a-f]+', '', text)
-
-
-def signature(entry: object) -> str:
-    """Signature of a function, or of a class and its ``forward``."""
-    try:
-        text = str(inspect.signature(entry))
-    except (TypeError, ValueError):
-        return ''
-    if inspect.isclass(entry) and issubclass(entry, nn.Module):
-        text += ' forward' + str(inspect.signature(entry.forward))
-    return clean(text)
-
-
-def registry_entries() -> dict[str, str]:
-    """Signature of each registered class, by registry and name."""
-    registry = import_module('mmrank.registry')
+def registry_entries() -> dict:
+    """Keys of each registry, and the options of each registered class with its bases."""
     found = {}
-    for node in REGISTRIES:
+    registry = import_module('mmrank.registry')
+    for node in registry.__all__:
         children = getattr(registry, node)
         children.import_from_location()
         for name, entry in children.module_dict.items():
-            found[f'registry {node} {name}'] = signature(entry)
+            found[f'registered {node} {name}'] = True
+            chain = entry.__mro__ if inspect.isclass(entry) else [entry]
+            for cls in chain:
+                if not cls.__module__.startswith('mmrank'):
+                    continue
+                target = cls.__dict__.get('__init__') if inspect.isclass(cls) else cls
+                if not callable(target):
+                    continue
+                for option in inspect.signature(target).parameters.values():
+                    if option.name != 'self' and option.kind is not option.VAR_KEYWORD:
+                        found[f'option {node} {name} {option.name}'] = True
     return found
 
 
-def functional_names() -> dict[str, str]:
-    """Signature of each name that ``mmrank.functional`` exports."""
-    functional = import_module('mmrank.functional')
+def public_names() -> dict:
+    """Names that the packages of users export."""
     return {
-        f'functional {name}': signature(getattr(functional, name)) for name in functional.__all__
+        f'name {module}.{name}': True
+        for module in ('mmrank.functional', 'mmrank.losses', 'mmrank.state')
+        for name in import_module(module).__all__
     }
 
 
-def digest(*tensors: Tensor | None) -> str:
-    """Hash of dtypes, shapes and every bit of some tensors."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        if tensor is None:
-            sha.update(b'none')
-            continue
-        tensor = tensor.detach().contiguous()
-        sha.update(f'{tensor.dtype}{tuple(tensor.shape)}'.encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return sha.hexdigest()[:16]
+def steps(case, loss, dtype: torch.dtype, seeds=(1, 2)) -> list[Tensor]:
+    """Value and gradients of steps on small batches and, for rows of scores, on a large one."""
+    from registered_losses import CLASSES, Batch
 
-
-def random(seed: int, *shape: int) -> Tensor:
-    """Normal deviates that need a gradient."""
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=g).requires_grad_()
-
-
-def calls(loss: nn.Module, seed: int):
-    """Yield the calls that a loss takes: leaves that need a gradient, value.
-
-    A loss is known by what it accepts, so a new one needs no line here.
-    """
-    taken = inspect.signature(loss.forward).parameters
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.randint(0, CLASSES, (24,), generator=g)
-    idx = torch.randperm(SAMPLES, generator=g)[:24]
-    if 'cls_score' in taken:
-        leaf = random(seed, 24, CLASSES)
-        target = torch.randint(0, 2 * CLASSES, (24,), generator=g)
-        target = target.clamp(max=CLASSES)
-        if not getattr(loss, 'use_sigmoid', True):
-            target = labels
-        boxes = torch.rand(int((target < CLASSES).sum()), generator=g)
-        boxes.requires_grad_()
-        options = {key: value for key, value in (('sample_idx', idx),) if key in taken}
-        key = {'quality': 'quality', 'loss': 'box_loss'}
-        key = key.get(getattr(loss, 'box_input', None))
-        if key:
-            options[key] = boxes
-        yield [leaf, boxes], loss(leaf, target, **options)
-    if 'view1' in taken:
-        leaves = [random(seed + i, 24, WIDTH) for i in range(2)]
-        yield leaves, loss(*leaves, sample_idx=idx)
-    if 'rows' in taken:
-        pairs = torch.arange(10), torch.arange(10) % 7
-        loss.set_pairs(*pairs, (10, 7))
-        leaves = [random(seed + i, 6, WIDTH) for i in range(2)]
-        yield leaves, loss(*leaves, pairs[0][2:8], pairs[1][2:8])
-    if 'is_positive' in taken:
-        leaves = [random(seed + i, 6, WIDTH) for i in range(2)]
-        order = torch.arange(6)
-        yield leaves, loss(*leaves, order % 2 == 0, order, order)
-    if hasattr(loss, 'embedding_loss') and not getattr(loss, 'box_input', None):
-        leaf = random(seed, 24, WIDTH)
-        unit = nn.functional.normalize(leaf)
-        batch = embedding_batch().of_one_batch(unit, labels)
-        try:
-            yield [leaf], loss.embedding_loss(batch)
-        except (TypeError, ValueError) as error:
-            if 'retrieval' not in str(error):
-                raise
-
-
-def embedding_batch() -> type:
-    """The class of a retrieval batch, of an old commit or a new one."""
-    for place in ('mmrank.losses', 'mmrank.losses'):
-        try:
-            return import_module(place).EmbeddingBatch
-        except (ImportError, AttributeError):
-            continue
-    raise ImportError('EmbeddingBatch is in neither place')
-
-
-def total(value: Tensor | dict) -> Tensor:
-    """What is trained on."""
-    return sum(value.values()) if isinstance(value, dict) else value
-
-
-def loss_results() -> dict[str, str]:
-    """Hashes of two steps of each registered loss with each setting."""
-    models = import_module('mmrank.registry').MODELS
-    models.import_from_location()
-    found = {}
-    for name in sorted(models.module_dict):
-        if not name.endswith('Loss'):
-            continue
-        for settings in SETTINGS.get(name, [{}]):
-            loss = models.build(dict(type=name, **settings))
-            hashes = []
-            for seed in (1, 2):
-                for leaves, value in calls(loss, seed):
-                    value = total(value)
-                    value.backward()
-                    grads = [leaf.grad for leaf in leaves]
-                    hashes.append(digest(value, *grads))
-            if not hashes:
-                raise RuntimeError(f'{name} was not called')
-            state = loss.state_dict()
-            tensors = [x for x in state.values() if isinstance(x, Tensor)]
-            key = f'loss {name} {json.dumps(settings, sort_keys=True)}'
-            found[key] = ' '.join([*hashes, digest(*tensors), *state])
+    found = []
+    for seed in seeds:
+        batches = [case.batch(seed=seed)]
+        if case.kind == 'rows' and len(batches[0].leaves) == 1 and len(batches[0].fixed) == 2:
+            g = torch.Generator().manual_seed(seed)
+            scores = torch.randn(ROWS, CLASSES, generator=g, dtype=torch.float64) * 3
+            labels = torch.randint(10 * CLASSES, (ROWS,), generator=g).clamp(max=CLASSES)
+            if not getattr(loss, 'use_sigmoid', True):
+                labels = labels.clamp(max=CLASSES - 1)
+            if not getattr(loss, 'keeps_samples', False):
+                batches.append(Batch('rows', (scores,), (labels, torch.arange(ROWS))))
+        for batch in batches:
+            value, gradients = batch.mapped(lambda x: x.to(dtype)).gradients(loss)
+            found += [value, *gradients]
     return found
 
 
-def config_entries() -> dict[str, str]:
-    """Hash of the parameter and buffer names of each config's model."""
+def loss_entries() -> dict:
+    """Two steps and the state of each registered loss."""
+    from registered_losses import cases
+
+    found = {}
+    for case in cases():
+        for dtype in (torch.float32, torch.float64):
+            torch.manual_seed(0)
+            loss = case.build()
+            try:
+                taken = steps(case, loss, dtype)
+            except (TypeError, ValueError, RuntimeError) as error:
+                found[f'loss {case} {dtype}'] = f'{type(error).__name__}: {error}'
+                continue
+            state = deepcopy(loss.state_dict())
+            found[f'loss {case} {dtype}'] = dict(
+                steps=taken, state=state, resumed=steps(case, loss, dtype, seeds=(3,))
+            )
+    return found
+
+
+def config_entries(root: Path) -> dict:
+    """Parameter and buffer names and shapes of each config's model."""
     from mmengine.config import Config
     from mmengine.registry import MODELS, init_default_scope
 
     found = {}
-    for path in sorted((ROOT / 'configs').glob('[!_]*/*.py')):
-        if path.parent.name == 'tutorials':  # some are scripts
+    for path in sorted((root / 'configs').glob('[!_]*/**/*.py')):
+        name = str(path.relative_to(root / 'configs'))
+        try:
+            cfg = Config.fromfile(path)
+        except Exception as error:
+            found[f'config {name}'] = f'{type(error).__name__}'
             continue
-        cfg = Config.fromfile(path)
+        if 'model' not in cfg:
+            continue
         init_default_scope(cfg.get('default_scope', 'mmengine'))
         if 'data_preprocessor' in cfg:
             cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
-        key = f'config {path.relative_to(ROOT / "configs")}'
         try:
             with torch.device('meta'):
                 model = MODELS.build(deepcopy(cfg.model))
         except Exception:
             try:
                 model = MODELS.build(deepcopy(cfg.model))
-            except Exception as error:
-                # It needs a file that is not on this machine.
-                found[key] = type(error).__name__
+            except Exception as error:  # It needs a file that is not on this machine.
+                found[f'config {name}'] = type(error).__name__
                 continue
-        names = [
-            f'{name} {tuple(getattr(x, "shape", ()))}' for name, x in model.state_dict().items()
+        found[f'config {name}'] = [
+            f'{key} {tuple(getattr(x, "shape", ()))}' for key, x in model.state_dict().items()
         ]
-        sha = hashlib.sha256('\n'.join(names).encode()).hexdigest()[:16]
-        found[key] = f'{len(names)} {sha}'
     return found
 
 
-def snapshot(parts: list[str]) -> dict[str, str]:
-    """All entries by name."""
-    makers = {
-        'registry': registry_entries,
-        'functional': functional_names,
-        'losses': loss_results,
-        'configs': config_entries,
-    }
-    entries = {}
-    for part in parts or makers:
-        entries.update(makers[part]())
-    return entries
+def difference(a, b) -> float:
+    """Largest difference of two nested values, in units of the largest number; inf: other forms."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return float('inf')
+        if torch.equal(a, b) or a.numel() == 0:
+            return 0.0
+        a, b = a.double(), b.double()
+        gap = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
+        return float(gap.max() / a.abs().nan_to_num(0, 0, 0).max().clamp(min=1e-30))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return max((difference(a[k], b[k]) for k in a), default=0.0) if [*a] == [*b] else 9e9
+    if isinstance(a, list) and isinstance(b, list):
+        return max(map(difference, a, b), default=0.0) if len(a) == len(b) else 9e9
+    return 0.0 if a == b else float('inf')
 
 
-def compare(before: dict[str, str], after: dict[str, str]) -> int:
+def resumed_difference(key: str, before: dict) -> float:
+    """Difference of a step from the state of the first commit, loaded strictly."""
+    from registered_losses import cases
+
+    _, name, dtype = key.split(' ', 2)
+    case = next(case for case in cases() if str(case).replace(' ', '') == name)
+    loss = case.build()
+    loss.load_state_dict(before['state'], strict=True)
+    dtype = getattr(torch, dtype.removeprefix('torch.'))
+    return difference(before['resumed'], steps(case, loss, dtype, seeds=(3,)))
+
+
+def compare(before: dict, after: dict) -> int:
     """Print the differences; 1 if there is any but additions."""
-    added = sorted(after.keys() - before.keys())
     removed = sorted(before.keys() - after.keys())
-    changed = [key for key in sorted(before) if after.get(key, before[key]) != before[key]]
-    for word, keys in (('added', added), ('removed', removed)):
-        for key in keys:
-            print(f'{word}: {key}')
-    for key in changed:
-        print(f'changed: {key}\n  - {before[key]}\n  + {after[key]}')
-    print(
-        f'{len(before)} entries before, {len(after)} after: {len(added)} '
-        f'added, {len(removed)} removed, {len(changed)} changed'
-    )
+    changed = {}
+    for key in sorted(before.keys() & after.keys()):
+        gap = difference(before[key], after[key])
+        if gap == 0 and key.startswith('loss') and isinstance(before[key], dict):
+            gap = resumed_difference(key, before[key])
+        if gap:
+            changed[key] = gap
+    for key in sorted(after.keys() - before.keys()):
+        print(f'added:   {key}')
+    for key in removed:
+        print(f'removed: {key}')
+    for key, gap in changed.items():
+        print(f'changed: {key}: {gap:.1e}')
+    for kind in sorted({key.split()[0] for key in before}):
+        of_kind = [key for key in before if key.split()[0] == kind]
+        gone = sum(key in removed for key in of_kind)
+        other = sum(key in changed for key in of_kind)
+        print(f'{kind}: {len(of_kind)} before, {gone} removed, {other} changed')
     return int(bool(removed or changed))
 
 
 def main() -> int:
-    """Print a snapshot, or its differences from an older one."""
+    """Write a snapshot, or compare two."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('--compare', metavar='OLD.json')
-    parser.add_argument(
-        '--part',
-        action='append',
-        choices=['registry', 'functional', 'losses', 'configs'],
-        help='only this part; may be given more than once',
-    )
+    parser.add_argument('--compare', action='store_true', help='read both; print differences')
+    parser.add_argument('first', type=Path, help='checkout; with --compare a snapshot')
+    parser.add_argument('second', type=Path, help='snapshot')
     args = parser.parse_args()
     warnings.simplefilter('ignore')
     torch.set_num_threads(1)
-    with contextlib.redirect_stdout(sys.stderr):
-        entries = snapshot(args.part or [])
-    if args.compare is None:
-        json.dump(entries, sys.stdout, indent=1, sort_keys=True)
-        print()
-        return 0
-    before = json.loads(Path(args.compare).read_text('utf-8'))
-    if args.part:
-        kinds = {key.split()[0] for key in entries}
-        before = {k: v for k, v in before.items() if k.split()[0] in kinds}
-    return compare(before, entries)
+    root = Path(import_module('mmrank').__file__).resolve().parents[1]
+    sys.path.insert(0, str(root / 'tests' / 'helpers'))
+    if args.compare:
+        return compare(*(torch.load(x, weights_only=False) for x in (args.first, args.second)))
+    if args.first.resolve() != root:
+        parser.error(f'mmrank is that of {root}; set PYTHONPATH={args.first}')
+    entries = {**registry_entries(), **public_names(), **loss_entries()}
+    torch.save({**entries, **config_entries(root)}, args.second)
+    print(f'{len(entries)} entries')
+    return 0
 
 
 if __name__ == '__main__':

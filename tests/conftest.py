@@ -3,9 +3,9 @@
 import os
 import runpy
 import sys
+from contextlib import contextmanager
 
 import pytest
-import torch
 from hypothesis import settings
 
 from mmrank import interruption
@@ -18,16 +18,38 @@ settings.register_profile('ci', settings.get_profile('quick'), derandomize=True)
 settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
 
+@contextmanager
+def own_loading():
+    """Undo in the end that this process loads checkpoints as data only."""
+    from mmengine.runner import CheckpointLoader
+
+    from mmrank import checkpoint_loading
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+        patch.setattr(checkpoint_loading, '_is_trusting', False)
+        patch.setenv(checkpoint_loading._SWITCH, '0')
+        yield
+
+
+@pytest.fixture
+def loads_as_data():
+    """Let this process load checkpoints as data only, for one test."""
+    with own_loading():
+        from mmrank.checkpoint_loading import guard_checkpoints
+
+        guard_checkpoints()
+        yield
+
+
 @pytest.fixture
 def run_script(monkeypatch, capsys):
     """Runs a script in this process: status, output and errors."""
 
     def run(path, *arguments):
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
-        # A tool lets its process load checkpoints as data only.
-        monkeypatch.setattr(torch, 'load', torch.load)
         try:
-            with pytest.raises(SystemExit) as caught:
+            with own_loading(), pytest.raises(SystemExit) as caught:
                 runpy.run_path(str(path), run_name='__main__')
         finally:
             interruption.restore_signals()

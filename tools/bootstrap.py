@@ -1,122 +1,150 @@
 #!/usr/bin/env python3
-"""Make the environment of this checkout: one command, standard library only.
+"""Make the environment of this checkout with uv: the pinned reference stack in ``.venv``.
 
-It creates ``.venv``, installs the pinned reference stack (``requirements/lock.txt``) with uv, takes
-a ready wheel of mmcv or builds one and keeps it in the user's cache, installs mmrank itself in
-editable mode, and proves that the result works. ``make demo`` and ``make test`` call it; a second
-run takes about a second. In an OpenMMLab environment of your own, use
-``pip install -e .`` instead.
+Each package matches its hash in ``requirements/lock.txt`` (``uv.lock`` would name one index). mmcv
+has no wheel on PyPI: it is compiled once, and kept in ``~/.cache/mmrank/wheels``.
 """
 
 import argparse
-import errno
-import hashlib
+import ast
+import contextlib
+import fcntl
 import os
-import signal
+import shutil
+import subprocess
 import sys
-import time
 from pathlib import Path
 
-if sys.version_info < (3, 8):  # noqa: UP036 (users start it with any)
-    sys.exit('Start ' + __file__ + ' with Python 3.8 or later.')
-
-from bootstrap_parts import steps, wheel_cache
-from bootstrap_parts.checks import SUPPORTED_TEXT, SetupError
-from bootstrap_parts.progress import clock
-
-EPILOG = """\
-Compiling mmcv takes about 10 minutes on 2 cores. Its wheel is kept in
-~/.cache/mmrank/wheels (under XDG_CACHE_HOME if that is set), so that other
-checkouts are ready in a minute. A wheel that others built saves it:
-  python3 tools/bootstrap.py --find-links FOLDER|URL
-Indexes, certificates and proxies of pip's settings count for uv too.
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = ROOT / 'requirements' / 'lock.txt'
+CACHE = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache').absolute() / 'mmrank'
+FLAGS = ('--no-deps', '--no-build-isolation')
+# The first two are built against torch, the third overwrites files of opencv-python.
+LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
+PIP = ('index-url', 'extra-index-url', 'find-links', 'trusted-host', 'cert', 'proxy')
+UV = 'UV_DEFAULT_INDEX UV_INDEX UV_FIND_LINKS UV_INSECURE_HOST SSL_CERT_FILE ALL_PROXY'
+# What a wheel of mmcv depends on, and the GPUs of this machine.
+FACTS = """import sys, sysconfig, torch
+platform = sysconfig.get_platform().replace('_', '-')
+print('torch-%s_cp%d%d_%s' % (torch.__version__, *sys.version_info[:2], platform))
+print(torch.cuda.is_available() and 'sm%d%d' % torch.cuda.get_device_capability() or '')
+"""
+# A wheel for another torch installs without a word and fails at its first op.
+VERIFY = """import sys, mmcv.ops, torch
+boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]], device=sys.argv[1])
+assert mmcv.ops.nms(boxes, boxes[:, 2], iou_threshold=0.5)[1].tolist() == [2, 1], 'nms is wrong'
+assert (mmcv.__version__ + '.').startswith(sys.argv[2] + '.'), mmcv.__version__
 """
 
 
-def parse_args(argv=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__.split('\n\n')[0],
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    text = 'folder of the environment (default: .venv in the checkout)'
-    add('--venv', default=steps.ROOT / '.venv', type=Path, help=text)
-    text = f'{SUPPORTED_TEXT} (default: this one, else one on PATH)'
-    add('--python', help=text)
-    text = "where a wheel of mmcv's ops is looked for before one is compiled"
-    add('--find-links', metavar='FOLDER|URL', help=text)
-    text = "mmcv's ops for the GPU (default: if there is one, and nvcc fits)"
-    add('--cuda', choices=('auto', 'on', 'off'), default='auto', help=text)
-    text = 'compile mmcv even if there is a wheel of it'
-    add('--rebuild-mmcv', action='store_true', help=text)
-    text = 'reinstall all, even if the environment is up to date'
-    add('--force', action='store_true', help=text)
-    text = 'only look whether it could work: Python, disk, compiler'
-    add('--check', action='store_true', help=text)
-    args = parser.parse_args(argv)
-    args.venv = args.venv.absolute()
-    return args
+def run(*command, **env):
+    """Run a command; CalledProcessError where it fails. Locks pass on to it."""
+    subprocess.run([*map(str, command)], check=True, close_fds=False, env={**os.environ, **env})
+
+
+def output(*command):
+    """Return what a command prints; empty where it fails."""
+    found = os.path.exists(command[0]) and subprocess.run(command, capture_output=True, text=True)
+    return found.stdout.strip() if found else ''
+
+
+def pins(folder, wanted):
+    """Write the locked requirements whose names are wanted; return pip's options for them."""
+    lines = LOCK.read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()
+    path = folder / 'pins.txt'
+    path.write_text('\n'.join(x for x in lines if wanted(x.split('==')[0])), encoding='utf-8')
+    return '--require-hashes', '-r', path
+
+
+def uv_settings(pip_config):
+    """Return the variables that tell uv what ``pip config list`` printed."""
+    found = {'UV_INDEX_STRATEGY': 'unsafe-best-match', 'UV_SYSTEM_CERTS': '1'}
+    sections = 'global.', 'install.', ':env:.'  # the last one counts
+    for line in (x for s in sections for x in pip_config.splitlines() if x.startswith(s)):
+        key, _, value = line.partition('.')[2].partition('=')
+        if key in PIP:
+            words = ast.literal_eval(value).split()
+            if key == 'find-links':  # pip skips absent folders
+                words = [','.join(x for x in words if '://' in x or os.path.exists(x))]
+            found[UV.split()[PIP.index(key)]] = ' '.join(words)
+    return {key: value for key, value in found.items() if value and key not in os.environ}
+
+
+def install_mmcv(args, python, uv):
+    """Install mmcv from ``--find-links``, the cache or its source; it counts when nms runs."""
+    mmcv = pins(args.venv, 'onedl-mmcv'.__eq__)
+    version = mmcv[-1].read_text().split()[0].split('==')[1]
+    facts, gpu = (output(python, '-c', FACTS) + '\n').split('\n')[:2]
+    gpu = gpu if args.cuda == 'on' or (args.cuda == 'auto' and shutil.which('nvcc')) else ''
+    folder = CACHE / 'wheels' / f'mmcv-{version}_{facts}_{gpu or "cpu"}'
+    part = folder.with_name(f'.{folder.name}.part')
+    env = {'FORCE_CUDA': '1'} if gpu else {'FORCE_CUDA': '0', 'CUDA_VISIBLE_DEVICES': ''}
+
+    def install(*source):
+        run(*uv, '--reinstall', *source)
+        run(python, '-c', VERIFY, 'cuda' if gpu else 'cpu', version)
+
+    links = '--no-index', '--find-links', args.find_links, f'onedl-mmcv=={version}.*'
+    for source in [links, *([x] for x in folder.glob('*.whl'))][not args.find_links :]:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            return install(*source)
+    print('Compiling mmcv (about 10 minutes on 2 cores) ...', flush=True)
+    shutil.rmtree(part, ignore_errors=True)
+    flags = *FLAGS, '--no-cache-dir', '--no-binary', 'onedl-mmcv'
+    command = python, '-m', 'pip', 'wheel', '-v', *flags, *mmcv, '-w', part
+    jobs = min(os.cpu_count(), os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 31)
+    run(*command, **{'MMCV_WITH_OPS': '1', 'MAX_JOBS': str(max(jobs, 1)), **env})
+    install(*part.glob('*.whl'))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(part, folder)
 
 
 def make(args):
-    """Make the environment unless it is up to date."""
-    began = time.monotonic()
-    hurried = args.force or args.rebuild_mmcv or args.check
-    if not hurried and steps.is_ready(args.venv):
+    """Make the environment, or bring it up to date."""
+    python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
+    wanted = f'{ROOT}\n{LOCK.read_text(encoding="utf-8")}'
+    find = 'import importlib.util as u; print(all(map(u.find_spec, ("torch", "mmcv", "mmrank"))))'
+    if stamp.is_file() and stamp.read_text() == wanted and output(python, '-c', find) == 'True':
         return
-    # The lock outlives the folder that it guards.
-    name = hashlib.sha256(os.fsencode(args.venv)).hexdigest()[:16]
-    waiting = f'Another bootstrap works on {args.venv}: waiting for it.'
-    lock = wheel_cache.cache_root() / 'locks' / name
-    with wheel_cache.hold(lock, lambda: print(waiting, flush=True)) as file:
-        if not hurried and steps.is_ready(args.venv):
-            return
-        bootstrap = steps.Bootstrap(args, file.fileno())
-        bootstrap.check()
-        if args.check:
-            return
-        bootstrap.create()
-        bootstrap.install()
-        bootstrap.install_mmcv()
-        bootstrap.finish()
-    spent = clock(time.monotonic() - began)
-    print(f'Ready after {spent}: source "{args.venv}/bin/activate"')
+    stamp.unlink(missing_ok=True)
+    if not output(python, '-c', 'print(1)'):
+        run(sys.executable, '-m', 'venv', args.venv)
+    run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__))
+    os.environ.update(uv_settings(output(python, '-m', 'pip', 'config', 'list')))
+    uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python, *FLAGS
+    run(*uv, *pins(args.venv, lambda name: name not in ('onedl-mmcv', *LATER)))
+    run(*uv, *pins(args.venv, LATER.__contains__))
+    install_mmcv(args, python, uv)
+    run(*uv, '-e', ROOT)
+    run(python, '-c', 'import mmengine, mmcv, mmdet, mmpretrain, mmrank.registry')
+    stamp.write_text(wanted)
+    print(f'Ready: source "{args.venv}/bin/activate"')
 
 
-def interrupt(number, frame):
-    """Treat a request to end as Ctrl-C."""
-    raise KeyboardInterrupt(number)
-
-
-def main(argv=None):
-    """Run; return the exit status."""
-    args = parse_args(argv)
-    # The imports that prove the environment also compile it: keep the result.
-    os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
-    signal.signal(signal.SIGTERM, interrupt)
+def main():
+    """Read the command line; make the environment, one process at a time."""
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
+    parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')
+    parser.add_argument('--cuda', choices=('auto', 'on', 'off'), default='auto', help='ops of mmcv')
+    args = parser.parse_args()
+    if not (3, 10) <= sys.version_info[:2] <= (3, 12):
+        sys.exit('This needs Python 3.10, 3.11 or 3.12.\n  Fix: make env PYTHON=python3.11')
+    args.venv = args.venv.absolute()
     try:
-        if os.name != 'posix':
-            raise SetupError('This is not Linux or macOS.\n  Fix: use WSL 2.')
-        make(args)
-    except SetupError as error:
-        message = str(error)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fix = 'free some disk space' if full else 'make it writable'
-        message = (
-            f'{error.filename or "a file"} cannot be written: {error.strerror}.\n  Fix: {fix}, or '
-            'choose other folders with --venv PATH (environment) and XDG_CACHE_HOME=PATH (caches).'
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with open(CACHE / 'bootstrap.lock', 'a') as lock:
+            os.set_inheritable(lock.fileno(), True)  # a child may outlive a killed parent
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            make(args)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(
+            f'error: {str(error)[:400]}\n  Fix: what it names: the network, a full disk, g++ and '
+            'python3-dev, --cuda off, other folders (--venv PATH, XDG_CACHE_HOME=PATH for caches).'
         )
-    except KeyboardInterrupt as error:
-        sys.stderr.write('\nInterrupted. Run it again to go on.\n')
-        return 143 if error.args == (signal.SIGTERM,) else 130
-    else:
-        return 0
-    sys.stderr.write(f'\nerror: {message}\n')
-    return 1
+    except KeyboardInterrupt:
+        sys.exit('Interrupted. Run it again to go on.')
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    main()

@@ -8,29 +8,36 @@ import argparse
 import importlib
 import platform
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 OK, ABSENT, BROKEN = 'ok', 'absent', 'broken'
 STYLES = {OK: 'green', ABSENT: 'yellow', BROKEN: 'bold red'}
+CORE = {'Python', 'torch', 'mmengine', 'mmrank', 'mmrank.registry'}
+EITHER = 'pip install {}, or the upstream distribution'
+#: Import name, what it is for, and what to do when it is not there.
+MODULES = (
+    ('torch', 'everything', 'pip install torch'),
+    ('mmengine', 'configs, runner, registries', EITHER.format('onedl-mmengine')),
+    ('mmrank', 'this suite', 'pip install -e .'),
+    ('mmcv', 'image transforms', EITHER.format('onedl-mmcv')),
+    ('mmdet', 'detection', EITHER.format('onedl-mmdetection')),
+    ('mmpretrain', 'retrieval and classification', EITHER.format('onedl-mmpretrain')),
+    ('torchvision', 'data sets, backbones', 'pip install torchvision'),
+    ('numpy', 'arrays', 'pip install numpy'),
+    ('scipy', 'statistics of the seeds tool', 'pip install scipy'),
+    ('matplotlib', 'plots', 'pip install matplotlib'),
+    ('pycocotools', 'COCO metrics', 'pip install pycocotools'),
+    ('cv2', 'reading images', 'pip install opencv-python-headless'),
+)
 
 
-@dataclass
-class Row:
-    """One line of the table.
-
-    Attributes:
-        name: What was looked at.
-        version: Its version, or empty.
-        state: ``ok``, ``absent`` or ``broken``.
-        note: What it is for, or what is wrong and how to mend it.
-        is_core: Whether nothing works without it.
-    """
+class Row(NamedTuple):
+    """One line of the table: a part, its version and state, what it is for or what is wrong."""
 
     name: str
     version: str
     state: str
     note: str
-    is_core: bool = False
 
 
 def last_line(error: BaseException) -> str:
@@ -39,109 +46,69 @@ def last_line(error: BaseException) -> str:
     return f'{type(error).__name__}: {lines[-1]}'[:120]
 
 
-def check_module(name: str, purpose: str, fix: str, is_core: bool = False) -> Row:
-    """Import a module and return its version.
-
-    Args:
-        name: Import name.
-        purpose: What it is for.
-        fix: What to do when it is not there.
-        is_core: Whether nothing works without it.
-    """
+def check_module(name: str, purpose: str, fix: str) -> Row:
+    """Import a module and return its version."""
     try:
         module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name == name:
-            state = BROKEN if is_core else ABSENT
-            return Row(name, '', state, f'{purpose}; {fix}', is_core)
-        return Row(name, '', BROKEN, last_line(error), is_core)
     except Exception as error:
         # A binary that does not fit its neighbours fails in many ways.
-        return Row(name, '', BROKEN, last_line(error), is_core)
-    version = str(getattr(module, '__version__', ''))
-    return Row(name, version, OK, purpose, is_core)
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            return Row(name, '', BROKEN if name in CORE else ABSENT, f'{purpose}; {fix}')
+        return Row(name, '', BROKEN, last_line(error))
+    return Row(name, str(getattr(module, '__version__', '')), OK, purpose)
 
 
 def check_ops() -> Row:
     """Run mmcv's compiled ops once."""
     fix = 'build mmcv for this torch: python3 tools/bootstrap.py'
+    devices = []
     try:
         import torch
         from mmcv.ops import nms
-    except ModuleNotFoundError as error:
-        return Row('mmcv.ops', '', ABSENT, f'{last_line(error)}; {fix}')
+
+        boxes = torch.tensor([[0.0, 0, 9, 9], [1, 1, 9, 9], [20, 20, 29, 29]])
+        scores = torch.tensor([0.9, 0.8, 0.7])
+        for device in ['cpu', *(['cuda'] if torch.cuda.is_available() else [])]:
+            kept = nms(boxes.to(device), scores.to(device), iou_threshold=0.5)[1].tolist()
+            if kept != [0, 2]:
+                return Row('mmcv.ops', device, BROKEN, f'nms kept {kept}; {fix}')
+            devices.append(device)
     except Exception as error:
-        return Row('mmcv.ops', '', BROKEN, f'{last_line(error)}; {fix}')
-    boxes = [[0.0, 0.0, 9.0, 9.0], [1.0, 1.0, 9.0, 9.0], [20.0, 20.0, 29, 29]]
-    works = []
-    devices = ['cpu', *(['cuda'] if torch.cuda.is_available() else [])]
-    for device in devices:
-        try:
-            kept = nms(
-                torch.tensor(boxes, device=device),
-                torch.tensor([0.9, 0.8, 0.7], device=device),
-                iou_threshold=0.5,
-            )[1].tolist()
-        except Exception as error:
-            return Row('mmcv.ops', device, BROKEN, f'{last_line(error)}; {fix}')
-        if kept != [0, 2]:
-            return Row('mmcv.ops', device, BROKEN, f'nms kept {kept}; {fix}')
-        works.append(device)
-    return Row('mmcv.ops', '+'.join(works), OK, 'nms returns the right boxes')
+        state = ABSENT if isinstance(error, ModuleNotFoundError) else BROKEN
+        return Row('mmcv.ops', '', state, f'{last_line(error)}; {fix}')
+    return Row('mmcv.ops', '+'.join(devices), OK, 'nms returns the right boxes')
 
 
-def describe_machine() -> tuple[dict, str]:
-    """What mmengine finds out about GPUs, CUDA and the compiler.
-
-    Returns:
-        mmengine's answer and, where it has none, the reason.
-    """
+def check_machine() -> list[Row]:
+    """Use a GPU once; find the compilers that building mmcv needs."""
+    machine, reason = {}, 'not found'
     try:
         from mmengine.utils.dl_utils import collect_env
 
-        return collect_env(), ''
+        machine = collect_env()
     except Exception as error:
         # Absent or broken, or without distutils, which it imports.
-        return {}, f'mmengine cannot tell: {last_line(error)}'
-
-
-def check_cuda(machine: dict) -> Row:
-    """Use a GPU once.
-
-    Args:
-        machine: See :func:`describe_machine`.
-    """
+        reason = f'mmengine cannot tell: {last_line(error)}'
+    built = ''
     try:
         import torch
+
+        built = torch.version.cuda or ''
+        if torch.cuda.is_available():
+            torch.ones(2, device='cuda').sum().item()
+            gpus = [f'{key}: {value}' for key, value in machine.items() if key.startswith('GPU ')]
+            rows = [Row('CUDA', built, OK, '; '.join(gpus) or 'a GPU works')]
+        else:
+            why = 'no GPU seen' if built else 'this torch is built without CUDA'
+            rows = [Row('CUDA', built, ABSENT, f'{why}; everything runs on CPU')]
     except Exception as error:
-        return Row('CUDA', '', ABSENT, last_line(error))
-    built = torch.version.cuda or ''
-    if not torch.cuda.is_available():
-        reason = 'no GPU seen' if built else 'this torch is built without CUDA'
-        return Row('CUDA', built, ABSENT, f'{reason}; everything runs on CPU')
-    try:
-        torch.ones(2, device='cuda').sum().item()
-    except Exception as error:
-        return Row('CUDA', built, BROKEN, last_line(error))
-    gpus = [f'{k}: {v}' for k, v in machine.items() if k.startswith('GPU ')]
-    return Row('CUDA', built, OK, '; '.join(gpus) or 'a GPU works')
-
-
-def check_compilers(machine: dict, reason: str) -> list[Row]:
-    """The compilers that building mmcv needs.
-
-    Args:
-        machine: See :func:`describe_machine`.
-        reason: Why there is no answer.
-    """
-    rows = []
+        rows = [Row('CUDA', built, BROKEN if built else ABSENT, last_line(error))]
     for name in ('GCC', 'NVCC'):
         found = machine.get(name, 'n/a')
         if found not in ('n/a', 'Not Available'):
             rows.append(Row(name, found.split()[-1], OK, found))
         elif name == 'GCC':
-            note = f'{reason or "not found"}; only building mmcv needs it'
-            rows.append(Row(name, '', ABSENT, note))
+            rows.append(Row(name, '', ABSENT, f'{reason}; only building mmcv needs it'))
     return rows
 
 
@@ -152,45 +119,24 @@ def check_registry() -> Row:
 
         MODELS.build({'type': 'mmrank.StableAPLoss'})
     except Exception as error:
-        return Row('mmrank.registry', '', BROKEN, last_line(error), True)
+        return Row('mmrank.registry', '', BROKEN, last_line(error))
     return Row('mmrank.registry', '', OK, 'StableAPLoss builds from a config')
 
 
 def collect() -> list[Row]:
     """Return all rows, the core first."""
-    python = Row('Python', platform.python_version(), OK, sys.executable, True)
-    if not (3, 10) <= sys.version_info[:2] <= (3, 12):
-        python.note = 'supported and tested are 3.10, 3.11 and 3.12'
-    either = 'pip install {}, or the upstream distribution'
-    machine, reason = describe_machine()
-    rows = [
-        python,
-        check_module('torch', 'everything', 'pip install torch', True),
-        check_module(
-            'mmengine', 'configs, runner, registries', either.format('onedl-mmengine'), True
-        ),
-        check_module('mmrank', 'this suite', 'pip install -e .', True),
+    tested = (3, 10) <= sys.version_info[:2] <= (3, 12)
+    note = sys.executable if tested else 'supported and tested are 3.10, 3.11 and 3.12'
+    modules = [check_module(*module) for module in MODULES]
+    return [
+        Row('Python', platform.python_version(), OK, note),
+        *modules[:3],
         check_registry(),
-        check_module('mmcv', 'image transforms', either.format('onedl-mmcv')),
+        modules[3],
         check_ops(),
-        check_module('mmdet', 'detection', either.format('onedl-mmdetection')),
-        check_module(
-            'mmpretrain', 'retrieval and classification', either.format('onedl-mmpretrain')
-        ),
-        check_cuda(machine),
+        *modules[4:],
+        *check_machine(),
     ]
-    for name, purpose in (
-        ('torchvision', 'data sets, backbones'),
-        ('triton', 'compiled GPU kernels'),
-        ('numpy', 'arrays'),
-        ('scipy', 'statistics of the seeds tool'),
-        ('matplotlib', 'plots'),
-        ('pycocotools', 'COCO metrics'),
-        ('cv2', 'reading images'),
-    ):
-        package = 'opencv-python-headless' if name == 'cv2' else name
-        rows.append(check_module(name, purpose, f'pip install {package}'))
-    return rows + check_compilers(machine, reason)
 
 
 def show(rows: list[Row]) -> None:
@@ -207,10 +153,9 @@ def show(rows: list[Row]) -> None:
         table.add_column(title, overflow='fold')
     for row in rows:
         style = STYLES[row.state]
-        state = f'[{style}]{row.state}[/{style}]'
         # Notes hold text of other packages: no markup in it.
         note = row.note.replace('[', r'\[')
-        table.add_row(row.name, row.version, state, note)
+        table.add_row(row.name, row.version, f'[{style}]{row.state}[/{style}]', note)
     Console().print(table)
 
 
@@ -223,17 +168,15 @@ def main() -> int:
     ).parse_args()
     rows = collect()
     show(rows)
-    broken = [row.name for row in rows if row.is_core and row.state != OK]
+    broken = [row.name for row in rows if row.name in CORE and row.state != OK]
     if broken:
         print(f'The core is broken: {", ".join(broken)}.')
         return 1
-    uses = [r.name for r in rows if r.state == OK]
-    for name, what in (
-        ('mmdet', 'train and test detectors'),
-        ('mmpretrain', 'train and test retrieval and classification'),
-    ):
-        needed = {name, 'mmcv', 'mmcv.ops'} if name == 'mmdet' else {name}
-        print(f'{"can" if needed <= set(uses) else "cannot"} {what}')
+    works = {row.name for row in rows if row.state == OK}
+    can = 'can' if {'mmdet', 'mmcv', 'mmcv.ops'} <= works else 'cannot'
+    print(f'{can} train and test detectors')
+    can = 'can' if 'mmpretrain' in works else 'cannot'
+    print(f'{can} train and test retrieval and classification')
     return 0
 
 

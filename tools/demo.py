@@ -3,10 +3,9 @@
     python tools/demo.py
 
 generates a small data set of textured shapes (long-tailed classes, clutter, mostly small objects),
-trains the same RetinaNet from scratch with either
-loss, equally long and with one seed, evaluates both on the val split with COCO's metrics and writes
-a table (Markdown, CSV), precision-recall curves
-and drawn detections. It takes a few minutes on two CPU cores.
+trains the same RetinaNet from scratch with either loss, equally long and with one seed, evaluates
+both on the val split with COCO's metrics and writes a table (Markdown, CSV), precision-recall
+curves and drawn detections. It takes a few minutes on two CPU cores.
 
 Run it again after an interruption to continue; a finished run is only drawn again. --fresh restarts
 training. One seed shows that everything works, not which loss is better: compare losses over
@@ -27,15 +26,15 @@ from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from research.coco.comparison_table import comparison_rows, rich_table, write_tables
-from research.coco.pictures.detections import draw_detections
-from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.coco.detections import draw_detections
+from research.coco.pr_curves import PRCurves, plot_pr_curves
+from research.coco.tables import comparison_rows, rich_table, write_tables
 from research.common.live_progress import LiveProgressHook
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIG = 'configs/stable_ap/retinanet_r18_fpn_{}_demo.py'
-TWINS = {'stable AP': 'stable-ap', 'focal': 'focal'}
+LOSSES = {'stable AP': 'stable-ap', 'focal': 'focal'}
 QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 
 
@@ -110,7 +109,7 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
 
 
 def load_config(slug: str, args: argparse.Namespace):
-    """A twin's config with this run's folders, seed and length."""
+    """A loss's config with this run's folders, seed and length."""
     from mmengine.config import Config
     from mmengine.device import get_device
 
@@ -138,7 +137,7 @@ def load_config(slug: str, args: argparse.Namespace):
 
 
 def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
-    """Train and evaluate one twin; the file of its predictions on val."""
+    """Train and evaluate one loss; the file of its predictions on val."""
     from mmengine.runner import Runner
 
     from mmrank.datasets.checks.coco_check import check_config
@@ -223,7 +222,7 @@ def main() -> None:
             'Fix: run `make demo`, which installs the reference stack.'
         ) from error
     prepare_data(args.data_root, QUICK if args.quick else ShapesSpec(), console)
-    files = {name: train(name, slug, args, console) for name, slug in TWINS.items()}
+    files = {name: train(name, slug, args, console) for name, slug in LOSSES.items()}
     report(files, args, console)
     console.print(f'Done in {time.monotonic() - start:.0f} s.')
 

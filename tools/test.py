@@ -24,7 +24,7 @@ try:
     )
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
-    from mmrank.models.calibration import CalibratedMixin, is_calibrated
+    from mmrank.models.calibrated_model import CalibratedMixin, is_calibrated
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -104,9 +104,8 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
     hook = (cfg.get('default_hooks') or {}).get('visualization')
     if not hook:
         raise UserError(
-            '--show and --show-dir need a drawing hook, and the config has '
-            'none.\n  Fix: add default_hooks.visualization = '
-            "dict(type='DetVisualizationHook') (mmdet) or "
+            '--show and --show-dir need a drawing hook, and the config has none.\n  Fix: add '
+            "default_hooks.visualization = dict(type='DetVisualizationHook') (mmdet) or "
             "dict(type='VisualizationHook') (mmpretrain)"
         )
     is_detection = 'Det' in str(hook.type)

@@ -22,8 +22,8 @@ try:
         load,
         run,
     )
+    from mmrank.apis.folder_lock import FolderHeldError, FolderLock
     from mmrank.errors import UserError
-    from mmrank.files.folder_lock import FolderHeldError, FolderLock
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -72,9 +72,8 @@ def parse_args() -> argparse.Namespace:
         nargs='?',
         const='auto',
         metavar='CHECKPOINT',
-        help='resume from this checkpoint; without a value, or with "auto", '
-        'from the last complete one in the work folder (incomplete ones are '
-        'skipped), or from the start if there is none',
+        help='resume from this checkpoint; without a value, or with "auto", from the last complete '
+        'one in the work folder (incomplete ones are skipped), or from the start if there is none',
     )
     parser.add_argument(
         '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'
@@ -128,9 +127,8 @@ def set_amp(cfg: Config) -> None:
     }
     if kind not in (*mixed, *mixed.values()):
         raise UserError(
-            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot '
-            'switch.\n  Fix: set mixed precision in the config '
-            "(type='AmpOptimWrapper')"
+            f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot switch.\n  Fix: set mixed '
+            "precision in the config (type='AmpOptimWrapper')"
         )
     cfg.optim_wrapper.type = mixed.get(kind, kind)
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')

@@ -98,7 +98,7 @@ Image(next(folder.glob('sheet_*.png')))
 import torch
 from mmengine.registry import DATASETS
 
-from mmrank.visualization.temperatures.temperatures import temperatures_of
+from mmrank.visualization.temperatures import temperatures_of
 
 model = runner.model.eval()
 (found,) = temperatures_of(model)

@@ -1,10 +1,8 @@
 """RT-DETR, RT-DETRv2 and D-FINE of transformers on a ranking loss."""
 
 import copy
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from types import FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +12,7 @@ from mmrank.errors import UserError
 from mmrank.losses import RankingLoss
 from mmrank.required_package import required_package
 
-from .detectors import already_ranks, centre_of, check_fit, without_ranking_loss
+from .detectors import centre_of, check_fit, check_ranks
 
 with required_package(
     'transformers', 'The adapter of RT-DETR and D-FINE', "pip install 'mmrank[adapters]'"
@@ -30,10 +28,10 @@ PREFIX = '_loss_function.'
 
 
 class RankedLabels:
-    """Put before a criterion: ranks in place of the varifocal loss.
+    """Mixin for criterions: ranks in place of the varifocal loss.
 
-    Matching and box losses stay those of the criterion. But in the last layer they, too, leave out
-    the denoising queries, which have losses of their own.
+    Matching and box losses stay those of the criterion. It expects the name of each layer as
+    ``layer`` in its outputs.
 
     Args:
         config: Config of the model.
@@ -42,39 +40,21 @@ class RankedLabels:
 
     def __init__(self, config, rankings: nn.ModuleDict) -> None:
         super().__init__(config)
-        self.rankings, self.num_queries = rankings, config.num_queries
+        self.rankings = rankings
         self.ranked: set[str] = set()
-        weights = {**self.weight_dict}
-        weights['loss_ranking'] = weights.pop('loss_vfl')
-        self.weight_dict = weights
+        self.weight_dict['loss_ranking'] = self.weight_dict.pop('loss_vfl')
 
     def forward(self, outputs: dict, targets: list[dict]) -> dict[str, Tensor]:
         """Losses of all layers; the names are those of the criterion."""
-        # transformers < 5 leaves the denoising queries in the last layer, and there alone matches
-        # them with the objects they were made from (fixed by its pull request 48528). They come
-        # first.
-        for key in ('logits', 'pred_boxes'):
-            outputs[key] = outputs[key][:, -self.num_queries :]
-        outputs['layer'] = LAST
-        for kind, layers in (
-            ('aux', outputs.get('auxiliary_outputs')),
-            ('dn', outputs.get('dn_auxiliary_outputs')),
-        ):
-            for i, layer in enumerate(layers or ()):
-                layer['layer'] = f'{kind}_{i}'
         losses = super().forward(outputs, targets)
         if world_group() is not None:
             # A rank without boxes has no denoising queries. The others wait for it to take part in
             # their rankings.
             logits = outputs['logits']
-            for name, ranking in self.rankings.items():
+            empty = logits.new_zeros(0, logits.size(-1)), logits.new_zeros(0, dtype=torch.long)
+            for name in self.rankings:
                 if name not in self.ranked:
-                    self._rank(
-                        ranking,
-                        logits.new_zeros(0, logits.size(-1)),
-                        torch.zeros_like(logits[0, :0, 0], dtype=torch.long),
-                        logits.new_zeros(0),
-                    )
+                    self._rank(name, *empty, logits.new_zeros(0))
         return losses
 
     def loss_labels_vfl(
@@ -92,7 +72,7 @@ class RankedLabels:
         Returns:
             Scalar ``loss_ranking``.
         """
-        logits, rows = (outputs['logits'], self._get_source_permutation_idx(indices))
+        logits, rows = outputs['logits'], self._get_source_permutation_idx(indices)
         classes, boxes = (
             torch.cat([t[key][j] for t, (_, j) in zip(targets, indices)])
             for key in ('class_labels', 'boxes')
@@ -106,20 +86,14 @@ class RankedLabels:
             )
         quality = torch.zeros(logits.shape[:2], device=logits.device)
         quality[rows] = ious.diag()
-        name = outputs['layer']
-        self.ranked.add(name)
-        flat = labels.flatten()
-        loss = self._rank(
-            self.rankings[name],
-            logits.flatten(0, 1),
-            flat,
-            # Of the matched queries, in the order of the rows.
-            quality.flatten()[flat < logits.size(-1)],
-        )
+        # Of the matched queries, in the order of the rows.
+        quality = quality[labels < logits.size(-1)]
+        loss = self._rank(outputs['layer'], logits.flatten(0, 1), labels.flatten(), quality)
         return dict(loss_ranking=loss)
 
-    @staticmethod
-    def _rank(ranking: RankingLoss, logits: Tensor, labels: Tensor, quality: Tensor) -> Tensor:
+    def _rank(self, name: str, logits: Tensor, labels: Tensor, quality: Tensor) -> Tensor:
+        self.ranked.add(name)
+        ranking = self.rankings[name]
         if ranking.box_input is None:
             return ranking(logits, labels)
         return ranking(logits, labels, quality=quality)
@@ -136,47 +110,93 @@ class DFineRankedLabels(RankedLabels, DFineLoss):
 class RankingCriterion(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
+    The functions of transformers make their criterion themselves, so this lays out the outputs of
+    the layers for ours.
+
     Args:
-        stock: That function: it lays out the outputs of the layers and calls its criterion on them.
         loss: The ranking loss. Each ranking gets a copy with its own state: the scores of a decoder
             layer have another level and spread than those of the next.
         num_layers: Number of decoder layers.
         centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
+        fine: Whether the model is D-FINE, whose boxes are distributions of corners.
 
     Attributes:
         rankings: ``last``: the last decoder layer. ``aux_<i>``: the layers before it and, as the
             last of these, the encoder's proposals. ``dn_<i>``: the denoising queries of each layer.
     """
 
-    def __init__(
-        self, stock: Callable, loss: RankingLoss, num_layers: int, centre_scores: bool
-    ) -> None:
+    def __init__(self, loss: RankingLoss, num_layers: int, centre_scores: bool, fine: bool) -> None:
         super().__init__()
-        self.stock, self.centre_scores = stock, centre_scores
-        layers = range(num_layers)
-        names = [LAST, *(f'{k}_{i}' for k in ('aux', 'dn') for i in layers)]
+        self.centre_scores, self.fine = centre_scores, fine
+        names = [LAST, *(f'{k}_{i}' for k in ('aux', 'dn') for i in range(num_layers))]
         self.rankings = nn.ModuleDict({name: copy.deepcopy(loss) for name in names})
 
-    def forward(self, *args, **kwargs) -> tuple:
-        """What the function of transformers returns, with ranking losses."""
+    def forward(
+        self,
+        logits: Tensor,
+        labels: list[dict],
+        device: torch.device,
+        pred_boxes: Tensor,
+        config,
+        outputs_class: Tensor | None = None,
+        outputs_coord: Tensor | None = None,
+        enc_topk_logits: Tensor | None = None,
+        enc_topk_bboxes: Tensor | None = None,
+        denoising_meta_values: dict | None = None,
+        predicted_corners: Tensor | None = None,
+        initial_reference_points: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, dict[str, Tensor], list[dict] | None]:
+        """Loss of a batch, its parts, and the outputs of the auxiliary layers.
 
-        def criterion(base: type) -> Callable:
-            return lambda config: base(config, self.rankings)
+        The arguments are those of the functions in ``transformers.loss``. (B, L, Q, ...) outputs of
+        L layers begin with the denoising queries.
+        """
+        criterion = (DFineRankedLabels if self.fine else RTDetrRankedLabels)(config, self.rankings)
+        # In the last layer the box losses, too, leave out the denoising queries, which have losses
+        # of their own: transformers < 5 matches them there with the objects that they were made
+        # from (fixed by its pull request 48528).
+        queries = slice(-config.num_queries, None)
+        outputs = dict(logits=logits[:, queries], layer=LAST)
+        outputs['pred_boxes'] = self._inside(pred_boxes[:, queries])
+        auxiliary = None
+        # As in transformers: D-FINE has further losses only where there are denoising queries.
+        if config.auxiliary_loss and not (self.fine and denoising_meta_values is None):
+            layers = [outputs_class, self._inside(outputs_coord)]
+            if self.fine:
+                layers += [predicted_corners, initial_reference_points]
+            if denoising_meta_values is not None:
+                sizes = denoising_meta_values['dn_num_split']
+                denoising, layers = zip(*(x.split(sizes, dim=2) for x in layers))
+                outputs['dn_auxiliary_outputs'] = _layers('dn', *denoising)
+                outputs['denoising_meta_values'] = denoising_meta_values
+            proposals = dict(logits=enc_topk_logits, pred_boxes=self._inside(enc_topk_bboxes))
+            auxiliary = _layers('aux', *layers)[:-1]
+            auxiliary.append({**proposals, 'layer': f'aux_{len(auxiliary)}'})
+            outputs['auxiliary_outputs'] = auxiliary
+        losses = criterion.to(device)(outputs, labels)
+        return sum(losses.values()), losses, auxiliary
 
-        # The function makes its criterion itself. This is the function with the same code, for
-        # which the name of the criterion means ours.
-        names = dict(
-            self.stock.__globals__,
-            RTDetrLoss=criterion(RTDetrRankedLabels),
-            DFineLoss=criterion(DFineRankedLabels),
-        )
-        return FunctionType(
-            self.stock.__code__,
-            names,
-            self.stock.__name__,
-            self.stock.__defaults__,
-            self.stock.__closure__,
-        )(*args, **kwargs)
+    def _inside(self, boxes: Tensor) -> Tensor:
+        return boxes.clamp(0, 1) if self.fine else boxes
+
+
+def _layers(
+    kind: str, logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None
+) -> list[dict]:
+    """Outputs of each layer, in the form of transformers' criterions."""
+    layers = []
+    # D-FINE has logits, but no corners, of its first boxes, too.
+    for i in range(logits.size(1) if corners is None else corners.size(1)):
+        layers.append(dict(logits=logits[:, i], pred_boxes=boxes[:, i], layer=f'{kind}_{i}'))
+        if corners is not None:
+            layers[i].update(
+                pred_corners=corners[:, i],
+                ref_points=points[:, i],
+                teacher_corners=corners[:, -1],
+                teacher_logits=logits[:, -1],
+            )
+    return layers
 
 
 def show_centred(model: nn.Module, args: tuple, outputs):
@@ -195,45 +215,27 @@ def show_centred(model: nn.Module, args: tuple, outputs):
 
 
 def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
-    """Put the ranking losses into a model.
-
-    Args:
-        model: Of transformers, for object detection.
-        loss: The ranking loss.
-        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
-        balance_boxes: Must be False.
-
-    Raises:
-        UserError: If the loss does not fit, or there is one already.
-    """
-    if isinstance(model.loss_function, RankingCriterion):
-        raise already_ranks(model)
+    """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
+    check_ranks(model, isinstance(model.loss_function, RankingCriterion), False)
     name, config = type(model).__name__, model.config
     if balance_boxes:
         raise UserError(
-            f'balance_boxes=True is not supported for {name}, whose layers '
-            'have box losses of their own weights. Fix: remove it; set '
-            'config.weight_loss_bbox and config.weight_loss_giou'
+            f'balance_boxes=True is not supported for {name}, whose layers have box losses of '
+            'their own weights. Fix: remove it; set config.weight_loss_bbox and '
+            'config.weight_loss_giou'
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
-    criterion = RankingCriterion(model.loss_function, loss, config.decoder_layers, centre_scores)
+    fine = any(base.__name__.startswith('DFine') for base in type(model).__mro__)
+    criterion = RankingCriterion(loss, config.decoder_layers, centre_scores, fine)
     # Not loss_function=..., which would hide a module behind the property.
     model._loss_function = criterion.to(model.device).train(model.training)
     model.register_forward_hook(show_centred)
 
 
 def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre goes into the bias of the scores.
-
-    Args:
-        model: The model.
-
-    Raises:
-        UserError: If it has no ranking loss.
-    """
+    """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = model.loss_function
-    if not isinstance(criterion, RankingCriterion):
-        raise without_ranking_loss(model)
+    check_ranks(model, isinstance(criterion, RankingCriterion), True)
     if criterion.centre_scores:
         # D-FINE may predict by another layer than the last.
         bias = model.class_embed[getattr(model, 'eval_idx', -1)].bias
@@ -268,8 +270,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     from safetensors.torch import load_file
 
     criterion = model.loss_function
-    if not isinstance(criterion, RankingCriterion):
-        raise without_ranking_loss(model)
+    check_ranks(model, isinstance(criterion, RankingCriterion), True)
     state = {
         key.removeprefix(PREFIX): value
         for file in sorted(Path(folder).glob('*.safetensors'))

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import KeepsSampleState, RankingLoss
 
-#: Classes by name, with the file that serves them and those derived from
-#: them.
+#: Served classes, with the module that serves them and those derived from them.
 SERVED = {
     'RetinaNet': 'torchvision_detectors',
     'FCOS': 'torchvision_detectors',
@@ -26,8 +25,7 @@ def use_ranking_loss(
     All scores of a batch form one ranking: those of all its images, and in distributed training,
     with ``scope='global'``, of all ranks. Everything else of the detector stays: its target
     assignment, box losses and interface. Call it before the model is wrapped for distributed
-    training
-    and before the optimiser is made::
+    training and before the optimiser is made::
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), StableAPLoss())
 
@@ -43,11 +41,10 @@ def use_ranking_loss(
     Args:
         model: The detector.
         loss: A ranking loss of :mod:`mmrank.losses`. It is copied.
-        centre_scores: In eval mode show the mean positive score as 0.5
-            instead of wherever training left it, so that score thresholds work. The ranking stays.
+        centre_scores: In eval mode show the mean positive score as 0.5 instead of wherever training
+            left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
-            (Rank & Sort, ICCV 2021, section 4).
-            Only for torchvision's detectors.
+            (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
 
     Returns:
         The model, changed in place.
@@ -58,20 +55,19 @@ def use_ranking_loss(
     """
     if not isinstance(loss, RankingLoss):
         raise TypeError(
-            f'loss={type(loss).__name__} does not rank scores. Fix: pass a '
-            'ranking loss such as mmrank.losses.StableAPLoss()'
+            f'loss={type(loss).__name__} does not rank scores. Fix: pass a ranking loss such as '
+            'mmrank.losses.StableAPLoss()'
         )
-    adapter = _adapter_of(model)
-    adapter.attach(model, loss, centre_scores, balance_boxes)
+    _adapter_of(model).attach(model, loss, centre_scores, balance_boxes)
     return model
 
 
 def remove_ranking_loss(model: nn.Module) -> nn.Module:
     """Give a detector its own classification loss back.
 
-    What the ranking loss has learnt about the scores, their centre, becomes part of the bias of the
-    classification layer. So in eval mode the model predicts the same as before, and can be saved
-    for users without mmrank.
+    The centre of the scores that the ranking loss has learnt moves into the bias of the
+    classification layer, so that in eval mode the model predicts the same as before and can be
+    saved for users without mmrank.
 
     Args:
         model: A detector that :func:`use_ranking_loss` returned.
@@ -88,17 +84,13 @@ def remove_ranking_loss(model: nn.Module) -> nn.Module:
 
 
 def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
-    """Refuse a loss that a model cannot train on.
+    """Raise ``UserError`` if a model cannot train on a loss.
 
     Args:
         loss: The ranking loss.
         num_classes: Number of score columns of the model.
         box_inputs: The values of ``box_input`` that its adapter can pass.
         model: Class of the model.
-
-    Raises:
-        UserError: If the loss has another number of classes, or requires something of the boxes
-            that the adapter cannot pass.
     """
     name = type(loss).__name__
     if loss.num_classes not in (None, num_classes):
@@ -118,26 +110,24 @@ def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str
         )
 
 
+def check_ranks(model: nn.Module, ranks: bool, expected: bool) -> None:
+    """Raise ``UserError`` if a model has a ranking loss and should not, or the reverse."""
+    name = type(model).__name__
+    if ranks and not expected:
+        raise UserError(
+            f'{name} has a ranking loss already. Fix: call remove_ranking_loss(model) first'
+        )
+    if expected and not ranks:
+        raise UserError(
+            f'{name} has no ranking loss. Fix: pass the model that use_ranking_loss(model, loss) '
+            'returned'
+        )
+
+
 def centre_of(loss: RankingLoss, scores: Tensor) -> Tensor:
     """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
     centre = loss.logit_centre()
     return scores.new_zeros(1) if centre is None else centre.to(scores)
-
-
-def without_ranking_loss(model: nn.Module) -> UserError:
-    """The error for a model without a ranking loss."""
-    return UserError(
-        f'{type(model).__name__} has no ranking loss. Fix: pass the model '
-        'that use_ranking_loss(model, loss) returned'
-    )
-
-
-def already_ranks(model: nn.Module) -> UserError:
-    """The error for a model with a ranking loss."""
-    return UserError(
-        f'{type(model).__name__} has a ranking loss already. Fix: call '
-        'remove_ranking_loss(model) first'
-    )
 
 
 def _adapter_of(model: nn.Module):
@@ -145,7 +135,7 @@ def _adapter_of(model: nn.Module):
         if base.__name__ in SERVED:
             return import_module(f'mmrank.adapters.{SERVED[base.__name__]}')
     raise TypeError(
-        f'model={type(model).__name__} has no adapter. Fix: pass one of '
-        f'{", ".join(SERVED)}, before it is wrapped for distributed training '
-        "or compiled; for mmdet's heads use type='mmrank.ListwiseHead'"
+        f'model={type(model).__name__} has no adapter. Fix: pass one of {", ".join(SERVED)}, '
+        "before it is wrapped for distributed training or compiled; for mmdet's heads use "
+        "type='mmrank.ListwiseHead'"
     )

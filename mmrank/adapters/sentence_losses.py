@@ -1,19 +1,20 @@
 """Losses for the trainer of sentence-transformers.
 
 Pass one as ``loss`` of ``SentenceTransformerTrainer``. The first columns of the data set are its
-texts, or what else the model embeds; a column ``label`` of integers is what each class below says.
+texts, or what else the model embeds; each class below says what a column ``label`` of integers is.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
+from mmrank.distributed import world_group
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, InBatchLoss, TrainsEmbeddings
 from mmrank.required_package import required_package
 
@@ -62,32 +63,16 @@ class SentenceLoss(nn.Module):
     def compute_loss_from_embeddings(
         self, embeddings: list[Tensor], labels: Tensor | None
     ) -> Tensor:
-        """Loss of embeddings, as sentence-transformers' own losses have it.
-
-        Args:
-            embeddings: (B, D) of each column.
-            labels: See :meth:`forward`.
-
-        Returns:
-            Scalar.
-        """
+        """Loss of the (B, D) embeddings of each column; the name is sentence-transformers'."""
         self.loss.train(self.model.training)
         return self.compute(embeddings, labels)
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
-        """What a subclass defines; see the method above."""
+        """Loss of the embeddings, defined by subclasses."""
         raise NotImplementedError
 
     def check_columns(self, embeddings: list[Tensor], expected: str) -> None:
-        """Refuse another number of columns than two.
-
-        Args:
-            embeddings: Of each column.
-            expected: What the two columns are.
-
-        Raises:
-            UserError: If there are not two.
-        """
+        """Check that there are two columns, which are ``expected``."""
         if len(embeddings) != 2:
             raise UserError(
                 f'{type(self).__name__} needs 2 columns beside label, {expected}, got '
@@ -99,17 +84,15 @@ class SentenceContrastLoss(SentenceLoss):
     """Contrastive losses: InfoNCE, CLIP, SogCLR, iSogCLR, VICReg and others.
 
     Data set: two columns, such as ``anchor`` and ``positive``; or one, which is embedded twice,
-    with another dropout (SimCSE). ``label`` is the index
-    of the row in the data set::
+    with another dropout (SimCSE). ``label`` is the index of the row in the data set::
 
         dataset = dataset.add_column('label', range(len(dataset)))
         loss = SentenceContrastLoss(
             model, BimodalISogCLRLoss(num_samples=len(dataset)))
 
-    Losses that keep state for each row (SogCLR, iSogCLR) require it. For
-    the others it may be left out; rows with one index are no negatives of
-    each other. Do not pass an ``eval_dataset`` to a trainer with such state, whose rows would be
-    taken for those of the training set.
+    Losses that keep state for each row (SogCLR, iSogCLR) require it. For the others it may be left
+    out; rows with one index are no negatives of each other. Do not pass an ``eval_dataset`` to a
+    trainer with such state, whose rows would be taken for those of the training set.
 
     Args:
         model: A ``SentenceTransformer``.
@@ -138,9 +121,8 @@ class SentenceContrastLoss(SentenceLoss):
         self.check_columns(embeddings, 'the views of each sample')
         if labels is None and self.loss.keeps_samples:
             raise UserError(
-                f'{type(self.loss).__name__} keeps state for each row of the '
-                'data set and needs its index. Fix: dataset = dataset.'
-                "add_column('label', range(len(dataset)))"
+                f'{type(self.loss).__name__} keeps state for each row of the data set and needs '
+                "its index. Fix: dataset = dataset.add_column('label', range(len(dataset)))"
             )
         return self.loss(*embeddings, labels)
 
@@ -152,8 +134,8 @@ class SentenceRetrievalLoss(SentenceLoss):
 
     * one column and ``label``, its class: every row searches all others for those of its class;
     * two columns, query and document; further columns are hard negatives. ``label`` is the class of
-      both, or is left out: then each query has
-      one relevant document. Use ``mode='flatten'`` without classes.
+      both, or is left out: then each query has one relevant document. Use ``mode='flatten'``
+      without classes.
 
     For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1), score_penalty=0)``, or
     ``SmoothAPLoss()``.
@@ -180,7 +162,9 @@ class SentenceRetrievalLoss(SentenceLoss):
         """Loss of the queries against the documents of this rank."""
         if self.normalize:
             # Close cosines tie in half precision.
-            embeddings = [normalize(_at_least_float32(x)) for x in embeddings]
+            embeddings = [
+                normalize(x.to(torch.promote_types(x.dtype, torch.float32))) for x in embeddings
+            ]
         queries, *documents = embeddings
         if labels is None:
             self._check_without_labels(documents)
@@ -191,10 +175,7 @@ class SentenceRetrievalLoss(SentenceLoss):
             offset = sum(counts[: dist.get_rank(group)])
         rows = offset + torch.arange(len(queries), device=queries.device)
         own = rows if labels is None else labels.to(rows)
-        known = own
-        if documents:
-            negatives = sum(map(len, documents[1:]))
-            known = torch.cat([own, own.new_full((negatives,), -1)])
+        known = torch.cat([own, own.new_full((sum(map(len, documents[1:])),), -1)])
         gallery = torch.cat(documents or [queries])
         if group is not None:
             queries = all_gather_rows(queries.to(dtype), counts, group)
@@ -209,24 +190,22 @@ class SentenceRetrievalLoss(SentenceLoss):
     def _check_without_labels(self, documents: list[Tensor]) -> None:
         if not documents:
             raise UserError(
-                'SentenceRetrievalLoss needs a column label, the class of '
-                'each row, if there is one column of texts. Fix: '
-                "dataset.add_column('label', classes)"
+                'SentenceRetrievalLoss needs a column label, the class of each row, if there is '
+                "one column of texts. Fix: dataset.add_column('label', classes)"
             )
         if getattr(self.loss, 'mode', 'flatten') == 'per_class':
             raise UserError(
-                f"{type(self.loss).__name__}(mode='per_class') keeps state "
-                'for each class, and there is no column label. Fix: '
-                "mode='flatten'"
+                f"{type(self.loss).__name__}(mode='per_class') keeps state for each class, and "
+                "there is no column label. Fix: mode='flatten'"
             )
 
 
 class SentenceInBatchLoss(SentenceLoss):
     """In-batch losses of two towers, unbiased by the counts of the pairs.
 
-    Data set: two columns, such as ``query`` and ``document``, and ``label``,
-    a pair of integers: which query and which document the row has. A document that occurs in many
-    rows is a frequent negative; the counts undo that::
+    Data set: two columns, such as ``query`` and ``document``, and ``label``, a pair of integers:
+    which query and which document the row has. A document that occurs in many rows is a frequent
+    negative; the counts undo that::
 
         loss = SentenceInBatchLoss(
             model, InBatchLoss(pointwise='logistic'), dataset['label'])
@@ -250,9 +229,7 @@ class SentenceInBatchLoss(SentenceLoss):
         super().__init__(model, loss)
         known = torch.as_tensor(pairs)
         _check_pairs('pairs', known)
-        rows, cols = known.unbind(1)
-        shape = int(rows.max()) + 1, int(cols.max()) + 1
-        loss.set_pairs(rows, cols, shape)
+        loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the pairs of a batch."""
@@ -288,23 +265,17 @@ class SaveLossState(TrainerCallback):
         """Write the state into the checkpoint of this step."""
         if state.is_world_process_zero:
             path = self._path(args, state)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             torch.save(self.loss.state_dict(), path)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
         """Read it, if a training is resumed."""
         path = self._path(args, state)
-        if state.global_step and os.path.isfile(path):
-            saved = torch.load(path, map_location='cpu', weights_only=True)
-            self.loss.load_state_dict(saved)
+        if state.global_step and path.is_file():
+            self.loss.load_state_dict(torch.load(path, map_location='cpu', weights_only=True))
 
-    def _path(self, args, state) -> str:
-        folder = f'checkpoint-{state.global_step}'
-        return os.path.join(args.output_dir, folder, self.FILE)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    def _path(self, args, state) -> Path:
+        return Path(args.output_dir) / f'checkpoint-{state.global_step}' / self.FILE
 
 
 def _check_pairs(name: str, pairs: Tensor) -> None:

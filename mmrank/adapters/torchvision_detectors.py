@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
+from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
 
-from .detectors import already_ranks, centre_of, check_fit, without_ranking_loss
+from .detectors import centre_of, check_fit, check_ranks
 
 with required_package(
     'torchvision',
@@ -27,13 +27,7 @@ with required_package(
 
 
 class RankingHead(MadeClass):
-    """Put before a head: its classification loss becomes a ranking loss.
-
-    Attributes:
-        ranking_loss: The loss, whose state is saved with the head.
-        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
-        balance_boxes: Likewise.
-    """
+    """Mixin for heads: the classification loss becomes ``ranking_loss``, saved with the head."""
 
     ranking_loss: RankingLoss
     centre_scores: bool
@@ -58,13 +52,12 @@ class RankingHead(MadeClass):
 
         Args:
             targets: ``boxes`` and ``labels`` of each image.
-            head_outputs: ``cls_logits`` (B, A, C), ``bbox_regression``
-                (B, A, 4) and what else the host has.
+            head_outputs: ``cls_logits`` (B, A, C), ``bbox_regression`` (B, A, 4) and others.
             anchors: (A, 4) of each image.
             matched_idxs: (A,) object of each anchor; < 0: none.
 
         Returns:
-            The host's losses, scalars by name.
+            Scalars by name, as the host.
         """
         logits = head_outputs['cls_logits']
         losses = super().compute_loss(
@@ -84,8 +77,7 @@ class RankingHead(MadeClass):
             (matched != Matcher.BETWEEN_THRESHOLDS).flatten().float(),
             **self._box_values(targets, head_outputs, anchors, matched_idxs),
         )
-        if not isinstance(ranked, dict):
-            ranked = dict(loss_cls=ranked)
+        ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         losses['classification'] = ranked['loss_cls']
         if 'loss_bbox' in ranked:
             # Not the host's. One row keeps the outputs on the graph.
@@ -98,7 +90,7 @@ class RankingHead(MadeClass):
         return losses
 
     def _box_values(self, targets, head_outputs, anchors, matched_idxs) -> dict[str, Tensor]:
-        """What the loss requires of the boxes of the positives."""
+        """Values of the positives' boxes that the loss requires."""
         kind = self.ranking_loss.box_input
         if kind is None:
             return {}
@@ -131,21 +123,9 @@ def ranking_head_class(host: type) -> type:
 
 
 def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
-    """Put a copy of the loss into the head of a detector.
-
-    Args:
-        model: A ``RetinaNet`` or ``FCOS``.
-        loss: The ranking loss.
-        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
-        balance_boxes: Likewise.
-
-    Raises:
-        TypeError: If its head is not torchvision's.
-        UserError: If the loss does not fit, or there is one already.
-    """
+    """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
     head = model.head
-    if isinstance(head, RankingHead):
-        raise already_ranks(model)
+    check_ranks(model, isinstance(head, RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise TypeError(
             f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
@@ -156,8 +136,8 @@ def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_box
     )
     if balance_boxes and loss.box_input == 'loss':
         raise UserError(
-            f'balance_boxes=True: {type(loss).__name__} computes the box loss '
-            'itself. Fix: remove balance_boxes'
+            f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
+            'balance_boxes'
         )
     # Not a head around the head: the keys of state_dict stay.
     head.__class__ = ranking_head_class(type(head))
@@ -167,17 +147,9 @@ def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_box
 
 
 def detach(model: nn.Module) -> None:
-    """Undo :func:`attach`; the centre goes into the bias of the scores.
-
-    Args:
-        model: The detector.
-
-    Raises:
-        UserError: If it has no ranking loss.
-    """
+    """Undo :func:`attach`; the centre moves into the bias of the scores."""
     head = model.head
-    if not isinstance(head, RankingHead):
-        raise without_ranking_loss(model)
+    check_ranks(model, isinstance(head, RankingHead), True)
     if head.centre_scores:
         bias = head.classification_head.cls_logits.bias
         centre = centre_of(head.ranking_loss, bias.detach())

@@ -1,4 +1,4 @@
-"""What the command-line tools are made of, and released models by name."""
+"""Building blocks of the command-line tools, and released models by name."""
 
 __all__ = ['load_model', 'released_models']
 
@@ -6,7 +6,7 @@ __all__ = ['load_model', 'released_models']
 def __getattr__(name: str):
     # Only when one is used: both import what all models need.
     if name in __all__:
-        from . import released_model
+        from . import models
 
-        return getattr(released_model, name)
+        return getattr(models, name)
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

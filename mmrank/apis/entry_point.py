@@ -1,4 +1,4 @@
-"""What ``train.py`` and ``test.py`` have in common.
+"""Shared by ``train.py``, ``test.py`` and other tools: options, configs, runners.
 
 The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
 a retrieval config with mmdet absent.
@@ -23,7 +23,7 @@ from mmengine.device import get_device
 from mmengine.registry import RUNNERS
 
 from mmrank import interruption
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
 
@@ -40,13 +40,6 @@ PACKAGES = {
     'mmrank': 'mmrank',
 }
 
-#: What Slurm calls the variables that torchrun sets.
-SLURM_VARIABLES = {
-    'RANK': 'SLURM_PROCID',
-    'WORLD_SIZE': 'SLURM_NTASKS',
-    'LOCAL_RANK': 'SLURM_LOCALID',
-}
-
 
 def add_config_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that overrides settings of the config."""
@@ -56,13 +49,12 @@ def add_config_option(parser: argparse.ArgumentParser) -> None:
         action=DictAction,
         metavar='KEY=VALUE',
         help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and '
-        'without spaces',
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
     )
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that both tools have."""
+    """Add the options that ``train.py`` and ``test.py`` have."""
     add_config_option(parser)
     parser.add_argument(
         '--launcher',
@@ -110,47 +102,36 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
 
 
 def is_main_process() -> bool:
-    """Return whether this process reports for all."""
-    for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'):
-        if name in os.environ:
-            return os.environ[name] == '0'
-    return True
+    """Whether this process reports for all; asked before there is a process group."""
+    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
+    return next((rank == '0' for rank in ranks if rank is not None), True)
 
 
 def walk_types(node: object) -> Iterator[str]:
     """Yield every ``type`` of a config that is a string."""
     if isinstance(node, dict):
-        for key, value in node.items():
-            if key == 'type' and isinstance(value, str):
-                yield value
-            else:
-                yield from walk_types(value)
-    elif isinstance(node, list | tuple):
+        if isinstance(node.get('type'), str):
+            yield node['type']
+        node = [value for key, value in node.items() if key != 'type' or not isinstance(value, str)]
+    if isinstance(node, list | tuple):
         for value in node:
             yield from walk_types(value)
 
 
-def missing_package(name: str) -> UserError:
-    """Return the error for a package that a config needs."""
+def _missing_package(name: str) -> UserError:
     return UserError(
-        f'this config requires {name}, which is not installed.\n  Fix: pip '
-        f'install {PACKAGES[name]} (or the upstream distribution of {name}, '
-        'if the rest of your OpenMMLab is upstream)'
+        f'this config requires {name}, which is not installed.\n  Fix: pip install '
+        f'{PACKAGES[name]} (or the upstream distribution of {name}, if the rest of your OpenMMLab '
+        'is upstream)'
     )
 
 
 def read_config(path: str) -> Config:
-    """Read a config file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        The config, inherited files merged.
+    """Read a config file and what it inherits from.
 
     Raises:
-        UserError: It is not there, cannot be read, or inherits from a
-            package that is not installed.
+        UserError: It is not there, cannot be read, or inherits from a package that is not
+            installed.
     """
     if not Path(path).is_file():
         raise UserError(
@@ -163,12 +144,11 @@ def read_config(path: str) -> Config:
         inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8'))
         for name in inherited:
             if name in PACKAGES and importlib.util.find_spec(name) is None:
-                raise missing_package(name) from error
+                raise _missing_package(name) from error
         if 'mmrank' in inherited:
             raise UserError(
-                f"{path}: mmengine does not resolve _base_ = 'mmrank::...' "
-                '(it has a fixed list of packages).\n  Fix: inherit by path, '
-                'or with read_base() from mmrank.configs'
+                f"{path}: mmengine does not resolve _base_ = 'mmrank::...' (it has a fixed list of "
+                'packages).\n  Fix: inherit by path, or with read_base() from mmrank.configs'
             ) from error
         raise UserError(
             f'{path} cannot be read as a config: {type(error).__name__}: {error}'
@@ -179,35 +159,25 @@ def check_packages(cfg: Config) -> None:
     """Check that each package named by a type or the scope can be imported.
 
     Raises:
-        UserError: One is not installed, or another one is in its way.
+        UserError: One is not installed, or a transformers with which mmpretrain 1.x cannot be
+            imported is in its way.
     """
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
     scopes.add(cfg.get('default_scope') or 'mmengine')
     for name in sorted(scopes & set(PACKAGES)):
         if importlib.util.find_spec(name) is None:
-            raise missing_package(name)
-    if scopes & {'mmdet', 'mmpretrain'}:
-        check_transformers()
-
-
-def check_transformers() -> None:
-    """Refuse a transformers with which mmpretrain 1.x cannot be imported.
-
-    mmdet imports mmpretrain, if it is there.
-
-    Raises:
-        UserError: transformers 5 or later, beside mmpretrain.
-    """
+            raise _missing_package(name)
+    # mmdet imports mmpretrain, if it is there.
+    if not scopes & {'mmdet', 'mmpretrain'} or importlib.util.find_spec('mmpretrain') is None:
+        return
     try:
         version = metadata.version('transformers')
     except metadata.PackageNotFoundError:
         return
-    if int(version.split('.')[0]) < 5:
-        return
-    if importlib.util.find_spec('mmpretrain') is not None:
+    if int(version.split('.')[0]) >= 5:
         raise UserError(
-            f'transformers {version} is installed, which removed functions '
-            "that mmpretrain 1.x imports.\n  Fix: pip install 'transformers<5'"
+            f'transformers {version} is installed, which removed functions that mmpretrain 1.x '
+            "imports.\n  Fix: pip install 'transformers<5'"
         )
 
 
@@ -222,8 +192,8 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's data loaders assume.
 
-    Its models take stacked batches, while mmengine's default makes lists,
-    and its configs leave the choice to the tool that starts them.
+    Its models take stacked batches, while mmengine's default makes lists, and its configs leave the
+    choice to the tool that starts them.
     """
     if cfg.get('default_scope') != 'mmpretrain':
         return
@@ -234,11 +204,7 @@ def set_collate(cfg: Config) -> None:
 
 
 def apply_options(cfg: Config, options: Mapping | None) -> None:
-    """Override settings of a config; its packages must be installed.
-
-    Args:
-        cfg: The config, changed in place.
-        options: What :func:`add_config_option` has read, or None.
+    """Override settings of a config by the options of the command line, if there are any.
 
     Raises:
         UserError: See :func:`check_packages`.
@@ -251,14 +217,13 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
 def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
-    From here on this process loads checkpoints as data, unless the option
-    says otherwise.
+    From here on this process loads checkpoints as data, unless the option says otherwise.
 
     Raises:
         UserError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
     apply_options(cfg, args.cfg_options)
@@ -272,14 +237,11 @@ def prepare_cpu_processes(cfg: Config) -> None:
 
     It would select a GPU by rank and name it to the wrapper of the model. A process group that is
     there already it takes as it is.
-
-    Raises:
-        UserError: See :func:`set_slurm_variables`.
     """
-    from mmrank.engine.resume.strategies import strategy_class
+    from mmrank.engine.runners import strategy_class
 
     if cfg.launcher == 'slurm':
-        set_slurm_variables()
+        _set_slurm_variables()
     # Of mmengine, in seconds: how long to wait for a process that is gone.
     seconds = (cfg.get('env_cfg') or {}).get('dist_cfg', {}).get('timeout')
     torch.distributed.init_process_group(
@@ -298,22 +260,17 @@ def prepare_cpu_processes(cfg: Config) -> None:
         cfg.strategy = dict(strategy, model_wrapper=dict(wrapper, device_ids=None))
 
 
-def set_slurm_variables() -> None:
-    """Say in torchrun's variables which task of Slurm this process is.
-
-    mmengine does it, too, but then selects a GPU.
-
-    Raises:
-        UserError: It is none.
-    """
-    lacking = {*SLURM_VARIABLES.values(), 'SLURM_NODELIST'} - {*os.environ}
+def _set_slurm_variables() -> None:
+    """Say in torchrun's variables which task of Slurm this is, without mmengine's GPU."""
+    names = {'RANK': 'SLURM_PROCID', 'WORLD_SIZE': 'SLURM_NTASKS', 'LOCAL_RANK': 'SLURM_LOCALID'}
+    lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
         raise UserError(
             f'--launcher slurm: {min(lacking)} is not set, so this is no task '
             'of srun.\n  Fix: start with tools/slurm_train.sh or '
             'slurm_test.sh, or on one machine with tools/dist_train.sh'
         )
-    for name, theirs in SLURM_VARIABLES.items():
+    for name, theirs in names.items():
         os.environ[name] = os.environ[theirs]
     if 'MASTER_ADDR' not in os.environ:
         nodes = os.environ['SLURM_NODELIST']
@@ -334,14 +291,13 @@ def check_folder(cfg: Config, path: str) -> None:
     damage = find_damage(path)
     if damage is not None:
         raise UserError(f'checkpoint {path} {damage}.\n  Fix: pass another one, or --resume alone')
-    from mmrank.engine.resume.strategies import strategy_class
+    from mmrank.engine.runners import strategy_class
 
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
         raise UserError(
-            f'checkpoint {path} is a folder of shards, and this config does '
-            'not train in shards.\n  Fix: python '
-            f'tools/model_converters/gather_checkpoint.py {path} OUT.pth, and '
-            "pass OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
+            f'checkpoint {path} is a folder of shards, and this config does not train in shards.\n'
+            f'  Fix: python tools/model_converters/gather_checkpoint.py {path} OUT.pth, and pass '
+            "OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
             "strategy=dict(type='mmrank.FSDPStrategy')"
         )
 
@@ -349,14 +305,7 @@ def check_folder(cfg: Config, path: str) -> None:
 def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
-    Args:
-        cfg: The config.
-        strict: Whether a checkpoint has to fit the model; see
-            :class:`mmrank.engine.hooks.CheckpointMatchHook`.
-        allow_partial: Patterns of keys that may differ all the same.
-
-    Returns:
-        The runner.
+    ``strict`` and ``allow_partial`` are those of :class:`mmrank.engine.hooks.CheckpointMatchHook`.
     """
     from mmengine.runner import Runner
 
@@ -392,13 +341,8 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a tool; show what a user can fix without a traceback.
 
-    Args:
-        main: The tool.
-        args: Its command line.
-
     Returns:
-        The exit status: 2 for an error of the user's input, 130 after
-        Ctrl-C, 143 after SIGTERM.
+        The exit status: 2 for an error of the user's input, 130 after Ctrl-C, 143 after SIGTERM.
     """
 
     def end_in_order(args: argparse.Namespace) -> int:

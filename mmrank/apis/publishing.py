@@ -14,11 +14,10 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from mmrank.apis.entry_point import check_packages, read_config, walk_types
-from mmrank.apis.trained_model import load_all, read_weights
-from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state
-from mmrank.engine.resume.saved_config import read_saved_config
+from mmrank.apis.models import load_all, read_weights
+from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state, read_saved_config
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 
@@ -36,13 +35,7 @@ _NAMED = re.compile(r'((mmrank|mmdet|mmpretrain|mmcv|mmengine)\.)?\w+')
 
 @dataclass(frozen=True)
 class Published:
-    """A file to hand out.
-
-    Attributes:
-        path: The file.
-        sha256: Its hash in hexadecimal.
-        centres: What became of the centre of the scores of each head.
-    """
+    """A file to hand out, its hash in hexadecimal, and the centres of the scores of its heads."""
 
     path: Path
     sha256: str
@@ -54,11 +47,10 @@ def publish_model(
 ) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
-    Optimiser, schedulers, random states, logs and the name of the work
-    folder are left out: equal weights make equal files. What is left
-    are tensors and plain values, which ``torch.load(weights_only=True)``
-    reads without any allow-list. State of the losses stays: a training may
-    go on from it.
+    Optimiser, schedulers, random states, logs and the name of the work folder are left out: equal
+    weights make equal files. What is left are tensors and plain values, which
+    ``torch.load(weights_only=True)`` reads without any allow-list. State of the losses stays: a
+    training may go on from it.
 
     The centre of the scores of a ranking loss moves into the bias of the classification layer, see
     :func:`mmrank.models.centre_folding.fold_centres`: the config of the training and the stock
@@ -67,17 +59,13 @@ def publish_model(
     Args:
         checkpoint: The file of a training.
         out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is written.
-        trust: Let the old file run code; see :func:`read_weights`.
-        config: Config file of the training. None: the text that the
-            checkpoint keeps, where it names registered classes only.
-
-    Returns:
-        The new file.
+        trust: Let the old file run code; see :func:`~mmrank.apis.models.read_weights`.
+        config: Config file of the training. None: the text that the checkpoint keeps, where it
+            names registered classes only.
 
     Raises:
-        UserError: If the checkpoint cannot be read or holds no weights, if
-            it is not one of the config, if a config is needed and there is none, or ``out`` does
-            not end in ``.pth``.
+        UserError: If the checkpoint cannot be read or holds no weights, if it is not one of the
+            config, if a config is needed and there is none, or ``out`` does not end in ``.pth``.
         OSError: If the file cannot be written.
     """
     out = Path(out)
@@ -105,24 +93,25 @@ def publish_model(
         meta[FOLDED] = {**dict(meta.get(FOLDED) or {}), **folded}
     if isinstance(meta.get('cfg'), str):
         meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
-    content = dict(
-        meta={key: plain_value(meta[key]) for key in _META if key in meta}, state_dict=state
-    )
-    buffer = BytesIO()
-    torch.save(content, buffer)
-    data = buffer.getvalue()
+    meta = {key: plain_value(meta[key]) for key in _META if key in meta}
+    data = saved_bytes(dict(meta=meta, state_dict=state))
     digest = hashlib.sha256(data).hexdigest()
     path = out.with_name(f'{out.stem}-{digest[:SHORT_HASH]}.pth')
     write_atomically(data, path)
     return Published(path, digest, tuple(centres))
 
 
+def saved_bytes(content: object) -> bytes:
+    """The bytes that ``torch.save`` writes."""
+    buffer = BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
 def describe_centre(centre: HeadCentre) -> str:
-    """Say what became of the centre of a head's scores."""
+    """Describe whether the centre of a head's scores was folded into the bias."""
     if centre.folded:
-        numbers = [f'{x:.2f}' for x in centre.centre[:4]]
-        if len(centre.centre) > 4:
-            numbers.append('...')
+        numbers = [f'{x:.2f}' for x in centre.centre[:4]] + ['...'] * (len(centre.centre) > 4)
         return (
             f'{centre.head}: the centre of the scores, {", ".join(numbers)}, '
             'is in the bias; a stock config shows the same scores'
@@ -181,15 +170,10 @@ def has_ranking_head(model: object) -> bool:
     if isinstance(model, Mapping):
         loss = model.get('loss_cls')
         kind = str(loss.get('type')) if isinstance(loss, Mapping) else ''
-        listwise = 'mmrank.Listwise' in str(model.get('type'))
-        return (
-            listwise
-            or kind.startswith('mmrank.')
-            or any(has_ranking_head(value) for value in model.values())
-        )
-    if isinstance(model, list | tuple):
-        return any(has_ranking_head(value) for value in model)
-    return False
+        if 'mmrank.Listwise' in str(model.get('type')) or kind.startswith('mmrank.'):
+            return True
+        model = list(model.values())
+    return isinstance(model, list | tuple) and any(map(has_ranking_head, model))
 
 
 def plain_value(value: object) -> object:

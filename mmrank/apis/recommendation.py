@@ -1,4 +1,4 @@
-"""What a two-tower model recommends to a user."""
+"""Recommendations of a two-tower model for a user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,13 +16,7 @@ from mmrank.functional import top_k_inner_product
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One item for one user.
-
-    Attributes:
-        user: Name in the file of the training pairs.
-        item: Name likewise.
-        score: Inner product of the two embeddings.
-    """
+    """One item for one user: their names in the file of the training pairs, the inner product."""
 
     user: str
     item: str

@@ -1,14 +1,14 @@
 """Data sets and checks of annotation files.
 
-Importing this package imports nothing else, so that a check of a file needs
-no torch, which is half of its memory; :mod:`mmrank.datasets.registered` registers the data sets,
-and the registry imports it.
+Importing this package imports nothing else, so that a check of a file needs no torch, which is half
+of its memory; :mod:`mmrank.datasets.registered` registers the data sets, and the registry imports
+it.
 """
 
 from importlib import import_module
 
 _HOMES = {
-    'IndexedConcatDataset': 'mmrank.datasets.indexed_concat_dataset',
+    'IndexedConcatDataset': 'mmrank.datasets.one_size',
     'InteractionDataset': 'mmrank.datasets.interactions',
     'TopKDataset': 'mmrank.datasets.interactions',
     'one_size_collate': 'mmrank.datasets.one_size',

@@ -15,9 +15,8 @@ from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
 class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
-    mmdet drops or crashes on bad annotations, often far from their cause;
-    this data set reports on loading what is wrong, where, and how to fix it. It takes the arguments
-    of ``CocoDataset``.
+    mmdet drops or crashes on bad annotations, often far from their cause; this data set reports on
+    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``.
 
     Args:
         *args: As for ``mmdet.CocoDataset``.
@@ -37,9 +36,6 @@ class CheckedCocoDataset(CocoDataset):
     def load_data_list(self) -> list[dict]:
         """Load annotations after checking them.
 
-        Returns:
-            What ``CocoDataset.load_data_list`` returns.
-
         Raises:
             UserError: If the file cannot be read or has an error.
         """
@@ -57,8 +53,7 @@ class LVISDataset(CheckedCocoDataset):
 
     ``mmdet.LVISV1Dataset`` drops ``neg_category_ids`` and ``not_exhaustive_category_ids``; then
     every box without an object is a negative of every class, also of those that no one looked for.
-    This one
-    has them as ``exhaustive_labels``, which a head with ``federated=True`` reads::
+    This one has them as ``exhaustive_labels``, which a head with ``federated=True`` reads::
 
         dict(type='mmrank.LVISDataset', ..., pipeline=[
             ...,
@@ -81,14 +76,10 @@ class LVISDataset(CheckedCocoDataset):
     def parse_data_info(self, raw_data_info: dict) -> dict:
         """Parse an image, with the classes it is annotated for.
 
-        Args:
-            raw_data_info: Its entry and its annotations in the file.
-
         Returns:
             As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of the classes whose every
-            object in this image is annotated; that
-            may be none at all. Augmentations that drop a box do not change
-            it.
+            object in this image is annotated; that may be none at all. Augmentations that drop a
+            box do not change it.
         """
         info = super().parse_data_info(raw_data_info)
         image = raw_data_info['raw_img_info']

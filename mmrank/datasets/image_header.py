@@ -14,13 +14,7 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.ti
 
 
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
-    """Read the size of an image from its first bytes.
-
-    Args:
-        source: File.
-
-    Returns:
-        Width and height in pixels.
+    """Read width and height in pixels of an image from its first bytes.
 
     Raises:
         ValueError: If it is no image, or larger than Pillow's limit, which a file of a few
@@ -46,13 +40,7 @@ def image_fault(path: str | os.PathLike) -> str | None:
     """Decode an image to its end, and say what is wrong with it.
 
     OpenCV fills what a truncated file lacks with grey and returns it, so that a training goes on
-    with half an image.
-
-    Args:
-        path: The file.
-
-    Returns:
-        What is wrong; None for a whole image.
+    with half an image. None: the image is whole.
     """
     try:
         image_size(path)
@@ -69,14 +57,7 @@ def image_fault(path: str | os.PathLike) -> str | None:
 
 
 def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
-    """Decode an image after a look at its size.
-
-    Args:
-        data: The file.
-        flags: As for ``cv2.imdecode``.
-
-    Returns:
-        What ``cv2.imdecode`` returns, (H, W, 3) uint8 in BGR or (H, W).
+    """Decode an image as ``cv2.imdecode``, to (H, W, 3) uint8 in BGR or (H, W).
 
     Raises:
         ValueError: If it is no image, or too large; see :func:`image_size`.

@@ -8,34 +8,17 @@ section 3.
 from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
-from mmrank.datasets.checks.coco_findings import Findings, is_id, shown
+from mmrank.datasets.checks.coco_report import FIXES
+from mmrank.datasets.checks.data_report import Findings, is_id, shown
 from mmrank.errors import UserError
 
 NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
-
-_FIXES = {
-    'federated field': (
-        'take an official LVIS file of the split (v0.5 or v1), whose images '
-        f'have lists {NEGATIVE!r} and {INCOMPLETE!r}; tools that merge or '
-        'filter annotations drop them. A data set in which every class is '
-        "annotated in every image is a 'mmrank.CheckedCocoDataset', and the "
-        'head needs no federated=True.'
-    ),
-    'verified absent and annotated': (
-        f'remove the class from {NEGATIVE} of the image, or the annotation; the annotation decides.'
-    ),
-}
 
 
 def is_lvis(document: Mapping) -> bool:
     """Tell LVIS annotations from COCO ones.
 
-    Args:
-        document: Content of an annotation file.
-
-    Returns:
-        Whether categories have a ``frequency``, as in LVIS v0.5 and v1, or images name the classes
-        that they lack.
+    In LVIS v0.5 and v1 categories have a ``frequency``, or images name the classes that they lack.
     """
     images = document.get('images') or [{}]
     categories = document.get('categories') or [{}]
@@ -49,11 +32,8 @@ def is_lvis(document: Mapping) -> bool:
 def complete_lvis(document: dict) -> None:
     """Fill in what LVIS leaves out and COCO requires, in place.
 
-    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of
-    ``coco_url``: ``train2017/000000391895.jpg``.
-
-    Args:
-        document: Content of an annotation file.
+    ``iscrowd``, since LVIS has no crowds, and ``file_name``, the path of ``coco_url``:
+    ``train2017/000000391895.jpg``.
     """
     for annotation in _dicts(document.get('annotations')):
         annotation.setdefault('iscrowd', 0)
@@ -66,11 +46,8 @@ def complete_lvis(document: dict) -> None:
 def scan_federated(document: Mapping, known: Collection, required: bool, found: Findings) -> None:
     """Check the classes that images are said to lack, or to have in part.
 
-    Args:
-        document: Content of an annotation file, otherwise checked.
-        known: Ids of its categories.
-        required: Whether a missing field is an error and not a warning.
-        found: Gets the problems.
+    ``document`` is otherwise checked, ``known`` has the ids of its categories. ``required``: a
+    missing field is an error and not a warning.
     """
     verified = []
     for index, image in enumerate(document['images']):
@@ -80,12 +57,7 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
         for key in (NEGATIVE, INCOMPLETE):
             problem = _fault(image, key, known)
             if problem is not None:
-                found.add(
-                    'federated field',
-                    f'{where} {problem}',
-                    is_error=required,
-                    fix=_FIXES['federated field'],
-                )
+                found.add('federated field', f'{where} {problem}', is_error=required)
             elif key == NEGATIVE:
                 verified += [(image['id'], c) for c in image[key]]
     absent = set(verified)
@@ -95,19 +67,14 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
             f'image id {shown(image_id)} has an object of category '
             f'{shown(category_id)}, and {NEGATIVE} names it',
             is_error=False,
-            fix=_FIXES['verified absent and annotated'],
         )
 
 
 def require_federated(document: Mapping, ann_file: object) -> None:
     """Refuse LVIS annotations that do not say what images lack.
 
-    Args:
-        document: Content of an annotation file.
-        ann_file: Where it came from, for the message.
-
     Raises:
-        UserError: If a field is missing or cannot be used.
+        UserError: If a field is missing or cannot be used; ``ann_file`` says of which file.
     """
     known = {cat['id'] for cat in document['categories']}
     for image in document['images']:
@@ -116,7 +83,7 @@ def require_federated(document: Mapping, ann_file: object) -> None:
             if problem is not None:
                 raise UserError(
                     f'annotation file {ann_file}: the image of id {shown(image["id"])} {problem}. '
-                    f'Fix: {_FIXES["federated field"]}'
+                    f'Fix: {FIXES["federated field"]}'
                 )
 
 

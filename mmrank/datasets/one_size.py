@@ -3,33 +3,23 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mmengine.dataset import default_collate
+from mmengine.dataset import ConcatDataset, default_collate
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.registry import FUNCTIONS
+from mmrank.registry import DATASETS, FUNCTIONS
 
 
 class OneSizeBatches:
-    """Put before a data set of mmpretrain: the images of a batch fit.
+    """Mixin for data sets of mmpretrain: refuses batches of images of several sizes.
 
     Torch would only say that it cannot stack them; a collate function that pads them would make the
-    features of an image depend on its batch. Behind
-    a wrapper such as mmengine's ``RepeatDataset``, :func:`one_size_collate` does the same.
+    features of an image depend on its batch. Behind a wrapper such as mmengine's ``RepeatDataset``,
+    :func:`one_size_collate` does the same.
     """
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict]:
-        """The samples of a batch.
-
-        Args:
-            indices: Of the samples.
-
-        Returns:
-            The samples, for the collate function of the data loader.
-
-        Raises:
-            UserError: If their images have several sizes.
-        """
+        """The samples of a batch; raises a ``UserError`` if their images have several sizes."""
         samples = [self[int(index)] for index in indices]
         _refuse_several_sizes(
             samples, type(self).__name__, lambda place: self.get_data_info(int(indices[place]))
@@ -41,13 +31,8 @@ class OneSizeBatches:
 def one_size_collate(batch: Sequence[Mapping]) -> Any:
     """Stack the samples of a batch, or name the images that do not fit.
 
-    In a config: ``collate_fn=dict(type='mmrank.one_size_collate')``.
-
-    Args:
-        batch: Samples of any data set, with or without wrappers.
-
-    Returns:
-        What mmengine's ``default_collate`` makes of them.
+    In a config: ``collate_fn=dict(type='mmrank.one_size_collate')``. Takes samples of any data set,
+    with or without wrappers, and returns what mmengine's ``default_collate`` makes of them.
 
     Raises:
         UserError: If their images have several sizes.
@@ -68,10 +53,9 @@ def _refuse_several_sizes(samples: Sequence, source: str, info_of: Callable[[int
             for size, place in list(sizes.items())[:3]
         )
         raise UserError(
-            'the images of a batch have several sizes after the pipeline of '
-            f'{source}: {listed}. Fix: let the pipeline give them one, before '
-            "PackInputs: dict(type='ResizeEdge', scale=256), "
-            "dict(type='CenterCrop', crop_size=224); for training "
+            f'the images of a batch have several sizes after the pipeline of {source}: {listed}. '
+            "Fix: let the pipeline give them one, before PackInputs: dict(type='ResizeEdge', "
+            "scale=256), dict(type='CenterCrop', crop_size=224); for training "
             "dict(type='RandomResizedCrop', scale=224)"
         )
 
@@ -82,3 +66,36 @@ def _image(info_of: Callable[[int], Any], place: int) -> str:
     except (KeyError, AttributeError):  # no description of the sample
         found = None
     return str(found or f'sample {place} of the batch')
+
+
+@DATASETS.register_module()
+class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
+    """mmengine's ``ConcatDataset`` with ``sample_idx`` over all parts.
+
+    In mmengine's each part counts its samples from 0, so that two samples have one index and would
+    share the state that a loss keeps per sample. Here ``sample_idx`` is the position in the whole,
+    and ``dataset_idx`` says which part a sample is from: by it ``mmrank.KNNMetric`` and
+    ``mmrank.LinearProbeMetric`` tell training from test images.
+
+    Arguments are those of mmengine's ``ConcatDataset``. The pipelines of the parts run first; the
+    two numbers are then written into the meta information of ``data_samples``, or into the item
+    where it has none. Images of several sizes in a batch are refused by name.
+    """
+
+    def __getitem__(self, idx: int) -> dict:
+        """The item at a position, with both numbers."""
+        item = super().__getitem__(idx)
+        dataset_idx, _ = self._get_ori_dataset_idx(idx)
+        position = idx if idx >= 0 else len(self) + idx
+        numbers = dict(sample_idx=position, dataset_idx=dataset_idx)
+        if 'data_samples' in item:
+            item['data_samples'].set_metainfo(numbers)
+        else:
+            item.update(numbers)
+        return item
+
+    def get_data_info(self, idx: int) -> dict:
+        """Data info of a sample of a part, with both indices."""
+        dataset_idx, _ = self._get_ori_dataset_idx(idx)
+        info = super().get_data_info(idx)
+        return {**info, 'sample_idx': idx, 'dataset_idx': dataset_idx}

@@ -1,20 +1,38 @@
 """Registers the data sets; neither mmdet nor mmpretrain is imported."""
 
-import mmrank.datasets.captions
-import mmrank.datasets.indexed_concat_dataset
 import mmrank.datasets.interactions
-import mmrank.datasets.long_tail
-import mmrank.datasets.one_size
-import mmrank.datasets.retrieval.builders
-import mmrank.datasets.shards  # noqa: F401  they register
-from mmrank.optional_class import register_optional
+import mmrank.datasets.one_size  # noqa: F401  they register
+from mmrank.optional_class import optional_class, register_optional
 from mmrank.registry import DATASETS
 
-register_optional(
-    DATASETS,
-    'mmdet',
-    {
-        'CheckedCocoDataset': ('mmrank.datasets.checked_coco_dataset.CheckedCocoDataset'),
-        'LVISDataset': 'mmrank.datasets.checked_coco_dataset.LVISDataset',
-    },
+
+def _register(package: str, module: str, *names: str) -> dict[str, str]:
+    found = {name: f'mmrank.datasets.{module}.{name}' for name in names}
+    register_optional(DATASETS, package, found)
+    return found
+
+
+_register('mmdet', 'checked_coco_dataset', 'CheckedCocoDataset', 'LVISDataset')
+_register(
+    'mmpretrain', 'captions.caption_dataset', 'COCOCaptions', 'CaptionTable', 'KarpathyCaptions'
 )
+_register('mmpretrain', 'shards.sharded_captions', 'ShardedCaptions', 'StreamedCaptions')
+_register('mmpretrain', 'long_tail.cifar', 'CIFAR10LT', 'CIFAR100LT')
+_register('mmpretrain', 'long_tail.cifar', 'CIFAR10BinaryLT', 'CIFAR100BinaryLT')
+_register('mmpretrain', 'long_tail.chest_xray14', 'ChestXray14')
+_register('mmpretrain', 'long_tail.multi_label_csv', 'MultiLabelCSV')
+#: Full name of every retrieval data set.
+RETRIEVAL_DATASETS = _register(
+    'mmpretrain',
+    'retrieval.retrieval_sets',
+    *('StanfordOnlineProducts', 'VehicleID', 'INaturalistRetrieval', 'Omniglot', 'ClassFolder'),
+)
+
+
+def retrieval_dataset_class(name: str) -> type:
+    """Return the class of a key of ``RETRIEVAL_DATASETS``.
+
+    Raises:
+        ImportError: If mmpretrain is not installed.
+    """
+    return optional_class('mmpretrain', name, RETRIEVAL_DATASETS[name])

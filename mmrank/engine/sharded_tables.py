@@ -1,6 +1,7 @@
 """Sharded tables of embeddings in mmengine's Runner."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mmengine.dist import broadcast
@@ -10,7 +11,7 @@ from mmengine.optim import OptimWrapper
 from torch import Tensor, nn
 
 from mmrank.distributed import is_sharded
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.models.two_tower.sharded_embedding_tower import shard_like, sharded_parameters
 from mmrank.registry import HOOKS, MODEL_WRAPPERS
@@ -21,8 +22,7 @@ class ShardedTablesParallel(MMDistributedDataParallel):
     """``MMDistributedDataParallel`` that leaves sharded tables alone.
 
     A process has other rows than the next one, so that their gradients must not be averaged. A
-    model of nothing but sharded tables has no other
-    weights: nothing is left to do then.
+    model of nothing but sharded tables has no other weights: nothing is left to do then.
 
     Args:
         module: The model.
@@ -43,22 +43,14 @@ class ShardedTablesParallel(MMDistributedDataParallel):
             self.module = module
 
     def train_step(self, data: Any, optim_wrapper: OptimWrapper) -> dict:
-        """See mmengine's ``BaseModel``."""
-        if self.has_others:
-            return super().train_step(data, optim_wrapper)
-        return self.module.train_step(data, optim_wrapper)
+        step = super().train_step if self.has_others else self.module.train_step
+        return step(data, optim_wrapper)
 
     def forward(self, *args, **kwargs) -> Any:
-        """Call the model."""
-        if self.has_others:
-            return super().forward(*args, **kwargs)
-        return self.module(*args, **kwargs)
+        return (super().forward if self.has_others else self.module)(*args, **kwargs)
 
     def train(self, mode: bool = True) -> 'ShardedTablesParallel':
-        """Switch the mode."""
-        if self.has_others:
-            return super().train(mode)
-        return nn.Module.train(self, mode)
+        return super().train(mode) if self.has_others else nn.Module.train(self, mode)
 
 
 @HOOKS.register_module()
@@ -80,7 +72,6 @@ class ShardedTablesHook(Hook):
         self._states: dict[int, dict[str, Tensor]] = {}
 
     def before_run(self, runner) -> None:
-        """Gather at each save; leave tables out of the first broadcast."""
         if not sharded_parameters(unwrap_model(runner.model)):
             return
         if not isinstance(runner.model, ShardedTablesParallel):
@@ -89,13 +80,11 @@ class ShardedTablesHook(Hook):
                 'tables, and would average other rows. Fix: '
                 "model_wrapper_cfg=dict(type='mmrank.ShardedTablesParallel')"
             )
-        save = runner.save_checkpoint
-        runner.save_checkpoint = self._gathering(runner, save)
+        runner.save_checkpoint = partial(self._save_whole, runner, runner.save_checkpoint)
         # Its own broadcasts all weights, of which each process has others.
-        runner._init_model_weights = lambda: _init_weights(runner)
+        runner._init_model_weights = partial(_init_weights, runner)
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Give each process its rows of the optimiser's state."""
         states = checkpoint.get('optimizer', {}).get('state')
         if not states or not sharded_parameters(unwrap_model(runner.model)):
             return
@@ -107,30 +96,25 @@ class ShardedTablesHook(Hook):
                 }
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the whole tensors in. Runs in the main process only."""
         checkpoint['state_dict'].update(self._tables)
         if 'optimizer' in checkpoint:
             for number, values in self._states.items():
                 checkpoint['optimizer']['state'][number].update(values)
 
-    def _gathering(self, runner, save: Callable) -> Callable:
-        def save_whole(*args, **kwargs) -> None:
-            model = unwrap_model(runner.model)
-            for name, table in sharded_parameters(model).items():
-                self._tables[name] = _whole(table)
-            state = runner.optim_wrapper.optimizer.state
-            for number, parameter in enumerate(_parameters(runner)):
-                self._states[number] = {
-                    name: _whole(value)
-                    for name, value in state.get(parameter, {}).items()
-                    if isinstance(value, Tensor) and is_sharded(value)
-                }
-            try:
-                save(*args, **kwargs)
-            finally:
-                self._tables, self._states = {}, {}
-
-        return save_whole
+    def _save_whole(self, runner, save: Callable, *args, **kwargs) -> None:
+        for name, table in sharded_parameters(unwrap_model(runner.model)).items():
+            self._tables[name] = _whole(table)
+        state = runner.optim_wrapper.optimizer.state
+        for number, parameter in enumerate(_parameters(runner)):
+            self._states[number] = {
+                name: _whole(value)
+                for name, value in state.get(parameter, {}).items()
+                if isinstance(value, Tensor) and is_sharded(value)
+            }
+        try:
+            save(*args, **kwargs)
+        finally:
+            self._tables, self._states = {}, {}
 
 
 def _init_weights(runner) -> None:
@@ -154,6 +138,6 @@ def _parameters(runner) -> list[nn.Parameter]:
 
 
 def _whole(tensor: Tensor) -> Tensor:
+    """All rows, in the first process."""
     whole = tensor.detach().full_tensor()
-    first = tensor.device_mesh.get_rank() == 0
-    return whole.cpu() if first else whole[:0]
+    return whole.cpu() if tensor.device_mesh.get_rank() == 0 else whole[:0]

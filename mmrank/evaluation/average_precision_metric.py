@@ -1,33 +1,125 @@
 """AP and AUROC of one-vs-rest scores as a metric of an mmengine runner."""
 
+import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
+from torch import Tensor
 
-from mmrank.evaluation.class_scores import ClassFigures, class_figures
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.functional import auroc, average_precision
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
+from mmrank.visualization.tables import write_table
+
+_HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
+_NOTE = 'In percent; macro: mean over the classes, micro: all scores in one ranking.'
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """Figures in [0, 1] of C classes, NaN where there is no positive or no negative.
+
+    Attributes:
+        names: Names of the classes.
+        positives: (C,) int64 numbers of positives.
+        negatives: (C,) int64.
+        ap: (C,) float64.
+        auroc: (C,) float64.
+        micro_ap: AP of one ranking of all scores of the classes that have both.
+        micro_auroc: Likewise.
+    """
+
+    names: list[str]
+    positives: Tensor
+    negatives: Tensor
+    ap: Tensor
+    auroc: Tensor
+    micro_ap: float
+    micro_auroc: float
+
+    @property
+    def mean_ap(self) -> float:
+        """Mean over the classes that have positives and negatives."""
+        return float(self.ap.nanmean())
+
+    @property
+    def mean_auroc(self) -> float:
+        """Mean over the classes that have positives and negatives."""
+        return float(self.auroc.nanmean())
+
+    def rows(self) -> list[list]:
+        """The table: a row for each class, figures in percent."""
+        columns = (self.positives, self.negatives, 100 * self.ap, 100 * self.auroc)
+        return [
+            [name, *(x.item() for x in numbers)] for name, *numbers in zip(self.names, *columns)
+        ]
+
+    def means(self) -> list[list]:
+        """Rows of the means, for the foot of the table."""
+        totals = [int(self.positives.sum()), int(self.negatives.sum())]
+        return [
+            ['macro', *totals, 100 * self.mean_ap, 100 * self.mean_auroc],
+            ['micro', *totals, 100 * self.micro_ap, 100 * self.micro_auroc],
+        ]
+
+    def console_table(self) -> str:
+        """The table as text."""
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*_HEADER)
+        for column in table.columns[1:]:
+            column.justify = 'right'
+        for rows in (self.rows(), self.means() if len(self.names) > 1 else []):
+            for row in rows:
+                table.add_row(*(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row))
+            table.add_section()
+        buffer = io.StringIO()
+        Console(file=buffer, width=100).print(table)
+        return buffer.getvalue()
+
+
+def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> ClassFigures:
+    """Figures of (n, C) scores and bools, the samples ranked once for each of C named classes."""
+    if scores.isnan().any():
+        row, column = scores.isnan().nonzero()[0].tolist()
+        raise ValueError(
+            f'the score of sample {row} for class {names[column]!r} is NaN; '
+            'did the training diverge?'
+        )
+    # Ties of float32 scores stay ties.
+    scores = scores.double()
+    positives = is_positive.sum(0)
+    negatives = len(is_positive) - positives
+    whole = (positives > 0) & (negatives > 0)
+    ap, area = scores.new_full((2, len(names)), torch.nan)
+    for i in whole.nonzero().flatten().tolist():
+        ap[i] = average_precision(scores[:, i], is_positive[:, i])
+        area[i] = auroc(scores[:, i], is_positive[:, i])
+    flat = scores[:, whole].flatten(), is_positive[:, whole].flatten()
+    return ClassFigures(
+        names, positives, negatives, ap, area, float(average_precision(*flat)), float(auroc(*flat))
+    )
 
 
 @METRICS.register_module()
 class AveragePrecisionMetric(BaseMetric):
     """AP, mAP and AUROC of binary, one-vs-rest and multi-label scores.
 
-    Equal to scikit-learn's ``average_precision_score`` and
-    ``roc_auc_score``, ties included. Returned in percent:
+    Equal to scikit-learn's ``average_precision_score`` and ``roc_auc_score``, ties included.
+    Returned in percent:
 
     * ``mAP``, ``AUROC``: means over the classes (macro);
     * ``micro_AP``, ``micro_AUROC``: all scores of all classes in one ranking;
     * ``AP/<class>``, ``AUROC/<class>`` with ``classwise=True``.
 
-    The table by class goes to the log, and to ``<out_stem>.md`` and
-    ``.csv``. With one class macro and micro are the same, and only ``AP`` and ``AUROC`` are
-    returned.
-
-    Every process keeps its samples; the first one gathers them.
+    The table by class goes to the log, and to ``<out_stem>.md`` and ``.csv``. With one class macro
+    and micro are the same, and only ``AP`` and ``AUROC`` are returned. Every process keeps its
+    samples; the first one gathers them.
 
     Args:
         classwise: Return the figures of every class.
@@ -54,21 +146,15 @@ class AveragePrecisionMetric(BaseMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
-        self.classwise, self.skip_empty = classwise, skip_empty
-        self.out_stem = out_stem
+        self.classwise, self.skip_empty, self.out_stem = classwise, skip_empty, out_stem
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep scores and labels of a batch.
-
-        Args:
-            data_batch: Not used.
-            data_samples: Data samples as dicts, with ``pred_score`` and ``gt_label`` or
-                ``gt_score``.
+        """Keep ``pred_score`` and ``gt_label`` or ``gt_score`` of the samples of a batch.
 
         Raises:
             KeyError: If there is no ``pred_score``.
             ValueError: If the labels do not fit, see
-                :func:`mmrank.models.heads.one_vs_rest_targets`.
+                :func:`mmrank.models.heads.sample_fields.one_vs_rest_targets`.
         """
         if not data_samples:
             return
@@ -86,18 +172,7 @@ class AveragePrecisionMetric(BaseMetric):
         self.results.extend((row, label > 0) for row, label in zip(scores.numpy(), target.numpy()))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the figures of the samples of all ranks.
-
-        Args:
-            results: What ``process`` kept.
-
-        Returns:
-            The figures in percent, see the class.
-
-        Raises:
-            ValueError: If there is no sample, a score is NaN, or a class has no positive or no
-                negative.
-        """
+        """Figures of the samples of all ranks, in percent; see the class."""
         if not results:
             raise ValueError('AveragePrecisionMetric got no sample; is the data set empty?')
         scores, target = map(np.stack, zip(*results))
@@ -107,10 +182,8 @@ class AveragePrecisionMetric(BaseMetric):
         self._check(figures)
         print_log('\n' + figures.console_table(), logger='current')
         if self.out_stem is not None:
-            figures.write(self.out_stem)
-        return self._returned(figures)
-
-    def _returned(self, figures: ClassFigures) -> dict[str, float]:
+            rows = figures.rows() + figures.means()
+            write_table(_HEADER, rows, self.out_stem, 'AP and AUROC by class', _NOTE)
         if len(figures.names) == 1:
             found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}
         else:
@@ -122,30 +195,27 @@ class AveragePrecisionMetric(BaseMetric):
             }
         if self.classwise:
             for name, ap, area in zip(figures.names, figures.ap, figures.auroc):
-                found[f'AP/{name}'] = float(ap)
-                found[f'AUROC/{name}'] = float(area)
+                found |= {f'AP/{name}': float(ap), f'AUROC/{name}': float(area)}
         return {name: 100 * value for name, value in found.items()}
 
     def _check(self, figures: ClassFigures) -> None:
-        empty = figures.empty_classes()
+        empty = [name for name, ap in zip(figures.names, figures.ap) if ap.isnan()]
         if not empty:
             return
         shown = ', '.join(empty[:10]) + (', ...' if len(empty) > 10 else '')
-        said = (
+        message = (
             f'{len(empty)} of {len(figures.names)} classes have no positive '
             f'or no negative in this split: {shown}'
         )
         if not self.skip_empty or len(empty) == len(figures.names):
             raise ValueError(
-                f'{said}. Fix: evaluate on a split that has them, or set skip_empty=True of '
+                f'{message}. Fix: evaluate on a split that has them, or set skip_empty=True of '
                 'AveragePrecisionMetric to exclude such classes from the means'
             )
-        print_log(f'{said}; the means exclude them', logger='current')
+        print_log(f'{message}; the means exclude them', logger='current')
 
     def _names(self, size: int) -> list[str]:
         names = list((self.dataset_meta or {}).get('classes') or ())
         if size == 1 and len(names) == 2:
             names = names[1:]  # the rest, and the positive class
-        if len(names) != size:
-            names = [str(i) for i in range(size)]
-        return names
+        return names if len(names) == size else [str(i) for i in range(size)]

@@ -8,7 +8,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,20 +20,8 @@ from mmrank.errors import UserError
 
 KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
-STAT_NAMES = (
-    'mAP',
-    'AP50',
-    'AP75',
-    'APs',
-    'APm',
-    'APl',
-    'AR1',
-    'AR10',
-    'AR100',
-    'ARs',
-    'ARm',
-    'ARl',
-)
+STAT_NAMES = ('mAP', 'AP50', 'AP75', 'APs', 'APm', 'APl')
+STAT_NAMES += ('AR1', 'AR10', 'AR100', 'ARs', 'ARm', 'ARl')
 
 
 def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
@@ -52,10 +40,21 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
     """
     where = 'predictions'
     if not isinstance(predictions, list):
+        path = Path(predictions)
         where = f'prediction file {predictions}'
-        predictions = _read(Path(predictions), where)
-    is_list = isinstance(predictions, list)
-    if not is_list or not all(
+        if not path.is_file():
+            raise FileNotFoundError(
+                f'{where} does not exist. Fix: pass the *.bbox.json that '
+                'CocoMetric writes with outfile_prefix=...'
+            )
+        try:
+            predictions = json.loads(path.read_text('utf-8'))
+        except ValueError as error:  # bad UTF-8 and bad JSON
+            raise UserError(
+                f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. Fix: if the '
+                'evaluation that writes it was interrupted, run it again.'
+            ) from error
+    if not isinstance(predictions, list) or not all(
         isinstance(box, dict) and box.keys() >= set(KEYS) for box in predictions
     ):
         raise UserError(
@@ -64,21 +63,6 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
         )
     # Evaluators add keys such as id and area to each box.
     return [dict(box) for box in predictions]
-
-
-def _read(path: Path, where: str) -> object:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f'{where} does not exist. Fix: pass the *.bbox.json that '
-            'CocoMetric writes with outfile_prefix=...'
-        )
-    try:
-        return json.loads(path.read_text('utf-8'))
-    except ValueError as error:  # bad UTF-8 and bad JSON
-        raise UserError(
-            f'{where} ({path.stat().st_size:,} bytes) is not JSON: {error}. Fix: if the evaluation '
-            'that writes it was interrupted, run it again.'
-        ) from error
 
 
 def check_predictions(
@@ -93,25 +77,26 @@ def check_predictions(
         boxes: See :func:`load_predictions`.
         image_ids: Those of the annotations.
         category_ids: Those of the annotations.
-        where: What to call the boxes in an error.
+        where: Name of the boxes in an error.
 
     Raises:
-        UserError: At the first kind of problem; the text has the
-            field, values and what to do.
+        UserError: At the first kind of problem; the text has the field, values and what to do.
     """
-    _check_ids(
-        (box['image_id'] for box in boxes),
-        image_ids,
-        f'image_id of the {where}',
-        'pass the annotation file of the split that was predicted.',
-    )
-    _check_ids(
-        (box['category_id'] for box in boxes),
-        category_ids,
-        f'category_id of the {where}',
-        'pass the annotation file that the model was evaluated on; labels '
-        'that start at 0 must be mapped to category ids first.',
-    )
+    for field, known, fix in (
+        ('image_id', image_ids, 'pass the annotation file of the split that was predicted.'),
+        (
+            'category_id',
+            category_ids,
+            'pass the annotation file that the model was evaluated on; labels '
+            'that start at 0 must be mapped to category ids first.',
+        ),
+    ):
+        unknown = [i for i in dict.fromkeys(box[field] for box in boxes) if i not in known]
+        if unknown:
+            raise UserError(
+                f'{len(unknown)} {field} of the {where} are not in the annotations, for '
+                f'example {unknown[:3]}. Fix: {fix}'
+            )
     if not boxes:
         return
     try:
@@ -128,63 +113,25 @@ def check_predictions(
     if bad.size:
         raise UserError(
             f'{bad.size} of the {where} are not finite, the first at index {bad[0]}: '
-            f'{_shown(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be ranked.'
+            f'{shown_box(boxes[bad[0]])}. Fix: check the model for NaN; such a box cannot be '
+            'ranked.'
         )
     bad = np.flatnonzero((numbers[:, 2:4] < 0).any(axis=1))
     if bad.size:
         raise UserError(
             f'{bad.size} bbox of the {where} have a negative width or '
-            f'height, the first at index {bad[0]}: {_shown(boxes[bad[0]])}. '
+            f'height, the first at index {bad[0]}: {shown_box(boxes[bad[0]])}. '
             'Fix: bbox is [x, y, width, height], not two corners.'
         )
 
 
-def check_types(boxes: list[dict], where: str) -> None:
-    """Check the JSON types that COCO's server asks for.
-
-    Args:
-        boxes: See :func:`load_predictions`.
-        where: What to call the boxes in an error.
-
-    Raises:
-        UserError: At the first box with an id that is no integer, or with a box or score that is no
-            number.
-    """
-    for index, box in enumerate(boxes):
-        ids = [box['image_id'], box['category_id']]
-        numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]
-        if all(type(x) is int for x in ids) and all(type(x) in (int, float) for x in numbers):
-            continue
-        raise UserError(
-            f'{where}, box {index}: {_shown(box)}. Fix: image_id and category_id have to be '
-            'integers, bbox a list of four numbers and score a number'
-        )
-
-
-def _check_ids(ids: Iterable[int], known: Container[int], what: str, fix: str) -> None:
-    strangers = [i for i in dict.fromkeys(ids) if i not in known]
-    if strangers:
-        raise UserError(
-            f'{len(strangers)} {what} are not in the annotations, for '
-            f'example {strangers[:3]}. Fix: {fix}'
-        )
-
-
-def _shown(box: dict) -> str:
+def shown_box(box: dict) -> str:
+    """Text of a box for an error."""
     return ', '.join(f'{key} {box[key]}' for key in KEYS)
 
 
 def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COCO) -> COCO:
-    """Read an annotation file, quietly.
-
-    Args:
-        ann_file: COCO JSON file; a ``COCO`` object is passed through.
-        coco_class: Class of the index, pycocotools' or one that works like
-            it.
-
-    Returns:
-        The indexed annotations.
-    """
+    """Index an annotation file, quietly, by ``COCO`` or a class like it; pass an index through."""
     if not isinstance(ann_file, str | os.PathLike):
         return ann_file
     with contextlib.redirect_stdout(io.StringIO()):
@@ -194,19 +141,14 @@ def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COC
 def evaluate_boxes(
     ground_truth: str | os.PathLike | COCO, predictions: str | os.PathLike | list[dict]
 ) -> COCOeval:
-    """Match predictions to ground truth as COCO does.
-
-    Args:
-        ground_truth: Annotation file or ``COCO`` object.
-        predictions: Results file or list; may be empty.
+    """Match a file or list of predictions to an annotation file or ``COCO`` object as COCO does.
 
     Returns:
-        A ``COCOeval`` that has been evaluated, accumulated and summarised
-        with COCO's own parameters (at most 1, 10 and 100 boxes an image).
+        A ``COCOeval`` that has been evaluated, accumulated and summarised with COCO's own
+        parameters (at most 1, 10 and 100 boxes an image).
 
     Raises:
-        UserError: If predictions are malformed or belong to other
-            images or categories.
+        UserError: If predictions are malformed or belong to other images or categories.
     """
     truth = load_ground_truth(ground_truth)
     boxes = load_predictions(predictions)
@@ -215,15 +157,9 @@ def evaluate_boxes(
 
 
 def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
-    """Evaluate checked boxes, quietly.
+    """As :func:`evaluate_boxes` of checked boxes, to which keys are added, quietly.
 
-    Args:
-        truth: Annotations, in the index class that ``eval_class`` takes.
-        boxes: Checked predictions; keys are added to them.
-        eval_class: ``COCOeval`` or one that works like it.
-
-    Returns:
-        As :func:`evaluate_boxes`.
+    ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes.
     """
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
@@ -241,14 +177,7 @@ def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> 
 
 
 def summary(evaluation: COCOeval) -> dict[str, float]:
-    """COCO's twelve figures by name.
-
-    Args:
-        evaluation: A summarised ``COCOeval`` of boxes.
-
-    Returns:
-        ``mAP``, ``AP50``, ... in [0, 1]; NaN where no object has that size.
-    """
+    """COCO's twelve figures by name, in [0, 1]; NaN where no object has that size."""
     # Some evaluators have more figures after COCO's twelve.
     stats = np.asarray(evaluation.stats)[: len(STAT_NAMES)]
     stats = np.where(stats < 0, np.nan, stats)
@@ -256,14 +185,7 @@ def summary(evaluation: COCOeval) -> dict[str, float]:
 
 
 def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
-    """Average precision of each class.
-
-    Args:
-        evaluation: An accumulated ``COCOeval`` of boxes.
-
-    Returns:
-        AP averaged over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a class without objects.
-    """
+    """AP over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a class without objects."""
     # (IoU, recall, class, area range, max boxes): all areas, most boxes.
     precision = evaluation.eval['precision'][:, :, :, 0, -1]
     table = {}
@@ -277,7 +199,7 @@ def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ClassMatches:
-    """How the boxes of one class fared, crowds and what they cover left out.
+    """Matches of the boxes of one class; crowds, and boxes that match them, are left out.
 
     Attributes:
         scores: (n,) scores, image by image.
@@ -294,14 +216,7 @@ class ClassMatches:
     num_objects: int
 
     def ious(self, evaluation: COCOeval) -> np.ndarray:
-        """IoU of each box with the object that it matches.
-
-        Args:
-            evaluation: What the matches were taken from.
-
-        Returns:
-            (n,) float64; 0 for a box that matches none.
-        """
+        """IoU of each box with the object that it matches in the evaluation, else 0, (n,)."""
         found, objects = evaluation.cocoDt.anns, evaluation.cocoGt.anns
         pairs = [
             (found[one]['bbox'], objects[other]['bbox'])
@@ -315,15 +230,7 @@ class ClassMatches:
 
 
 def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """IoU of boxes with boxes, the first with the first and so on.
-
-    Args:
-        one: (n, 4) x, y, width and height.
-        other: Likewise.
-
-    Returns:
-        (n,) in [0, 1]; 0 where both boxes are empty.
-    """
+    """IoU of each of (n, 4) boxes x, y, width, height with its partner; 0 if both are empty."""
     one, other = np.asarray(one, float), np.asarray(other, float)
     top = np.maximum(one[:, :2], other[:, :2])
     end = np.minimum(one[:, :2] + one[:, 2:], other[:, :2] + other[:, 2:])
@@ -333,23 +240,12 @@ def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches:
-    """Take the matches of one class over all sizes of objects.
-
-    Args:
-        evaluation: An evaluated ``COCOeval`` of boxes.
-        cat_id: Category.
-        level: Index of the IoU threshold.
-
-    Returns:
-        The matches.
-    """
+    """Matches of one category at one IoU threshold, by its index, over all sizes of objects."""
     parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int), np.zeros(0, int))]
     num_objects = 0
     everything = list(evaluation.params.areaRng[0])
     for image in evaluation.evalImgs:
-        if image is None or image['category_id'] != cat_id:
-            continue
-        if list(image['aRng']) != everything:
+        if image is None or (image['category_id'], list(image['aRng'])) != (cat_id, everything):
             continue
         kept = ~np.asarray(image['dtIgnore'][level], bool)
         objects = np.asarray(image['dtMatches'][level])[kept]
@@ -364,27 +260,6 @@ def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches
         num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
     scores, is_right, found, objects = map(np.concatenate, zip(*parts))
     return ClassMatches(scores, is_right.astype(bool), found, objects, num_objects)
-
-
-def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
-    """Match checked boxes to objects at one IoU, without figures.
-
-    Args:
-        truth: Annotations.
-        boxes: Checked predictions; keys are added to them.
-        iou: IoU from which a box counts as found.
-
-    Returns:
-        A ``COCOeval`` that has been evaluated at this threshold, at most 100 boxes of a class in an
-        image.
-    """
-    with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
-        evaluation.params.iouThrs = np.array([iou])
-        evaluation.params.areaRng = evaluation.params.areaRng[:1]
-        evaluation.params.areaRngLbl = evaluation.params.areaRngLbl[:1]
-        evaluation.evaluate()
-    return evaluation
 
 
 def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:

@@ -1,9 +1,9 @@
-"""What metrics on the features of a whole data set share."""
+"""Base of metrics on the features of a whole data set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from mmengine.dist import broadcast, broadcast_object_list, collect_results, is_main_process
+from mmengine.dist import broadcast_object_list, collect_results, is_main_process
 from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
@@ -11,64 +11,17 @@ from mmrank.distributed import world_group
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 
 
-def share_features(make: Callable[[], RetrievalFeatures]) -> RetrievalFeatures:
-    """Make features on the first rank and send them to all.
-
-    Image paths and class names stay on the first rank.
-
-    Args:
-        make: Called on the first rank only; returns CPU tensors.
-
-    Returns:
-        The features; what ``make`` gave on the first rank.
-
-    Raises:
-        RuntimeError: On the other ranks, if ``make`` has raised.
-    """
-    features = None
-    if is_main_process():
-        try:
-            features = make()
-        except Exception as error:
-            # Without a word the others would wait until the timeout.
-            broadcast_object_list([dict(error=repr(error))])
-            raise
-        message = [
-            dict(
-                shape=features.features.shape,
-                dtype=features.features.dtype,
-                has_gallery=features.in_gallery is not None,
-                similarity=features.similarity,
-            )
-        ]
-    else:
-        message = [None]
-    broadcast_object_list(message)
-    message = message[0]
-    if 'error' in message:
-        raise RuntimeError(f'the first rank has failed: {message["error"]}')
-    samples = message['shape'][0]
-    if features is None:
-        features = RetrievalFeatures(
-            features=torch.empty(message['shape'], dtype=message['dtype']),
-            labels=torch.empty(samples, dtype=torch.int64),
-            in_gallery=(torch.empty(samples, dtype=torch.bool) if message['has_gallery'] else None),
-            similarity=message['similarity'],
-        )
-    broadcast(features.features)
-    broadcast(features.labels)
-    if features.in_gallery is not None:
-        broadcast(features.in_gallery)
-    return features
+def device_or_default(device: str | None) -> str:
+    """A device; for None the first GPU if there is one."""
+    return device or ('cuda' if torch.cuda.is_available() else 'cpu')
 
 
 class FeatureMetric(BaseMetric):
     """Base of metrics that need the features of all samples at once.
 
-    A model that is evaluated puts the feature of each sample, shape (D,),
-    into its data sample: ``data_sample.set_field(row, 'feature')``. Every process gets all features
-    and may share the work. Subclasses implement
-    :meth:`figures`.
+    A model that is evaluated puts the feature of each sample, shape (D,), into its data sample:
+    ``data_sample.set_field(row, 'feature')``. Every process gets all features and may share the
+    work. Subclasses implement :meth:`figures`.
 
     Args:
         feature_key: Field with the feature.
@@ -89,20 +42,15 @@ class FeatureMetric(BaseMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
-        self.feature_key = feature_key
-        self.label_key = label_key
-        self.device = device
+        self.feature_key, self.label_key, self.device = feature_key, label_key, device
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
-        """Compute the figures; what a subclass has to define.
+        """Compute the figures by name.
 
         Args:
             samples: All samples, on the device to compute on.
-            group: Process group whose ranks share the work, or None. What
-                the first rank returns counts.
-
-        Returns:
-            The figures by name.
+            group: Process group whose ranks share the work, or None. The figures of the first rank
+                count.
         """
         raise NotImplementedError
 
@@ -115,12 +63,7 @@ class FeatureMetric(BaseMetric):
         return None
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep feature, label and role of each sample of a batch.
-
-        Args:
-            data_batch: Not used.
-            data_samples: Data samples as dicts.
-        """
+        """Keep feature, label and role of each sample of a batch."""
         if not data_samples:
             return
         features = torch.stack([self._feature(x) for x in data_samples])
@@ -129,12 +72,7 @@ class FeatureMetric(BaseMetric):
         self.keep(features.detach().cpu(), data_samples)
 
     def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
-        """Keep a batch until :meth:`gather`.
-
-        Args:
-            features: (n, D), on the CPU.
-            samples: The n data samples.
-        """
+        """Keep (n, D) features on the CPU and their n samples until :meth:`gather`."""
         # As an array a row is sent to other ranks without its whole batch.
         self.results.extend(
             (row, self.label(x), self.in_gallery(x), self.path(x))
@@ -145,7 +83,7 @@ class FeatureMetric(BaseMetric):
         """Compute the figures on all ranks of the process group.
 
         Args:
-            size: Samples of the data set; what a sampler padded is dropped.
+            size: Samples of the data set; the padding of a sampler is dropped.
 
         Returns:
             The figures, with the prefix.
@@ -154,49 +92,37 @@ class FeatureMetric(BaseMetric):
             ValueError: If there is no sample.
             RuntimeError: On the other ranks, if the first has failed.
         """
-        samples = self.gather(size)
-        figures = [self.figures(samples.to(self._device()), world_group())]
+        samples = self.gather(size).to(device_or_default(self.device))
+        figures = [self.figures(samples, world_group())]
         broadcast_object_list(figures)
         if not self.prefix:
             return figures[0]
         return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
 
     def gather(self, size: int) -> RetrievalFeatures:
-        """All samples, on every rank.
-
-        Args:
-            size: Samples of the data set.
-        """
-        folder = {}
-        if self.collect_device == 'cpu':
-            folder = dict(tmpdir=self.collect_dir)
+        """All ``size`` samples of the data set, on every rank."""
+        folder = dict(tmpdir=self.collect_dir) if self.collect_device == 'cpu' else {}
         results = collect_results(self.results, size, self.collect_device, **folder)
         self.results.clear()
-        return share_features(lambda: self.join(results))
+        message = [None]
+        if is_main_process():
+            try:
+                message = [self.join(results)]
+            except Exception as error:
+                # Without a word the others would wait until the timeout.
+                broadcast_object_list([repr(error)])
+                raise
+        broadcast_object_list(message)
+        if isinstance(message[0], str):
+            raise RuntimeError(f'the first rank has failed: {message[0]}')
+        return message[0]
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Compute the figures in this process.
-
-        Args:
-            results: What ``process`` kept, of all ranks.
-
-        Returns:
-            The figures by name.
-
-        Raises:
-            ValueError: If there is no sample.
-        """
-        return self.figures(self.join(results).to(self._device()))
+        """Compute the figures by name in this process, of the results of all ranks."""
+        return self.figures(self.join(results).to(device_or_default(self.device)))
 
     def join(self, results: list) -> RetrievalFeatures:
-        """What :meth:`process` kept as tensors.
-
-        Args:
-            results: Of all ranks.
-
-        Raises:
-            ValueError: If there is no sample.
-        """
+        """Samples of the results of all ranks."""
         if not results:
             raise ValueError(f'{type(self).__name__} got no sample; is the data set empty?')
         rows, labels, in_gallery, paths = zip(*results)
@@ -209,27 +135,13 @@ class FeatureMetric(BaseMetric):
         )
 
     def field(self, sample: dict, key: str, option: str):
-        """A field of a data sample.
-
-        Args:
-            sample: The data sample as a dict.
-            key: Name of the field.
-            option: Option of the metric that names it.
-
-        Raises:
-            KeyError: If it is not there.
-        """
+        """Field ``key`` of a data sample, which ``option`` of the metric names."""
         if key not in sample:
             raise KeyError(
                 f'a data sample has no field {key!r} ({option} of {type(self).__name__}), only '
                 f'{sorted(sample)}; let the model set it in predict, or name another field'
             )
         return sample[key]
-
-    def _device(self) -> str:
-        if self.device is not None:
-            return self.device
-        return 'cuda' if torch.cuda.is_available() else 'cpu'
 
     def _feature(self, sample: dict) -> Tensor:
         value = self.field(sample, self.feature_key, 'feature_key')

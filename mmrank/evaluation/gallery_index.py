@@ -6,16 +6,17 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.files.atomic_file import replace_atomically
+from mmrank.files import replace_atomically
 from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
-from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES
 from mmrank.functional.metrics.retrieval.input import class_ranges
+from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES
 from mmrank.required_package import required_package
 
 INDICES = ('flat', 'ivf')
@@ -28,24 +29,14 @@ _COMPARED = 256
 
 
 def index_options(index: str | Mapping) -> dict:
-    """Read an option that names an index.
-
-    Args:
-        index: ``'flat'``, ``'ivf'``, or ``dict(type='ivf', lists=..., probes=...)``.
-
-    Returns:
-        Options of :class:`GalleryIndex`.
-
-    Raises:
-        UserError: If it is none of these.
-    """
+    """Options of :class:`GalleryIndex` from ``'flat'``, ``'ivf'`` or ``dict(type='ivf', ...)``."""
     options = dict(type=index) if isinstance(index, str) else dict(index)
     if options.get('type') not in INDICES:
         raise UserError(
             f"index is {index!r}: set one of {INDICES}, or dict(type='ivf', lists=4000, probes=250)"
         )
-    allowed = {'type', 'lists', 'probes'} if options['type'] == 'ivf' else {}
-    unknown = set(options) - set(allowed) - {'type'}
+    allowed = {'type', 'lists', 'probes'} if options['type'] == 'ivf' else {'type'}
+    unknown = set(options) - allowed
     if unknown:
         raise UserError(
             f'index={index!r} has {sorted(unknown)}, which an index of type '
@@ -61,21 +52,21 @@ def index_options(index: str | Mapping) -> dict:
 class GalleryIndex:
     """Finds the samples of a gallery with the largest similarities.
 
-    ``'flat'`` compares each query with the whole gallery; its scores are
-    those of :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'``
-    compares it with the gallery samples in those of ``lists`` cells whose centres are nearest (an
-    inverted file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization
-    for Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
+    ``'flat'`` compares each query with the whole gallery; its scores are those of
+    :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'`` compares
+    it with the gallery samples in those of ``lists`` cells whose centres are nearest (an inverted
+    file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization for
+    Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
 
     Args:
-        gallery: (N, D) floats; of stored embeddings a block is in memory at
-            a time, and the lists of ``'ivf'`` are in files beside them.
+        gallery: (N, D) floats; of stored embeddings a block is in memory at a time, and the lists
+            of ``'ivf'`` are in files beside them.
         type: ``'flat'`` or ``'ivf'``.
         similarity: ``'cosine'`` or ``'dot'``.
         lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
         probes: Cells that a query is compared with; None for a 16th of them.
-        path: File of the lists of ``'ivf'``, which is read if it is there
-            and fits the gallery, else written; None keeps none.
+        path: File of the lists of ``'ivf'``, which is read if it holds the rows of this gallery,
+            else written; None keeps none.
 
     Raises:
         ImportError: If faiss is not installed, or is too old.
@@ -92,17 +83,16 @@ class GalleryIndex:
     ) -> None:
         with required_package('faiss', f'index={type!r}', "pip install 'mmrank[faiss]'"):
             import faiss
-        self._faiss = faiss
+        self._faiss, self._gallery = faiss, gallery
         self.type, self.similarity = type, similarity
-        self._gallery = gallery
         if type == 'flat':
             return
         size = len(gallery)
         if lists is None:
             lists = int(min(4 * math.sqrt(size), size / _LEAST_OF_LIST))
         lists = max(min(lists, size), 1)
-        kept = None if path is None else self._read(path)
         # Several where the gallery is on disk, all with the same cells.
+        kept = None if path is None else self._read(path)
         self._parts = [kept] if kept else self._build(lists, path)
         self.lists = self._parts[0].nlist
         self.probes = min(probes or math.ceil(self.lists / 16), self.lists)
@@ -126,20 +116,17 @@ class GalleryIndex:
                 sets.
 
         Returns:
-            (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU;
-            -1 where fewer were found, with a score of -inf.
+            (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU; -1 where fewer were
+            found, with a score of -inf.
         """
         more = count + int(own is not None)
         rows = self._rows(queries)
         best = self._faiss.ResultHeap(len(rows), more, keep_max=True)
         if self.type == 'flat':
-            begin = 0
-            for block in self._blocks():
-                near, at = self._faiss.knn(
-                    *(rows, block, min(more, len(block))), metric=self._faiss.METRIC_INNER_PRODUCT
-                )
+            metric = self._faiss.METRIC_INNER_PRODUCT
+            for begin, block in self._blocks():
+                near, at = self._faiss.knn(rows, block, min(more, len(block)), metric=metric)
                 best.add_result(near, at + begin)
-                begin += len(block)
         else:
             for part in self._parts:
                 best.add_result(*part.search(rows, more))
@@ -153,8 +140,8 @@ class GalleryIndex:
         shape = (len(queries), count)
         return scores[~left_out].view(shape), found[~left_out].view(shape)
 
-    def _rows(self, x: Tensor):
-        """What faiss takes: float32, of length 1 for cosines."""
+    def _rows(self, x: Tensor) -> np.ndarray:
+        """Rows for faiss: float32, of length 1 for cosines."""
         x = x.detach().cpu().float()
         if not x.isfinite().all():
             raise ValueError('an embedding holds NaN or infinity; check the model and its input')
@@ -162,14 +149,11 @@ class GalleryIndex:
             x = unit_rows(x)
         return x.contiguous().numpy()
 
-    def _blocks(self) -> Iterator:
-        gallery = self._gallery
-        rows = max(_BLOCK // (4 * gallery.shape[1]), 1)
-        for part in torch.arange(len(gallery)).split(rows):
-            if isinstance(gallery, StoredEmbeddings):
-                yield self._rows(read_rows(gallery, part))
-            else:
-                yield self._rows(gallery[part[0] : part[-1] + 1])
+    def _blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        """First row and content of each block of the gallery."""
+        rows = max(_BLOCK // (4 * self._gallery.shape[1]), 1)
+        for part in torch.arange(len(self._gallery)).split(rows):
+            yield int(part[0]), self._rows(read_rows(self._gallery, part))
 
     def _build(self, lists: int, path):
         faiss, dimensions = self._faiss, self._gallery.shape[1]
@@ -184,7 +168,7 @@ class GalleryIndex:
         index.train(self._rows(read_rows(self._gallery, sample)))
         if isinstance(self._gallery, StoredEmbeddings) and path is None:
             return self._build_on_disk(index)
-        for block in self._blocks():
+        for _, block in self._blocks():
             index.add(block)
         if path is not None:
             with replace_atomically(path) as temporary:
@@ -194,15 +178,13 @@ class GalleryIndex:
     def _build_on_disk(self, empty) -> list:
         """An index for each block, in files that end with this object."""
         self._folder = tempfile.TemporaryDirectory(prefix='index-', dir=self._gallery.folder)
-        parts, begin = [], 0
-        for number, block in enumerate(self._blocks()):
+        parts = []
+        for begin, block in self._blocks():
             part = self._faiss.clone_index(empty)
-            rows = torch.arange(begin, begin + len(block)).numpy()
-            part.add_with_ids(block, rows)
-            path = os.path.join(self._folder.name, str(number))
+            part.add_with_ids(block, np.arange(begin, begin + len(block)))
+            path = os.path.join(self._folder.name, str(begin))
             self._faiss.write_index(part, path)
             parts.append(self._map(path))
-            begin += len(block)
         return parts
 
     def _map(self, path: str | os.PathLike):
@@ -211,20 +193,28 @@ class GalleryIndex:
         return self._faiss.read_index(str(path), flags)
 
     def _read(self, path: str | os.PathLike):
-        """The index of a file, if there is one and it fits the gallery."""
+        """The index of a file, if there is one and its lists hold the rows of the gallery."""
         if not Path(path).is_file():
             return None
         index = self._map(path)
-        fits = (index.ntotal, index.d) == tuple(self._gallery.shape)
-        return index if fits else None
+        if (index.ntotal, index.d) != tuple(self._gallery.shape):
+            return None
+        of_rows = self._faiss.rev_swig_ptr
+        for number in filter(index.invlists.list_size, range(index.nlist)):
+            size = index.invlists.list_size(number)
+            rows = torch.from_numpy(of_rows(index.invlists.get_ids(number), size).copy())
+            codes = of_rows(index.invlists.get_codes(number), size * index.code_size)
+            kept = codes.view('float32').reshape(size, -1)
+            if not np.allclose(kept, self._rows(read_rows(self._gallery, rows))):
+                return None
+        return index
 
 
 def read_rows(x: Tensor | StoredEmbeddings, rows: Tensor) -> Tensor:
     """Some rows of embeddings, (n, D), wherever these are."""
     if isinstance(x, Tensor):
         return x[rows.to(x.device)]
-    parts = rows.split(x.rows_at_a_time(_BLOCK))
-    return torch.cat([x.read(part) for part in parts])
+    return torch.cat([x.read(part) for part in rows.split(x.rows_at_a_time(_BLOCK))])
 
 
 def index_figures(
@@ -238,21 +228,17 @@ def index_figures(
     Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives come first.
 
     Args:
-        samples: Embeddings and labels; the gallery is that of ``index``.
-        index: Over the gallery.
+        samples: Embeddings and labels.
+        index: Index of their gallery.
         most: K; the rank of a positive behind the first K is K + 1.
         group: Processes that share the queries.
 
     Returns:
-        Figures with ranks and numbers of positives; what depends on the
-        whole ranking is NaN.
+        Figures with ranks and numbers of positives; those of the whole ranking are NaN.
     """
-    labels = samples.labels.cpu()
-    rows, gallery = samples.rows_of_queries(), samples.rows_of_gallery()
-    rows, gallery = rows.cpu(), gallery.cpu()
-    same_set = samples.in_gallery is None
-    ordered = labels[gallery].sort().values
-    _, size = class_ranges(ordered, labels[rows])
+    labels, same_set = samples.labels.cpu(), samples.in_gallery is None
+    rows, gallery = samples.rows_of_queries().cpu(), samples.rows_of_gallery().cpu()
+    _, size = class_ranges(labels[gallery].sort().values, labels[rows])
     num_positives = size - int(same_set)
     ranks = torch.zeros_like(num_positives)
     usable = (num_positives > 0).nonzero()[:, 0]
@@ -260,6 +246,7 @@ def index_figures(
         parts = usable.tensor_split(dist.get_world_size(group))
         usable = parts[dist.get_rank(group)]
     source = samples.embeddings()
+    others = gallery.numel() - int(same_set)
 
     def search(chosen: Tensor, count: int) -> None:
         for part in chosen.split(max(_BLOCK // (24 * count), 1)):
@@ -276,7 +263,6 @@ def index_figures(
             if again.numel() and index.type == 'flat':
                 search(again, min(4 * count, others))
 
-    others = gallery.numel() - int(same_set)
     search(usable, min(most + 1, others))
     if group is not None:
         dist.all_reduce(ranks, group=group)
@@ -285,7 +271,7 @@ def index_figures(
 
 
 def _best_positive(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
-    """Place of the best positive among those found, and if it is certain."""
+    """Place of the best positive among those found, and whether it is certain."""
     best = scores.masked_fill(~is_positive, float('-inf')).amax(1)
     above = (scores >= best[:, None]) & ~is_positive
     rank = above.sum(1) + 1
@@ -305,24 +291,19 @@ def index_summary(
     """Recall@K of an index, under a name that says whether it is exact.
 
     Args:
-        samples: Embeddings and labels; the gallery is that of ``index``.
-        index: Over the gallery.
+        samples: Embeddings and labels.
+        index: Index of their gallery.
         recall_at: The K, each at least 1.
         group: Processes that share the queries.
-        figures: Of :func:`index_figures`, if they are there.
+        figures: Result of :func:`index_figures`, if it is known.
 
     Returns:
-        ``recall@K``, or ``approximate_recall@K`` and
-        ``neighbours_found@10``, in [0, 1]; ``queries`` and ``queries_without_positive``.
-
-    Raises:
-        ValueError: If an embedding is not finite.
+        ``recall@K``, or ``approximate_recall@K`` and ``neighbours_found@10``, in [0, 1];
+        ``queries`` and ``queries_without_positive``.
     """
     if figures is None:
         figures = index_figures(samples, index, max(recall_at), group)
-    summary = figures.summary(recall_at)
-    for name in OF_ALL_POSITIVES:
-        del summary[name]
+    summary = {k: v for k, v in figures.summary(recall_at).items() if k not in OF_ALL_POSITIVES}
     if not index.is_approximate:
         return summary
     found = {'neighbours_found@10': share_found(samples, index)}
@@ -333,23 +314,12 @@ def index_summary(
 
 
 def share_found(samples: RetrievalFeatures, index: GalleryIndex, count: int = 10) -> float:
-    """Share of the true nearest neighbours that an index finds.
-
-    Args:
-        samples: Embeddings; the gallery is that of ``index``.
-        index: Over the gallery.
-        count: Neighbours of a query.
-
-    Returns:
-        The share over 256 queries at random, in [0, 1].
-    """
-    rows = samples.rows_of_queries().cpu()
+    """Share of the true ``count`` neighbours of 256 random queries that an index finds."""
+    rows, gallery = samples.rows_of_queries().cpu(), samples.gallery_embeddings()
     g = torch.Generator().manual_seed(0)
     chosen = torch.randperm(rows.numel(), generator=g)[:_COMPARED]
-    same_set = samples.in_gallery is None
-    own = chosen if same_set else None
-    gallery = samples.gallery_embeddings()
-    count = min(count, len(gallery) - int(same_set))
+    own = chosen if samples.in_gallery is None else None
+    count = min(count, len(gallery) - int(own is not None))
     queries = read_rows(samples.embeddings(), rows[chosen])
     exact = GalleryIndex(gallery, 'flat', samples.similarity)
     _, true = exact.search(queries, count, own)

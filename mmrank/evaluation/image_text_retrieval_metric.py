@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 
-from mmrank.functional.metrics.best_positive_rank import best_positive_rank
-from mmrank.functional.metrics.retrieval.figures import check_recall_at
+from mmrank.evaluation.feature_metric import device_or_default
+from mmrank.functional import best_positive_rank
+from mmrank.functional.metrics.retrieval.metrics import check_recall_at
 from mmrank.registry import METRICS
 
 
@@ -22,10 +23,9 @@ class ImageTextRetrievalMetric(BaseMetric):
 
     Args:
         recall_at: The K.
-        merge_texts: False: a caption belongs to the image it came with, as
-            in the benchmarks. True: captions with the same ``text_id`` are
-            one text, which finds any image that has it: for made-up captions that many images
-            share.
+        merge_texts: False: a caption belongs to the image it came with, as in the benchmarks. True:
+            captions with the same ``text_id`` are one text, which finds any image that has it: for
+            made-up captions that many images share.
         device: Where to compute; None takes the first GPU if there is one.
         collect_device: See mmengine's ``BaseMetric``.
         prefix: See there.
@@ -59,10 +59,6 @@ class ImageTextRetrievalMetric(BaseMetric):
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
         """Keep the embeddings of a batch.
 
-        Args:
-            data_batch: Not used.
-            data_samples: Data samples as dicts.
-
         Raises:
             KeyError: If the model has left no embedding.
             ValueError: If a data sample has not a ``text_id`` for each text.
@@ -90,13 +86,7 @@ class ImageTextRetrievalMetric(BaseMetric):
             self.results.append((image, texts, ids))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """Rank everything.
-
-        Args:
-            results: What ``process`` kept, of all ranks.
-
-        Returns:
-            ``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``.
+        """``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``.
 
         Raises:
             ValueError: If there are no texts, or an embedding is not finite.
@@ -120,9 +110,7 @@ class ImageTextRetrievalMetric(BaseMetric):
             texts = texts[torch.from_numpy(first)]
         # Pairs of image and text, each once, in the order of the images.
         pairs = np.unique(np.stack([owners, text_of], axis=1), axis=0)
-        device = self.device
-        if device is None:
-            device = 'cuda' if torch.cuda.is_available() else 'cpu'
+        device = device_or_default(self.device)
         images, texts = images.to(device), texts.to(device)
         ranks = {'IR': _ranks(texts, images, pairs[:, ::-1]), 'TR': _ranks(images, texts, pairs)}
         figures = {

@@ -26,14 +26,7 @@ class _NumpyWithFloat(ModuleType):
 
 
 def require_lvis() -> ModuleType:
-    """Import ``lvis``, made to work with today's numpy.
-
-    Returns:
-        The package.
-
-    Raises:
-        UserError: If it is not installed.
-    """
+    """Import ``lvis``, made to work with today's numpy; a UserError if it is not installed."""
     try:
         import lvis
         import lvis.eval

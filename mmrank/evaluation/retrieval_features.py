@@ -1,6 +1,8 @@
-"""Embeddings of a test set with labels and image files, kept in a file."""
+"""Embeddings of a test set with labels and image files, in memory or in a file."""
 
 import os
+import tempfile
+import weakref
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from mmengine.dist import all_gather_object, broadcast_object_list, get_rank, is_main_process
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import replace_atomically
+from mmrank.files import replace_atomically
 from mmrank.functional import StoredEmbeddings
 
 # What NumPy raises for text, half a file, an empty one and an .npy array.
@@ -20,13 +23,13 @@ _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class RetrievalFeatures:
-    """What a retrieval is computed from.
+    """Input of a retrieval.
 
     Attributes:
         features: (N, D) float embeddings: a tensor, or mapped from a file.
         labels: (N,) int64 class indices.
-        in_gallery: (N,) bool, True for the gallery and False for queries;
-            None when every sample is both and searches all others.
+        in_gallery: (N,) bool, True for the gallery and False for queries; None when every sample is
+            both and searches all others.
         paths: Image file of each sample, where known.
         classes: Class names by index, where known.
         similarity: ``'cosine'`` or ``'dot'``.
@@ -53,16 +56,13 @@ class RetrievalFeatures:
 
     def to(self, device: str | torch.device) -> 'RetrievalFeatures':
         """The same on another device; on the CPU if they are in a file."""
-        mask, features = self.in_gallery, self.features
-        if isinstance(features, np.memmap):
-            device = 'cpu'
-        else:
-            features = features.to(device)
+        in_file = isinstance(self.features, np.memmap)
+        device = 'cpu' if in_file else device
         return replace(
             self,
-            features=features,
+            features=self.features if in_file else self.features.to(device),
             labels=self.labels.to(device),
-            in_gallery=None if mask is None else mask.to(device),
+            in_gallery=None if self.in_gallery is None else self.in_gallery.to(device),
         )
 
     def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:
@@ -73,49 +73,29 @@ class RetrievalFeatures:
 
     def gallery_embeddings(self) -> Tensor | StoredEmbeddings:
         """Embeddings of the gallery."""
-        if self.in_gallery is None:
-            return self.embeddings()
-        return self.embeddings(self.rows_of_gallery())
+        return self.embeddings(None if self.in_gallery is None else self.rows_of_gallery())
 
     def sets(self) -> tuple[Tensor | StoredEmbeddings, ...]:
         """First arguments of ``retrieval_metrics``."""
         if self.in_gallery is None:
             return self.embeddings(), self.labels
-        queries, gallery = self.rows_of_queries(), self.rows_of_gallery()
-        return (
-            self.embeddings(queries),
-            self.labels[queries],
-            self.embeddings(gallery),
-            self.labels[gallery],
-        )
+        parts = self.rows_of_queries(), self.rows_of_gallery()
+        return tuple(x for rows in parts for x in (self.embeddings(rows), self.labels[rows]))
 
 
 def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
-    """Write an ``.npz`` file atomically.
+    """Write an ``.npz`` file atomically; its folder is made if needed.
 
-    Args:
-        features: Embeddings of any float dtype but bfloat16, which NumPy
-            does not know.
-        path: File; its folder is made if needed.
-
-    Returns:
-        ``path``.
+    Embeddings are of any float dtype but bfloat16, which NumPy does not know.
     """
-    arrays = {
-        'features': (
-            features.features
-            if isinstance(features.features, np.memmap)
-            else features.features.detach().cpu().numpy()
-        ),
-        'labels': features.labels.cpu().numpy(),
-        'similarity': np.array(features.similarity),
-    }
-    if features.in_gallery is not None:
-        arrays['in_gallery'] = features.in_gallery.cpu().numpy()
+    arrays = {'similarity': np.array(features.similarity)}
+    for name in ('features', 'labels', 'in_gallery'):
+        value = getattr(features, name)
+        if value is not None:
+            arrays[name] = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
     for name in ('paths', 'classes'):
-        values = getattr(features, name)
-        if values is not None:
-            arrays[name] = np.array(list(values), dtype=np.str_)
+        if getattr(features, name) is not None:
+            arrays[name] = np.array(list(getattr(features, name)), dtype=np.str_)
     with replace_atomically(path) as temporary, open(temporary, 'wb') as file:
         np.savez(file, **arrays)
         file.flush()
@@ -124,44 +104,33 @@ def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
 
 
 def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFeatures:
-    """Read a file of ``RetrievalMetric(out_file=...)``.
+    """Read an ``.npz`` file of ``RetrievalMetric(out_file=...)``, to the CPU.
 
     Args:
-        path: ``.npz`` file with the arrays ``features`` and ``labels``, and ``in_gallery``,
-            ``paths``, ``classes`` and ``similarity`` where they are known.
-        stored: Leave the embeddings in the file, for galleries larger than
-            the memory.
-
-    Returns:
-        Its content, on the CPU.
+        path: File with the arrays ``features`` and ``labels``, and ``in_gallery``, ``paths``,
+            ``classes`` and ``similarity`` where they are known.
+        stored: Leave the embeddings in the file, for galleries larger than the memory.
 
     Raises:
-        UserError: If there is no such file, it is none of these, or its
-            arrays do not fit together.
+        UserError: If there is no such file, it is none of these, or its arrays do not fit together.
     """
     path = Path(path)
+    fix = "Fix: write one with RetrievalMetric(out_file='features.npz')."
     if not path.is_file():
-        raise UserError(
-            f'feature file {str(path)!r} does not exist. Fix: write one with '
-            "RetrievalMetric(out_file='features.npz')."
-        )
+        raise UserError(f'feature file {str(path)!r} does not exist. {fix}')
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files if not stored or name != 'features'}
         if stored:
             arrays['features'] = _map_features(path)
     except _NO_NPZ as error:
-        raise UserError(
-            f'{path} is not an .npz file of features: {error}. Fix: write one '
-            "with RetrievalMetric(out_file='features.npz')."
-        ) from error
+        raise UserError(f'{path} is not an .npz file of features: {error}. {fix}') from error
     for name, kinds in (('features', 'f'), ('labels', 'iu')):
         if name not in arrays or arrays[name].dtype.kind not in kinds:
             found = {k: str(v.dtype) for k, v in arrays.items()}
             raise UserError(
                 f'{path} has no array {name!r} of '
-                f'{"floats" if kinds == "f" else "integers"}, only {found}. '
-                "Fix: write it with RetrievalMetric(out_file='features.npz')."
+                f'{"floats" if kinds == "f" else "integers"}, only {found}. {fix}'
             )
     samples = len(arrays['features'])
     for name in ('labels', 'in_gallery', 'paths'):
@@ -171,12 +140,11 @@ def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFea
                 f"'features' holds {samples} samples. Fix: write one entry "
                 'per sample.'
             )
+    features, in_gallery = arrays['features'], arrays.get('in_gallery')
     return RetrievalFeatures(
-        features=(arrays['features'] if stored else torch.from_numpy(arrays['features'])),
+        features=features if stored else torch.from_numpy(features),
         labels=torch.from_numpy(arrays['labels'].astype(np.int64)),
-        in_gallery=(
-            torch.from_numpy(arrays['in_gallery'].astype(bool)) if 'in_gallery' in arrays else None
-        ),
+        in_gallery=None if in_gallery is None else torch.from_numpy(in_gallery.astype(bool)),
         paths=arrays['paths'].tolist() if 'paths' in arrays else None,
         classes=arrays['classes'].tolist() if 'classes' in arrays else None,
         similarity=str(arrays.get('similarity', 'cosine')),
@@ -200,11 +168,105 @@ def _map_features(path: Path) -> np.memmap:
         lengths = np.frombuffer(file.read(4), '<u2')
         file.seek(int(lengths.sum()), os.SEEK_CUR)
         version = np.lib.format.read_magic(file)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
+        read = getattr(np.lib.format, f'read_array_header_{version[0]}_{version[1]}')
         shape, is_fortran, dtype = read(file)
         if is_fortran:
             raise ValueError('its array is in the order of Fortran')
         return np.memmap(path, dtype, 'r', file.tell(), shape)
+
+
+class StoredFeatures:
+    """Features of this rank's samples in a file; in memory are 9 bytes a sample.
+
+    Args:
+        folder: Where the file is; with several machines on a disk that they share. None for the
+            system's folder of temporary files.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        if folder is not None:
+            os.makedirs(folder, exist_ok=True)
+        handle, self.path = tempfile.mkstemp(f'.rank_{get_rank()}', 'features-', folder)
+        self._file = os.fdopen(handle, 'wb')
+        weakref.finalize(self, _remove, self._file, self.path)
+        self._labels, self._roles = [np.empty(0, np.int64)], [np.empty(0, bool)]
+        self._kind: tuple[str, int] | None = None
+
+    def append(
+        self, features: Tensor, labels: Sequence[int], in_gallery: Sequence[bool | None]
+    ) -> None:
+        """Keep (n, D) features on the CPU, their n labels and n roles, which may be None."""
+        rows = np.ascontiguousarray(features.numpy())
+        kind = rows.dtype.str, rows.shape[1]
+        self._kind = self._kind or kind
+        _check_kinds([self._kind, kind])
+        self._file.write(rows.data)
+        self._labels.append(np.array(labels, np.int64))
+        if None not in in_gallery:
+            self._roles.append(np.array(in_gallery, bool))
+
+    def gather(self, size: int, similarity: str) -> RetrievalFeatures:
+        """The ``size`` samples of all ranks in the order of the data set, embeddings in a file.
+
+        Raises:
+            ValueError: If there is no sample, or D or the dtype differs.
+            UserError: If the ranks share no disk, or it is full.
+        """
+        self._file.flush()
+        mine = [np.concatenate(x) for x in (self._labels, self._roles)]
+        paths, kinds, labels, roles = zip(*all_gather_object((self.path, self._kind, *mine)))
+        counts = [len(x) for x in labels]
+        if not min(counts):
+            raise ValueError('a rank got no sample; is the data set empty?')
+        _check_kinds(kinds)
+        dtype, dimensions = self._kind
+        path = self.path
+        if len(paths) > 1:
+            message = [f'{paths[0]}.all', '']
+            if is_main_process():
+                weakref.finalize(self, _remove, None, message[0])
+                try:
+                    files = [
+                        np.memmap(x, dtype, 'r', 0, (count, dimensions))
+                        for x, count in zip(paths, counts)
+                    ]
+                    whole = np.memmap(message[0], dtype, 'w+', 0, (sum(counts), dimensions))
+                    _interleave(files, whole).flush()
+                except OSError as error:  # the other ranks wait for a word
+                    message[1] = str(error)
+            broadcast_object_list(message)
+            path, fault = message
+            if fault:
+                raise UserError(
+                    f'the embeddings of all ranks cannot be put together: {fault}. Fix: set '
+                    'collect_dir of RetrievalMetric to a folder on a disk that all machines share'
+                )
+        total = min(sum(counts), size)
+        in_turn = [_interleave(x, np.empty(sum(map(len, x)), x[0].dtype)) for x in (labels, roles)]
+        labels, roles = (torch.from_numpy(x[:total]) for x in in_turn)
+        features = np.memmap(path, dtype, 'r', 0, (total, dimensions))
+        in_gallery = roles if len(roles) else None
+        return RetrievalFeatures(features, labels, in_gallery, similarity=similarity)
+
+
+def _check_kinds(kinds: Sequence[tuple[str, int]]) -> None:
+    """Check that batches have one dtype and size: a file of rows of two would be misread."""
+    if len(set(kinds)) > 1:
+        names = ' and '.join(f'{np.dtype(x)} of {d} dimensions' for x, d in dict.fromkeys(kinds))
+        raise ValueError(
+            f'features are {names} in different batches, and RetrievalMetric(memory=...) keeps '
+            'them in one file. Fix: let the model give features of one dtype and size'
+        )
+
+
+def _interleave(parts: Sequence[np.ndarray], whole: np.ndarray) -> np.ndarray:
+    """Fill in a row of each part in turn, as a sampler deals samples out to ranks."""
+    for rank, part in enumerate(parts):
+        whole[rank :: len(parts)] = part
+    return whole
+
+
+def _remove(file, path: str) -> None:
+    if file is not None:
+        file.close()
+    Path(path).unlink(missing_ok=True)

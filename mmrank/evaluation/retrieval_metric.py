@@ -1,6 +1,5 @@
 """Exact retrieval figures as a metric of an mmengine runner."""
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,11 +11,10 @@ from torch import Tensor
 
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
-from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
-from mmrank.evaluation.stored_features import StoredFeatures
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, StoredFeatures, save_features
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.figures import OF_ALL_POSITIVES, check_recall_at
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
+from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
 from mmrank.registry import METRICS
 
 # Seconds between two lines.
@@ -24,45 +22,30 @@ _INTERVAL = 10.0
 
 
 class RetrievalProgress:
-    """Logs how many queries are ranked and the seconds left."""
+    """Logs how many queries are ranked and the seconds left, every ten seconds."""
 
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        """Log, unless the last line is recent or the work is done.
-
-        Args:
-            done: Queries that are ranked.
-            total: Queries to rank.
-        """
         now = time.monotonic()
         if now - self._last < _INTERVAL or done == total:
             return
         self._last = now
         left = (now - self._start) / done * (total - done)
-        print_log(
-            f'retrieval: {done} of {total} queries ranked, {left:.0f} s left',
-            logger='current',
-            level=logging.INFO,
-        )
+        text = f'retrieval: {done} of {total} queries ranked, {left:.0f} s left'
+        print_log(text, logger='current')
 
 
 def random_galleries(labels: Tensor, per_class: int, splits: int, seed: int) -> Iterator[Tensor]:
     """Draw the gallery several times, as VehicleID's authors evaluate.
 
     Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
-    gallery, all others are queries, repeated ten times.
-
-    Args:
-        labels: (N,) integers.
-        per_class: Gallery images of each class, at least 1. A class of no
-            more images gives no query.
-        splits: Number of galleries.
-        seed: Seed; the galleries depend on it and on the labels alone.
+    gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
+    images gives no query. The galleries depend on the seed and on the labels alone.
 
     Yields:
-        (N,) bool masks on the labels' device, True in the gallery.
+        (N,) bool masks on the device of the (N,) labels, True in the gallery.
     """
     g = torch.Generator().manual_seed(seed)
     for _ in range(splits):
@@ -93,46 +76,36 @@ class RetrievalMetric(FeatureMetric):
 
     Where the embeddings do not fit the memory, ``memory`` keeps them in a file, and the figures are
     the same. Where the time is too long, ``index`` lets faiss search, and gives Recall@K alone:
-    mAP, R-Precision and MAP@R depend on the whole ranking, which an index does not make. What an
-    index
-    of type ``'ivf'`` gives is called ``approximate_recall@K``, beside ``neighbours_found@10``, the
-    share of the true ten nearest samples among the ten that it finds, over 256 queries at random.
-
-    A model that is evaluated puts the embedding of each sample, shape (D,), into its data sample:
-    ``data_sample.set_field(row, 'feature')``.
+    mAP, R-Precision and MAP@R depend on the whole ranking, which an index does not make. The figure
+    of an index of type ``'ivf'`` is called ``approximate_recall@K``, beside
+    ``neighbours_found@10``, the share of the true ten nearest samples among the ten that it finds,
+    over 256 queries at random.
 
     Args:
-        feature_key: Field with the embedding.
-        label_key: Field with the class index, as ``PackInputs`` leaves it.
-        gallery_key: Field or meta key with a bool: True puts the sample
-            into the gallery, False among the queries. None: both.
+        gallery_key: Field or meta key with a bool: True puts the sample into the gallery, False
+            among the queries. None: both.
         gallery_per_class: Draw this many images of each class as the gallery and take all others as
-            queries, ``num_splits`` times, and give
-            the mean: 1 is the protocol of VehicleID's authors (Liu et al., CVPR 2016). None: not
-            drawn.
+            queries, ``num_splits`` times, and give the mean: 1 is the protocol of VehicleID's
+            authors (Liu et al., CVPR 2016). None: not drawn.
         num_splits: Number of these draws.
         split_seed: Seed of these draws.
         similarity: ``'cosine'`` or ``'dot'``.
         recall_at: The K of Recall@K.
         recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
             for each of its positives.
-        device: Where to compute; None takes the first GPU if there is one.
-        memory_limit: Bytes of temporary tensors there.
+        memory_limit: Bytes of temporary tensors.
         memory: MiB of embeddings and temporary tensors together: the embeddings are kept in a file
             in ``collect_dir``, as is a sorted copy while they are ranked, on the CPU. Beside these
-            a sample
-            takes about 100 bytes. None keeps them in memory.
-        index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate),
-            or ``dict(type='ivf', lists=4000, probes=250)``; see
+            a sample takes about 100 bytes. None keeps them in memory.
+        index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate), or
+            ``dict(type='ivf', lists=4000, probes=250)``; see
             :class:`mmrank.evaluation.gallery_index.GalleryIndex`. Needs
             ``pip install 'mmrank[faiss]'``. None: exact, all figures.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
             ``tools/analysis_tools/retrieval_report.py`` reads. None: none.
         path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
             none, no paths are written.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See mmengine's ``BaseMetric``.
-        collect_dir: See mmengine's ``BaseMetric``.
+        **kwargs: See :class:`mmrank.evaluation.feature_metric.FeatureMetric`.
 
     Raises:
         ValueError: If an option makes no sense, or two do not go together.
@@ -147,8 +120,6 @@ class RetrievalMetric(FeatureMetric):
 
     def __init__(
         self,
-        feature_key: str = 'feature',
-        label_key: str = 'gt_label',
         gallery_key: str | None = None,
         gallery_per_class: int | None = None,
         num_splits: int = 10,
@@ -156,24 +127,14 @@ class RetrievalMetric(FeatureMetric):
         similarity: str = 'cosine',
         recall_at: Sequence[int] = (1, 10, 100, 1000),
         recall_only: bool = False,
-        device: str | None = None,
         memory_limit: int = 2**30,
         memory: int | None = None,
         index: str | Mapping | None = None,
         out_file: str | None = None,
         path_key: str = 'img_path',
-        collect_device: str = 'cpu',
-        prefix: str | None = None,
-        collect_dir: str | None = None,
+        **kwargs,
     ) -> None:
-        super().__init__(
-            feature_key=feature_key,
-            label_key=label_key,
-            device=device,
-            collect_device=collect_device,
-            prefix=prefix,
-            collect_dir=collect_dir,
-        )
+        super().__init__(**kwargs)
         check_recall_at(recall_at)
         if similarity not in SIMILARITIES:
             raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
@@ -195,20 +156,16 @@ class RetrievalMetric(FeatureMetric):
         self.memory = memory
         self.index = None if index is None else index_options(index)
         self._stored: StoredFeatures | None = None
-        self.gallery_key = gallery_key
-        self.gallery_per_class = gallery_per_class
-        self.num_splits = num_splits
-        self.split_seed = split_seed
+        self.gallery_key, self.gallery_per_class = gallery_key, gallery_per_class
+        self.num_splits, self.split_seed = num_splits, split_seed
         self.similarity = similarity
         self.recall_at, self.recall_only = tuple(recall_at), recall_only
         self.memory_limit = memory_limit if memory is None else memory * 2**20
-        self.out_file = out_file
-        self.path_key = path_key
+        self.out_file, self.path_key = out_file, path_key
 
     def join(self, results: list) -> RetrievalFeatures:
-        """The samples of all ranks; written to ``out_file``."""
-        samples = super().join(results)
-        samples = replace(samples, similarity=self.similarity)
+        """Samples of the results of all ranks; written to ``out_file``."""
+        samples = replace(super().join(results), similarity=self.similarity)
         if self.out_file is not None:
             save_features(samples, self.out_file)
         return samples
@@ -217,8 +174,7 @@ class RetrievalMetric(FeatureMetric):
         """Keep a batch, in a file with ``memory``."""
         if self.memory is None:
             return super().keep(features, samples)
-        if self._stored is None:
-            self._stored = StoredFeatures(self.collect_dir)
+        self._stored = self._stored or StoredFeatures(self.collect_dir)
         self._stored.append(
             features, [self.label(x) for x in samples], [self.in_gallery(x) for x in samples]
         )
@@ -228,20 +184,15 @@ class RetrievalMetric(FeatureMetric):
         """All samples, on every rank."""
         if self.memory is None:
             return super().gather(size)
-        # A rank without a sample has its say, too.
+        # A rank without a sample takes part, too.
         self._stored = self._stored or StoredFeatures(self.collect_dir)
         samples = self._stored.gather(size, self.similarity)
         paths = collect_results(self.results, size)
         self.results.clear()
         if self.out_file is not None and is_main_process():
-            save_features(
-                replace(
-                    samples,
-                    paths=None if None in paths else paths,
-                    classes=(self.dataset_meta or {}).get('classes'),
-                ),
-                self.out_file,
-            )
+            paths = None if None in paths else paths
+            classes = (self.dataset_meta or {}).get('classes')
+            save_features(replace(samples, paths=paths, classes=classes), self.out_file)
         return samples
 
     def evaluate(self, size: int) -> dict[str, float]:

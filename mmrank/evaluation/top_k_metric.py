@@ -15,8 +15,7 @@ class TopKMetric(BaseMetric):
 
     P@K divides the held-out entities among the K best by K, even where there are fewer than K of
     them; R@K by the number of held-out ones. NDCG@K has gain 1 and discount ``log2(rank + 1)``, and
-    is 1 when the first
-    ``min(K, held-out)`` are hits. All in percent.
+    is 1 when the first ``min(K, held-out)`` are hits. All in percent.
 
     Args:
         k: The values of K.
@@ -43,11 +42,7 @@ class TopKMetric(BaseMetric):
         self.k = sorted(set(k))
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
-        """Take a batch in.
-
-        Args:
-            data_batch: What ``mmrank.TopKDataset`` gave.
-            data_samples: What ``mmrank.TwoTower`` predicted for it.
+        """Keep the figures of a batch of ``mmrank.TopKDataset`` and predictions for it.
 
         Raises:
             ValueError: If the model finds fewer entities than the largest K.
@@ -68,14 +63,9 @@ class TopKMetric(BaseMetric):
         )
 
     def compute_metrics(self, results: list[np.ndarray]) -> dict[str, float]:
-        """Average over the left entities.
-
-        Args:
-            results: (3, number of K) figures of each left entity.
-
-        Returns:
-            ``precision@K``, ``recall@K`` and ``ndcg@K`` in percent.
-        """
+        """Means of ``precision@K``, ``recall@K`` and ``ndcg@K`` over left entities, in percent."""
+        if not results:
+            raise ValueError('TopKMetric got no sample; is the data set empty?')
         means = 100 * np.mean(results, axis=0)
         return {
             f'{name}@{k}': float(value)
@@ -90,17 +80,13 @@ def top_k_figures(
     """Precision, recall and NDCG of each left entity.
 
     Args:
-        top: (B, T) right entities, best first, -1 for none; distinct in a
-            row.
-        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs.
+        top: (B, T) right entities, best first, -1 for none; distinct in a row.
+        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs, each there.
         true_cols: (P,) their right entities, >= 0.
         k: Values of K, at most T.
 
     Returns:
         (B, 3, number of K) float64 in [0, 1].
-
-    Raises:
-        ValueError: If a left entity has no held-out pair.
     """
     size = len(top)
     num_true = np.bincount(true_rows, minlength=size)

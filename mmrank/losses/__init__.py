@@ -1,106 +1,56 @@
-"""Registered losses; as classes they need torch alone."""
+"""Losses, which need torch alone. A module is imported when one of its names is first used."""
 
-from .contrastive.clip_loss import CLIPLoss, CyCLIPLoss, IndividualCLIPLoss
-from .contrastive.contrastive_loss import ContrastiveLoss
-from .contrastive.decorrelation_loss import BarlowTwinsLoss, VICRegLoss
-from .contrastive.info_nce_loss import FlatCLRLoss, InfoNCELoss
-from .contrastive.isogclr_loss import BimodalISogCLRLoss, ISogCLRLoss
-from .contrastive.siglip_loss import SigLIPLoss
-from .contrastive.simco_loss import SimCoLoss
-from .contrastive.sogclr_loss import SogCLRLoss
-from .contrastive.spectral_contrastive_loss import SpectralContrastiveLoss
-from .contrastive.tau_simclr_loss import TaUSimCLRLoss
-from .inputs import EmbeddingBatch
-from .long_tail.class_balanced_ce_loss import ClassBalancedCELoss
-from .long_tail.class_count_loss import ClassCountLoss
-from .long_tail.ldam_loss import LDAMLoss
-from .metric_learning.pml_loss import PMLLoss
-from .protocols import (
-    HasDiagnostics,
-    HasLogitCentre,
-    KeepsSampleState,
-    Prefetches,
-    Reweights,
-    ShiftsLogits,
-    TakesBoxValues,
-    TakesClassCounts,
-    TakesClassLabels,
-    TakesPairCounts,
-    TakesPairLabels,
-    TrainsEmbeddings,
-)
-from .ranking.auc_loss import AUCLoss, MAUCLoss
-from .ranking.blackbox_ap_loss import BlackBoxAPLoss
-from .ranking.dr_loss import DRLoss
-from .ranking.error_driven.alrp_loss import ALRPLoss
-from .ranking.error_driven.ap_loss import APLoss
-from .ranking.error_driven.error_driven_loss import ErrorDrivenLoss
-from .ranking.error_driven.rank_sort_loss import RankSortLoss
-from .ranking.listwise_ap_loss import ListwiseAPLoss
-from .ranking.ranking_loss import PaddedLoss, RankedLists, RankingLoss
-from .ranking.smooth_ap_loss import SmoothAPLoss
-from .ranking.soap_loss import SOAPLoss
-from .ranking.sodeep_loss import RankSorter, SoDeepLoss
-from .ranking.soprc_loss import SOPRCLoss
-from .ranking.stable_ap_loss import StableAPLoss
-from .ranking.sum_loss import SumLoss
-from .two_tower.in_batch_loss import InBatchLoss
-from .two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
-from .two_tower.labelled_pair_loss import LabelledPairLoss
+from importlib import import_module
 
-__all__ = [
-    'ALRPLoss',
-    'APLoss',
-    'AUCLoss',
-    'BarlowTwinsLoss',
-    'BimodalISogCLRLoss',
-    'BlackBoxAPLoss',
-    'CLIPLoss',
-    'ClassBalancedCELoss',
-    'ClassCountLoss',
-    'ContrastiveLoss',
-    'CyCLIPLoss',
-    'DRLoss',
-    'EmbeddingBatch',
-    'ErrorDrivenLoss',
-    'FlatCLRLoss',
-    'HasDiagnostics',
-    'HasLogitCentre',
-    'ISogCLRLoss',
-    'InBatchLoss',
-    'InBatchSoftmaxLoss',
-    'IndividualCLIPLoss',
-    'InfoNCELoss',
-    'KeepsSampleState',
-    'LDAMLoss',
-    'LabelledPairLoss',
-    'ListwiseAPLoss',
-    'MAUCLoss',
-    'PMLLoss',
-    'PaddedLoss',
-    'Prefetches',
-    'RankSortLoss',
-    'RankSorter',
-    'RankedLists',
-    'RankingLoss',
-    'Reweights',
-    'SOAPLoss',
-    'SOPRCLoss',
-    'ShiftsLogits',
-    'SigLIPLoss',
-    'SimCoLoss',
-    'SmoothAPLoss',
-    'SoDeepLoss',
-    'SogCLRLoss',
-    'SpectralContrastiveLoss',
-    'StableAPLoss',
-    'SumLoss',
-    'TaUSimCLRLoss',
-    'TakesBoxValues',
-    'TakesClassCounts',
-    'TakesClassLabels',
-    'TakesPairCounts',
-    'TakesPairLabels',
-    'TrainsEmbeddings',
-    'VICRegLoss',
-]
+#: Public names by the module that defines them.
+_MODULES = {
+    '.contrastive.base': 'ContrastiveLoss',
+    '.contrastive.clip': 'CLIPLoss IndividualCLIPLoss',
+    '.contrastive.cyclip': 'CyCLIPLoss',
+    '.contrastive.decorrelation': 'BarlowTwinsLoss VICRegLoss',
+    '.contrastive.info_nce': 'FlatCLRLoss InfoNCELoss',
+    '.contrastive.others': 'SimCoLoss SpectralContrastiveLoss TaUSimCLRLoss',
+    '.contrastive.siglip': 'SigLIPLoss',
+    '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
+    '.inputs': 'EmbeddingBatch',
+    '.long_tail.base': 'ClassCountLoss',
+    '.long_tail.class_balanced_ce': 'ClassBalancedCELoss',
+    '.long_tail.ldam': 'LDAMLoss',
+    '.metric_learning.pml': 'PMLLoss',
+    '.protocols': (
+        'HasDiagnostics HasLogitCentre KeepsSampleState Prefetches Reweights ShiftsLogits '
+        'TakesBoxValues TakesClassCounts TakesClassLabels TakesPairCounts TakesPairLabels '
+        'TrainsEmbeddings'
+    ),
+    '.ranking.alrp': 'ALRPLoss',
+    '.ranking.ap_loss': 'APLoss ErrorDrivenLoss',
+    '.ranking.auc': 'AUCLoss MAUCLoss',
+    '.ranking.base': 'RankedLists RankingLoss StatelessRankingLoss',
+    '.ranking.blackbox_ap': 'BlackBoxAPLoss',
+    '.ranking.dr_loss': 'DRLoss',
+    '.ranking.listwise_ap': 'ListwiseAPLoss',
+    '.ranking.rank_sort': 'RankSortLoss',
+    '.ranking.smooth_ap': 'SmoothAPLoss',
+    '.ranking.soap': 'SOAPLoss',
+    '.ranking.sodeep': 'RankSorter SoDeepLoss',
+    '.ranking.soprc': 'SOPRCLoss',
+    '.ranking.stable_ap': 'StableAPLoss',
+    '.ranking.sum': 'SumLoss',
+    '.two_tower.in_batch': 'InBatchLoss',
+    '.two_tower.in_batch_softmax': 'InBatchSoftmaxLoss',
+    '.two_tower.labelled_pairs': 'LabelledPairLoss',
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> object:
+    """Import the module of a name when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = globals()[name] = getattr(import_module(_PLACES[name], __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

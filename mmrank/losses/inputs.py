@@ -8,7 +8,29 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.functional.ranking.lists import refuse_nan
+
+def refuse_nan(name: str, values: Tensor, fix: str) -> None:
+    """Refuse NaN, which compares as False and would pass for a label.
+
+    Args:
+        name: Name of the argument.
+        values: Numbers of any shape and dtype.
+        fix: What to do, for the message.
+
+    Raises:
+        ValueError: If a value is NaN; on a GPU it is a device-side assertion, which does not make
+            the host wait.
+    """
+    if not values.is_floating_point() or not values.numel():
+        return
+    broken = values.isnan()
+    if values.device.type != 'cpu':
+        torch._assert_async(~broken.any())
+    elif broken.any():
+        raise ValueError(
+            f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
+            f'{int(broken.sum())} of {values.numel()} entries; {fix}'
+        )
 
 
 @dataclass

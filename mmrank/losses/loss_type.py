@@ -6,8 +6,8 @@ from difflib import get_close_matches
 
 from torch import nn
 
-from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.long_tail.base import ClassCountLoss
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 
 

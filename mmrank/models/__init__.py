@@ -1,9 +1,11 @@
 """Registered models: heads, retrievers, encoders, towers."""
 
-import mmrank.models.retrievers  # noqa: F401  registers its class
+from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
+from mmrank.optional_class import register_optional
+from mmrank.registry import MODELS
 
 from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
-from .calibration import CalibratedModel, Calibration, affine_logit_map, read_calibration
+from .calibrated_model import CalibratedModel
 from .dense_heads import ListwiseHead
 from .grad_cache import GradCacheMixin
 from .heads import (
@@ -45,3 +47,10 @@ __all__ = [
     'affine_logit_map',
     'read_calibration',
 ]
+
+# They derive from classes of mmpretrain.
+_OPTIONAL = {
+    'EmbeddingRetriever': f'{__name__}.embedding_retriever.EmbeddingRetriever',
+    'TwoViewLearner': f'{__name__}.selfsup.two_view_learner.TwoViewLearner',
+}
+register_optional(MODELS, 'mmpretrain', _OPTIONAL)

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses import RankingLoss
-from mmrank.losses.protocols import HasLogitCentre, ShiftsLogits
+from mmrank.losses.protocols import ShiftsLogits
 
-from .dense_heads.joint_maps import JointMapPredictions
-from .dense_heads.joint_scores import JointPredictions
+from .dense_heads.adapted_hosts import JointMapPredictions, JointPredictions, SigmoidSSD
 from .dense_heads.listwise_detr_mixin import ListwiseDETRMixin
 from .dense_heads.listwise_mixin import ListwiseMixin
-from .dense_heads.sigmoid_ssd import SigmoidSSD
+from .score_centre import score_centre
 
 #: Side of the feature maps on which a head is tried.
 _SIDE = 8
@@ -30,17 +29,13 @@ _ZERO = 1e-5
 
 @dataclass(frozen=True)
 class HeadCentre:
-    """What became of the centre of the scores of one head.
+    """Whether the score centre of one head was folded into its bias."""
 
-    Attributes:
-        head: Name of the head in the model, such as ``bbox_head``.
-        centre: What the head subtracted from the raw scores, one number or
-            one per class; empty if the loss has no centre.
-        reason: Why it is not in the bias; empty if it is.
-    """
-
+    #: Name of the head in the model, such as ``bbox_head``.
     head: str
+    #: Subtracted from the raw scores, one number or one per class; empty without a centre.
     centre: tuple[float, ...]
+    #: Why it is not in the bias; empty if it is.
     reason: str = ''
 
     @property
@@ -52,20 +47,18 @@ class HeadCentre:
 def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
     """Move the centre of each head's scores into its classification layer.
 
-    The bias falls by the centre and the state of the loss moves along, so
-    that its centre is 0 afterwards: the model shows the same scores, and so does a stock head with
-    the same weights. Whether the scores of a head
-    move as they should is tried on random features first.
+    The bias falls by the centre and the state of the loss moves along, so that its centre is 0
+    afterwards: the model shows the same scores, and so does a stock head with the same weights.
+    Whether the scores of a head move as they should is tried on random features first.
 
     A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
-    which shows what a stock head shows, and one
-    that was folded before.
+    which shows what a stock head shows, and one that was folded before.
 
     Args:
         model: A detector or a head with its weights, changed in place.
-        box_heads: Also fold the centres of box heads of a second stage. Only
-            a stock head with one sigmoid per class shows the same then
-            (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
+        box_heads: Also fold the centres of box heads of a second stage. Only a stock head with one
+            sigmoid per class shows the same then (``mmdet.CrossEntropyCustomLoss`` with
+            ``use_sigmoid=True``).
 
     Returns:
         One entry for each head with a ranking loss, whether its centre could be moved and why not.
@@ -172,19 +165,16 @@ def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
 def _fold(
     name: str, loss: nn.Module, lower: Callable[[Tensor], str], others: Sequence[nn.Module] = ()
 ) -> HeadCentre:
-    """Fold one centre.
+    """Fold the centre of one loss.
 
     Args:
         name: Name of the head.
         loss: The loss that has the centre.
         lower: Subtracts a centre from the bias; returns why it cannot.
         others: Losses whose scores the same bias moves.
-
-    Returns:
-        What became of it.
     """
     user = type(loss).__name__
-    centre = loss.logit_centre() if isinstance(loss, HasLogitCentre) else None
+    centre = score_centre(loss)
     if centre is None:
         return HeadCentre(
             name,

@@ -1,10 +1,9 @@
 """Which scores are negatives where annotations are federated.
 
-In a federated data set an image is annotated for some of the classes only.
-For the others nobody has looked, so a box there is neither a positive nor a negative. The rules are
-those of the evaluation of LVIS (Gupta et al., LVIS: A Dataset for Large Vocabulary Instance
-Segmentation, CVPR 2019, sections 2.2
-and 3): for a class c, an image belongs to
+In a federated data set an image is annotated for some of the classes only. For the others nobody
+has looked, so a box there is neither a positive nor a negative. The rules are those of the
+evaluation of LVIS (Gupta et al., LVIS: A Dataset for Large Vocabulary Instance Segmentation, CVPR
+2019, sections 2.2 and 3): for a class c, an image belongs to
 
 - its positive set: an object of c is annotated;
 - its negative set: c was verified to be absent (``neg_category_ids``);
@@ -24,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.base import RankingLoss
 
 #: Of the meta information of an image: indices of the classes whose every object is annotated.
 #: ``mmrank.LVISDataset`` writes it.
@@ -36,28 +35,23 @@ _ELEMENT_WISE = ('FocalLoss',)
 def exhaustive_classes(
     metas: Sequence[Mapping], num_classes: int, device: torch.device, user: str
 ) -> Tensor:
-    """Which images are annotated exhaustively for which classes.
+    """(N, C) bool: the classes that each image is annotated for exhaustively.
 
     Args:
         metas: Meta information of N images, with ``exhaustive_labels``.
         num_classes: C.
         device: Of the result. The host does not wait for it.
-        user: What asks, for messages.
-
-    Returns:
-        (N, C) bool.
+        user: Name of the caller, for messages.
 
     Raises:
-        UserError: If an image lacks the field, or names a class that the
-            head does not have.
+        UserError: If an image lacks the field, or names a class that the head does not have.
     """
     for meta in metas:
         if FIELD not in meta:
             raise UserError(
-                f'{user} has federated=True, but the data samples have no '
-                f'{FIELD!r}, only {sorted(map(str, meta))}. Fix: '
-                "type='mmrank.LVISDataset' for the training set, and in its "
-                "pipeline dict(type='PackDetInputs', meta_keys=(..., "
+                f'{user} has federated=True, but the data samples have no {FIELD!r}, only '
+                f"{sorted(map(str, meta))}. Fix: type='mmrank.LVISDataset' for the training set, "
+                "and in its pipeline dict(type='PackDetInputs', meta_keys=(..., "
                 f'{FIELD!r}))'
             )
     labels = [np.asarray(meta[FIELD], dtype=np.int64) for meta in metas]
@@ -77,17 +71,13 @@ def exhaustive_classes(
 def counted_scores(
     exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """Which scores of a batch take part in the loss.
+    """(n, C) bool: positives, and other scores in images that are exhaustive for their class.
 
     Args:
         exhaustive: (N, C) bool of :func:`exhaustive_classes`.
         images: (n,) int64 image of each row.
         target: (n,) class indices, C = background.
         weight: (n,) weights or None; rows that are not > 0 do not count.
-
-    Returns:
-        (n, C) bool: the positives, and what is no positive in images that
-        are exhaustive for its class.
     """
     counted = exhaustive.index_select(0, images)
     num_classes = counted.size(1)
@@ -103,18 +93,11 @@ def counted_scores(
 def federated_weight(
     loss: nn.Module, exhaustive: Tensor, images: Tensor, target: Tensor, weight: Tensor | None
 ) -> Tensor:
-    """Weights by which a loss ignores what the annotations leave open.
+    """(n, C) weights by which a loss ignores classes that an image is not annotated for.
 
-    Args:
-        loss: One that :func:`check_federated_loss` accepts.
-        exhaustive: See :func:`counted_scores`.
-        images: See there.
-        target: See there.
-        weight: See there.
-
-    Returns:
-        (n, C): bool for a ranking loss, which only compares weights with 0; else those of the rows
-        where a score counts, and 0.
+    Bool for a ranking loss, which only compares weights with 0; else those of the rows where a
+    score counts, and 0. The arguments are those of :func:`counted_scores`, and a loss that
+    :func:`check_federated_loss` accepts.
     """
     counted = counted_scores(exhaustive, images, target, weight)
     if isinstance(loss, RankingLoss):
@@ -125,15 +108,7 @@ def federated_weight(
 
 
 def check_federated_loss(loss: nn.Module, user: str) -> None:
-    """Refuse a loss that cannot ignore single classes of a row.
-
-    Args:
-        loss: Classification loss of a head.
-        user: Name of the head, for the message.
-
-    Raises:
-        TypeError: If it is neither a ranking loss nor mmdet's focal loss.
-    """
+    """Raise ``TypeError`` if a loss is neither a ranking loss nor mmdet's focal loss."""
     name = type(loss).__name__
     if not isinstance(loss, RankingLoss) and name not in _ELEMENT_WISE:
         raise TypeError(
@@ -143,15 +118,7 @@ def check_federated_loss(loss: nn.Module, user: str) -> None:
 
 
 def check_federated_host(host: type) -> None:
-    """Refuse a dense head for which federated annotations have no meaning.
-
-    Args:
-        host: Class of the head.
-
-    Raises:
-        TypeError: If it does not tell classes apart, or its losses do not
-            see the images.
-    """
+    """Raise ``TypeError`` if a head does not tell classes apart, or its losses see no images."""
     if any(base.__name__ in ('RPNHead', 'GARPNHead') for base in host.__mro__):
         raise TypeError(
             f'federated=True of {host.__name__}: it finds objects of any class, and federated '
@@ -167,31 +134,19 @@ def check_federated_host(host: type) -> None:
 
 
 def image_metas(loss_by_feat: Callable, args: tuple, kwargs: Mapping) -> Sequence[Mapping]:
-    """Meta information among the arguments of a head's ``loss_by_feat``.
-
-    Args:
-        loss_by_feat: That of the host, unbound.
-        args: Its positional arguments, without the head.
-        kwargs: Its further arguments.
-
-    Returns:
-        One mapping for each image.
-    """
+    """``batch_img_metas`` among the arguments of a head's unbound ``loss_by_feat``."""
     signature = inspect.signature(loss_by_feat)
     return signature.bind(None, *args, **kwargs).arguments['batch_img_metas']
 
 
 def images_of_levels(cls_scores: Sequence[Tensor], num_classes: int, by_image: bool) -> Tensor:
-    """Image of each row that a dense head passes to its loss.
+    """(n,) image of each row that a dense head passes to its loss.
 
     Args:
         cls_scores: (N, A * C, H, W) scores of each level.
         num_classes: C.
         by_image: Whether the rows of an image lie together, all levels; otherwise those of a level
             do, all images.
-
-    Returns:
-        (n,) int64, n the sum of N * A * H * W over levels.
     """
     images = torch.arange(cls_scores[0].size(0), device=cls_scores[0].device)
     rows = [scores[0].numel() // num_classes for scores in cls_scores]

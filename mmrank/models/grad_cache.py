@@ -15,8 +15,7 @@ class GradCacheMixin:
     """A model, or a part of it, that embeds each row of a batch alone.
 
     A model of your own takes part in ``mmrank.GradCacheOptimWrapper`` when it derives from this,
-    names its encoders, and calls them by
-    :meth:`embed_rows`:
+    names its encoders, and calls them by :meth:`embed_rows`:
 
         >>> class Model(GradCacheMixin, nn.Module):
         ...     def __init__(self):
@@ -43,25 +42,18 @@ class GradCacheMixin:
         """Embed a batch, in chunks where gradient caching is on.
 
         Args:
-            encode: Embeds n rows: returns (n, ...). It calls
-                :meth:`encoders`.
+            encode: Embeds n rows, (n, ...), by :meth:`encoders`.
             rows: (B, ...) tensor, or a sequence of B, such as texts.
-
-        Returns:
-            (B, ...).
         """
         if self.grad_cache_chunk is None or not torch.is_grad_enabled():
             return encode(rows)
         return grad_cache(encode, rows, self.grad_cache_chunk, self.encoders())
 
     def check_separable(self, batch_norm: str) -> None:
-        """Refuse encoders in which the rows of a batch see each other.
+        """Raise ``UserError`` if a layer of the encoders normalises by the batch.
 
         Args:
             batch_norm: ``refuse`` or ``chunk``, see ``mmrank.GradCacheOptimWrapper``.
-
-        Raises:
-            UserError: If a layer normalises by the batch.
         """
         for encoder in self.encoders():
             for name, layer in encoder.named_modules():
@@ -70,21 +62,18 @@ class GradCacheMixin:
                 where = f'{type(encoder).__name__}.{name}'.rstrip('.')
                 if isinstance(layer, nn.SyncBatchNorm):
                     raise UserError(
-                        f'{where} is a SyncBatchNorm, which cannot be '
-                        'computed chunk by chunk: processes whose batches '
-                        'differ would wait for each other. Fix: freeze it, '
-                        "use norm_cfg=dict(type='GN', num_groups=32), or "
-                        'remove GradCacheOptimWrapper'
+                        f'{where} is a SyncBatchNorm, which cannot be computed chunk by chunk: '
+                        'processes whose batches differ would wait for each other. Fix: freeze it, '
+                        "use norm_cfg=dict(type='GN', num_groups=32), or remove "
+                        'GradCacheOptimWrapper'
                     )
                 if batch_norm == 'refuse':
                     raise UserError(
-                        f'{where} is a {type(layer).__name__} in training '
-                        'mode: in chunks it normalises by the statistics of '
-                        'a chunk, not of the batch. Fix: freeze it '
-                        '(freeze_bn=True of mmrank.EmbeddingRetriever, '
-                        'norm_eval=True of a ResNet), use '
-                        "norm_cfg=dict(type='GN', num_groups=32), or accept "
-                        "it: optim_wrapper.batch_norm='chunk'"
+                        f'{where} is a {type(layer).__name__} in training mode: in chunks it '
+                        'normalises by the statistics of a chunk, not of the batch. Fix: freeze it '
+                        '(freeze_bn=True of mmrank.EmbeddingRetriever, norm_eval=True of a '
+                        "ResNet), use norm_cfg=dict(type='GN', num_groups=32), or accept it: "
+                        "optim_wrapper.batch_norm='chunk'"
                     )
 
 
@@ -107,19 +96,17 @@ def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse'
         batch_norm: ``refuse`` or ``chunk``.
 
     Raises:
-        UserError: If no encoder can be told from the rest of the model, or
-            the rows of a batch see each other in one.
+        UserError: If no encoder can be told from the rest of the model, or the rows of a batch see
+            each other in one.
     """
     parts = [x for x in model.modules() if isinstance(x, GradCacheMixin)]
     if not parts:
         model = getattr(model, 'module', model)
         raise UserError(
-            f'{type(model).__name__} has no encoder that gradient caching '
-            'could run in chunks. Fix: remove '
-            "optim_wrapper.type='mmrank.GradCacheOptimWrapper'; models that "
-            'have one are mmrank.EmbeddingRetriever, ImageTextDualEncoder, '
-            'TwoViewLearner, and TwoTower with an MLPTower, and your own with '
-            'mmrank.models.GradCacheMixin'
+            f'{type(model).__name__} has no encoder that gradient caching could run in chunks. '
+            "Fix: remove optim_wrapper.type='mmrank.GradCacheOptimWrapper'; models that have one "
+            'are mmrank.EmbeddingRetriever, ImageTextDualEncoder, TwoViewLearner, and TwoTower '
+            'with an MLPTower, and your own with mmrank.models.GradCacheMixin'
         )
     for part in parts:
         part.check_separable(batch_norm)

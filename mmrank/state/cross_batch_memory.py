@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.autograd import inside_backward
 from mmrank.errors import UserError
 
-from .saved_state import SavedState
-from .sharding.sharded_state import ShardedState
-from .updates import inside_backward
+from .base import SavedState
+from .sharding import ShardedState
 
 _ROWS = ('embeddings', 'labels', 'sample_ids')
 
@@ -23,8 +23,7 @@ class MemoryEntries:
         embeddings: (M, D) float32, without gradient.
         labels: (M,) int64 classes.
         sample_ids: (M,) int64 indices of the images in the data set.
-        usable: (M,) bool, False for slots without an entry, and all while
-            the memory warms up.
+        usable: (M,) bool, False for slots without an entry, and all while the memory warms up.
     """
 
     embeddings: Tensor
@@ -36,26 +35,22 @@ class MemoryEntries:
 class CrossBatchMemory(ShardedState, SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
-    Features drift slowly, so those of past batches still are worth
-    searching. Source: Wang et al., Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm
-    1.
+    Features drift slowly, so those of past batches still are worth searching. Source: Wang et al.,
+    Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm 1.
 
     The state is the same on all ranks and, but for the order inside a batch, for any world size:
     all ranks enqueue the batch of all ranks, and each searches its share (:meth:`entries`). There
     is no wait for the device: empty slots are part of the share and marked. So is an entry that was
-    not
-    finite: one overflow in half precision must not spoil later batches.
+    not finite: one overflow in half precision must not spoil later batches.
 
     With ``storage='sharded'`` each rank keeps the slots that it searches and no others: the memory
-    takes 1/W of the bytes, nothing more is sent, and
-    the results are the same. See :class:`ShardedState` for how it is saved.
+    takes 1/W of the bytes, nothing more is sent, and the results are the same.
 
     Args:
         size: Number of entries.
         dim: Length D of an embedding.
-        start_iter: Batches that only fill the memory before its entries may
-            be used: early in training the features drift fast. The paper
-            takes 1000.
+        start_iter: Batches that only fill the memory before its entries may be used: early in
+            training the features drift fast. The paper takes 1000.
         storage: ``device``: all slots on all ranks. ``sharded``.
 
     Attributes:
@@ -67,9 +62,6 @@ class CrossBatchMemory(ShardedState, SavedState):
         num_batches: () float64 buffer, batches so far. (These are integers. But mmengine's
             ``SyncBuffersHook`` averages integer buffers in float32, which does not hold an index
             above 2^24.)
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     shape_settings = 'the size and dim of the memory'
@@ -109,18 +101,10 @@ class CrossBatchMemory(ShardedState, SavedState):
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 
     def _apply(self, fn, recurse=True):
-        # model.half() must not round the state.
-        dtypes = {name: b.dtype for name, b in self.named_buffers()}
-        buffers = dict(self.named_buffers())
         super()._apply(fn, recurse)
-        for name, dtype in dtypes.items():
-            now = getattr(self, name)
-            if now.dtype != dtype:
-                setattr(self, name, buffers[name].to(now.device))
         if not self.shard.is_whole:
-            device = self.next_slot.device
             for name in _ROWS:
-                setattr(self, name, getattr(self, name).to(device))
+                setattr(self, name, getattr(self, name).to(self.next_slot.device))
         return self
 
     def extra_repr(self) -> str:
@@ -131,15 +115,9 @@ class CrossBatchMemory(ShardedState, SavedState):
         )
 
     def own_rows(self) -> dict[str, Tensor]:
-        """(slots of the shard, ...) embeddings, labels and indices."""
         return {n: getattr(self, n)[: self.shard.rows] for n in _ROWS}
 
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
-        """Refuse a memory of another size or length.
-
-        Raises:
-            ValueError: Always.
-        """
         own = self.shard.size, self.embeddings.size(1)
         raise ValueError(
             f'{key} of the checkpoint has shape {tuple(shape)}, but the memory of the model is '
@@ -148,17 +126,10 @@ class CrossBatchMemory(ShardedState, SavedState):
         )
 
     def entries(self, part: int = 0, parts: int = 1) -> MemoryEntries:
-        """A share of the slots: every ``parts``-th, from ``part`` on.
+        """A share of the slots: every ``parts``-th, from ``part`` on; the rank of the world size.
 
-        Args:
-            part: Which share, in ``[0, parts)``: the rank.
-            parts: Number of shares: the world size.
-
-        Returns:
-            Copies, which a later :meth:`enqueue` does not change.
-
-        Raises:
-            UserError: If that is not the share that this process has.
+        Copies, which a later :meth:`enqueue` does not change. Raises UserError if that is not the
+        share that this process has.
         """
         mine = slice(part, None, parts)
         if self.group is not None:
@@ -179,17 +150,10 @@ class CrossBatchMemory(ShardedState, SavedState):
 
     @torch.no_grad()
     def enqueue(self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor) -> None:
-        """Put a batch in, over the oldest entries. Does nothing in eval mode.
+        """Put (n, D) embeddings in, over the oldest entries, with (n,) labels >= 0 and ids.
 
-        Nor does it when a checkpointed forward is recomputed.
-
-        Args:
-            embeddings: (n, D) floats. Of more than ``size`` the last stay.
-            labels: (n,) integers >= 0.
-            sample_ids: (n,) integers.
-
-        Raises:
-            ValueError: If an embedding is not of the memory's length.
+        Does nothing in eval mode, nor when a checkpointed forward is recomputed. Of more than
+        ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
         size, dim = self.shard.size, self.embeddings.size(1)
         if embeddings.dim() != 2 or embeddings.size(1) != dim:

@@ -1,17 +1,16 @@
-"""How many positive pairs each left and each right entity has."""
+"""How many positive pairs each left and each right entity has, and checks of pairs."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmrank.state.pairs import check_counts, check_pairs
+from .base import SavedState
 
 
-class PairCounts(nn.Module):
+class PairCounts(SavedState):
     """Counts ``|O_i,:|`` and ``|O_:,j|`` of the training pairs O.
 
     Attributes:
-        row_counts: (m,) float64 buffer, not saved: it comes from the data
-            set. Empty until the counts are set.
+        row_counts: (m,) float64 buffer, not saved: it comes from the data set. Empty until set.
         col_counts: (n,) float64 buffer, likewise.
         num_positives: ``|O|``, 0 until then.
     """
@@ -27,14 +26,6 @@ class PairCounts(nn.Module):
             self.register_buffer(name, counts, persistent=False)
         self.num_positives = 0
 
-    def _apply(self, fn, recurse=True):
-        # model.half() would round counts above 2048.
-        before = self.row_counts, self.col_counts
-        super()._apply(fn, recurse)
-        device = self.row_counts.device
-        self.row_counts, self.col_counts = (x.to(device) for x in before)
-        return self
-
     def extra_repr(self) -> str:
         return f'shape={self.shape}, num_positives={self.num_positives}'
 
@@ -44,12 +35,7 @@ class PairCounts(nn.Module):
         return len(self.row_counts), len(self.col_counts)
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
-        """Count the training pairs.
-
-        Args:
-            rows: (|O|,) integers in ``[0, m)``.
-            cols: (|O|,) integers in ``[0, n)``.
-            shape: (m, n).
+        """Count the (|O|,) training pairs of an (m, n) ``shape``.
 
         Raises:
             TypeError: If they are not integers.
@@ -64,16 +50,7 @@ class PairCounts(nn.Module):
         )
 
     def set_counts(self, row_counts: Tensor, col_counts: Tensor) -> None:
-        """Take counts that are known already.
-
-        Args:
-            row_counts: (m,) integers >= 1.
-            col_counts: (n,) integers >= 1 with the same sum.
-
-        Raises:
-            ValueError: If they are no counts of one set of pairs. Then
-                nothing has changed.
-        """
+        """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
         device = self.row_counts.device
         counts = []
         for name, given in zip(('row_counts', 'col_counts'), (row_counts, col_counts)):
@@ -90,14 +67,102 @@ class PairCounts(nn.Module):
         self.num_positives = sums[0]
 
     def require(self) -> None:
-        """Raise if the counts are missing.
-
-        Raises:
-            RuntimeError: If they are not set.
-        """
+        """Raise RuntimeError if the counts are not set."""
         if not self.num_positives:
             raise RuntimeError(
                 'the training pairs are not set: add '
                 'custom_hooks=[dict(type="mmrank.PairCountsHook")], or call '
                 'set_pairs(rows, cols, shape) of the loss before training'
             )
+
+
+def check_pairs(
+    rows: Tensor, cols: Tensor, shape: tuple[int, int], what: str = 'the batch'
+) -> None:
+    """Refuse pairs that no sample without replacement can hold; ``what`` is for messages.
+
+    On a GPU a wrong value is a device-side assertion, so that the host need not wait; shapes and
+    types are always checked here.
+
+    Raises:
+        TypeError: If they are not integers.
+        ValueError: On an impossible shape, different lengths, an index out of range, or a pair that
+            occurs twice.
+    """
+    if len(shape) != 2 or min(shape) < 1:
+        raise ValueError(
+            'shape must be (m, n), the numbers of left and right entities, '
+            f'each at least 1, got {tuple(shape)}'
+        )
+    if rows.dim() != 1 or rows.shape != cols.shape:
+        raise ValueError(
+            f'rows and cols of {what} must be of one shape (B,), got '
+            f'{tuple(rows.shape)} and {tuple(cols.shape)}'
+        )
+    check_entities('rows', rows, shape[0])
+    check_entities('cols', cols, shape[1])
+    keys = (rows.long() * shape[1] + cols.long()).sort().values
+    distinct = (keys[1:] != keys[:-1]).all()
+    if keys.device.type != 'cpu':
+        torch._assert_async(distinct)
+    elif not distinct:
+        key = int(keys[1:][keys[1:] == keys[:-1]][0])
+        row, col = divmod(key, shape[1])
+        raise ValueError(
+            f'the pair (row {row}, column {col}) occurs more than once in {what}; pairs must be '
+            'distinct, and a batch sampled without replacement. Fix: remove duplicates from the '
+            'training pairs, and sample with mmrank.InBatchPairSampler'
+        )
+
+
+def check_entities(name: str, indices: Tensor, size: int) -> None:
+    """Check that ``indices`` are integers in ``[0, size)``; on a GPU by a device-side assertion."""
+    if indices.is_floating_point() or indices.dtype == torch.bool:
+        raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
+    if indices.numel() == 0:
+        return
+    fits = ((indices >= 0) & (indices < size)).all()
+    if indices.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        raise ValueError(
+            f'{name} holds indices from {int(indices.min())} to '
+            f'{int(indices.max())}, but there are {size} (indices 0 to '
+            f'{size - 1}); make the entities of the data and the counts agree'
+        )
+
+
+def check_counts(name: str, counts: Tensor, size: int) -> None:
+    """Check that ``counts`` are (size,) numbers >= 1; on a GPU by a device-side assertion."""
+    if counts.shape != (size,):
+        raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
+    positive = (counts >= 1).all()
+    if counts.device.type != 'cpu':
+        torch._assert_async(positive)
+    elif not positive:
+        index = int((~(counts >= 1)).nonzero()[0, 0])
+        raise ValueError(
+            f'{name}[{index}]={counts[index].item()}: every row and column '
+            'requires at least one positive pair, otherwise it is never '
+            'sampled. Fix: remove it from the matrix and renumber the others'
+        )
+
+
+def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
+    """Refuse right entities that occur more often than they have positives.
+
+    This is all that can be checked for a sample whose left entities are unknown; on a GPU it is a
+    device-side assertion.
+    """
+    found = torch.zeros_like(col_counts)
+    found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
+    fits = (found <= col_counts).all()
+    if cols.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        col = int((found > col_counts).nonzero()[0, 0])
+        raise ValueError(
+            f'column {col} occurs {int(found[col])} times in {what}, but has '
+            f'{col_counts[col].item():g} positive pairs: it was sampled with replacement, or each '
+            'rank sampled on its own. Fix: sample with mmrank.InBatchPairSampler'
+        )

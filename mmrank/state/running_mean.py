@@ -1,8 +1,4 @@
-"""Moving averages of what each batch measures on its positives.
-
-:class:`RunningMean` is the average itself; :class:`MeanPositiveScore` and
-:class:`CappedImbalance` are the two that stable AP keeps.
-"""
+"""Moving averages of what each batch measures, one in all or one per class."""
 
 import math
 from collections.abc import Iterator
@@ -12,8 +8,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .saved_state import SavedState
-from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach
+from mmrank.autograd import inside_backward
+
+from .base import SavedState, check_rows, fits_float32
+from .outliers import OutlierWarning, within_reach
 
 MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 
@@ -32,9 +30,6 @@ class RunningMean(SavedState):
     Attributes:
         mean: (size,) float32 buffer, in units of the values.
         num_updates: (size,) int64 buffer, batches that each mean saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     mean: Tensor
@@ -50,14 +45,6 @@ class RunningMean(SavedState):
         self.register_buffer('mean', torch.zeros(size))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    def _apply(self, fn, recurse=True):
-        # model.half() must not round the state: steps of lam would vanish.
-        mean = self.mean
-        super()._apply(fn, recurse)
-        if self.mean.dtype != mean.dtype:
-            self.mean = mean.to(self.mean.device)
-        return self
-
     def extra_repr(self) -> str:
         return f'size={self.mean.numel()}, momentum={self.momentum}'
 
@@ -67,13 +54,12 @@ class RunningMean(SavedState):
     ) -> Tensor:
         """Take in the values of a batch and return the mean.
 
-        Nothing changes in evaluation, nor when activation checkpointing runs
-        a forward again.
+        Nothing changes in evaluation, nor when activation checkpointing runs a forward again.
 
         Args:
             values: (L, P) values of L lists.
             mask: (L, P) bool, False for padding.
-            group: Process group whose ranks hold different values; None if ``values`` is the whole
+            group: Process group whose ranks hold different values; None if these are the whole
                 batch.
             rows: (L,) integers, the mean that each list belongs to, such as the class of a query;
                 lists of one row are pooled. None: with ``size`` 1 all lists are pooled, otherwise
@@ -81,11 +67,6 @@ class RunningMean(SavedState):
 
         Returns:
             (1,) or (L,) float32 means to use with the lists.
-
-        Raises:
-            ValueError: If the lists do not fit the rows; on a GPU an index
-                out of range is a device-side assertion.
-            TypeError: If ``rows`` are not integers.
         """
         size = self.mean.numel()
         if size == 1:
@@ -157,40 +138,23 @@ class RunningMean(SavedState):
 class MeanPositiveScore(RunningMean):
     """EMA of the mean positive score with variance reduction.
 
-    ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k)
-    + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``, where ``m_k(theta)`` is the mean positive score
-    of batch k under the weights ``theta``. Source: stable AP (2025), eq. 6.
-
-    Modes:
-        ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
-            :meth:`probing`, which
-            :class:`mmrank.engine.hooks.PreviousWeightsHook` runs.
-        ``plain``: without the last term; lags behind a drifting score.
-        ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4, rows
-            1 and 2).
-        ``off``: mu is the mean of the current batch.
-
-    :class:`RunningMean` says what :meth:`update` does with batches that are empty or not finite,
-    and with classes.
+    ``mu_k = (1-lam) mu_{k-1} + lam m_k(theta_k) + (1-lam) (m_k(theta_k) - m_k(theta_{k-1}))``,
+    where ``m_k(theta)`` is the mean positive score of batch k under the weights ``theta``. Source:
+    stable AP (2025), eq. 6.
 
     Args:
         size: Number of estimates: 1 for a global one, C for one per class.
         momentum: lam in ``(0, 1]``, the weight of the new batch.
-        mode: One of ``exact``, ``plain``, ``fixed``, ``off``.
-        value: The mean of mode ``fixed``, in units of the scores.
+        mode: ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
+            :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs; without
+            one :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a
+            drifting score. ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's
+            ablation, table 4, rows 1 and 2). ``off``: mu is the mean of the current batch.
         score_range: Declared range of the scores, (low, high). A batch whose mean is further from
             mu than its width plus the size of mu counts as one at that distance, and a step of
-            ``exact`` beyond it as
-            none; the first such batch is warned of. None: every finite mean counts in full.
-
-    Attributes:
-        mean: (size,) float32 buffer, in units of the scores.
-        num_updates: (size,) int64 buffer, batches that each estimate saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        RuntimeError: By :meth:`update` in mode ``exact``, if the batch's mean under the previous
-            weights was not measured.
+            ``exact`` beyond it as none; the first such batch is warned of. None: every finite mean
+            counts in full.
+        value: The mean of mode ``fixed``, in units of the scores.
     """
 
     def __init__(
@@ -277,26 +241,12 @@ class MeanPositiveScore(RunningMean):
 class CappedImbalance(RunningMean):
     """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
 
-    With one list, rho and h only scale the step: h(x) has the slope
-    ``1/(2 h (1 + x)^2)``, so an argument ``rho X`` far above 1 leaves almost no gradient. The
-    paper's ``rho = n-/n+`` is 10^3 to 10^4 for the anchors of a detector. The cap keeps the
-    argument near 1 while X falls, until the paper's rho is reached. Of X of the batch itself every
-    step would have the same size; the EMA lets a batch with a larger risk count for more.
-
-    A batch counts as at most :attr:`LARGEST_STEP` times the mean, so that one broken batch does not
-    double the EMA.
-
-    Args:
-        size: Number of means: 1, or one per class.
-        momentum: Weight of the new batch in the EMA, in ``(0, 1]``.
-        largest: What the first batch counts as at most, > 0; None: in full.
-
-    Attributes:
-        mean: (size,) float32 buffer, EMA of X.
-        num_updates: (size,) int64 buffer, batches that each mean saw.
-
-    Raises:
-        ValueError: On a parameter out of range.
+    With one list, rho and h only scale the step: h(x) has the slope ``1/(2 h (1 + x)^2)``, so an
+    argument ``rho X`` far above 1 leaves almost no gradient. The paper's ``rho = n-/n+`` is 10^3 to
+    10^4 for the anchors of a detector. The cap keeps the argument near 1 while X falls, until the
+    paper's rho is reached. Of X of the batch itself every step would have the same size; the EMA
+    lets a batch with a larger risk count for more, but for at most :attr:`LARGEST_STEP` times the
+    mean, and the first for at most ``largest``.
     """
 
     TARGET = 1.0
@@ -315,20 +265,11 @@ class CappedImbalance(RunningMean):
         group=None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Take in the risks of a batch and return rho for its lists.
+        """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
-        Args:
-            risk: (L,) weighted risks X of the lists, >= 0.
-            ratio: (L,) n-/n+ of the lists.
-            has_positive: (L,) bool; other lists are ignored.
-            group: Process group whose ranks hold different lists, or parts of them; None if these
-                are the lists of the whole batch.
-            rows: (L,) integer mean that each list belongs to, or None. See
-                :meth:`RunningMean.update`.
-
-        Returns:
-            (L,) float64 imbalances > 0. Where the EMA saw no batch yet, as in an evaluation before
-            training, X is that of the list itself.
+        Where the EMA saw no batch yet, X is that of the list itself. ``ratio`` is n-/n+ of the
+        lists; lists without positives are ignored; ``group`` and ``rows`` as of
+        :meth:`RunningMean.update`.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
@@ -346,3 +287,59 @@ class CappedImbalance(RunningMean):
         # A mean of 0 (all ranked right so far) must be able to rise again.
         largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
         return super()._target(mean, torch.minimum(batch_mean, largest))
+
+
+class SelfBalance(SavedState):
+    """Ratio of the whole loss to its box part over the last period.
+
+    Early in training the box part of aLRP is small beside the classification part; multiplied by
+    this ratio its gradient keeps up. The ratio of a period is that of the means over the period
+    before. Source: aLRP (NeurIPS 2020), section 4.
+
+    Args:
+        initial: Ratio in the first period, > 0. The authors take 50.
+        period: Iterations in a period, >= 1: those of an epoch.
+    """
+
+    ratio: Tensor
+    sums: Tensor
+    steps: Tensor
+
+    def __init__(self, initial: float = 50.0, period: int = 3665) -> None:
+        super().__init__()
+        if not initial > 0:
+            raise ValueError(f'initial must be > 0, got {initial!r}')
+        if not (isinstance(period, int) and period >= 1):
+            raise ValueError(f'period must be an int >= 1, got {period!r}')
+        self.period = period
+        self.register_buffer('ratio', torch.tensor(float(initial)))
+        self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
+        self.register_buffer('steps', torch.zeros((), dtype=torch.long))
+
+    def extra_repr(self) -> str:
+        return f'period={self.period}'
+
+    @torch.no_grad()
+    def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
+        """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
+
+        A loss that is not finite, or an iteration without boxes, does not count. With a ``group``
+        its ranks have other losses.
+        """
+        if not self.training or inside_backward():
+            return self.ratio.clone()
+        ratio = self.ratio.clone()
+        losses = torch.stack([classification, boxes]).double()
+        if group is not None:
+            dist.all_reduce(losses, group=group)
+            losses = losses / dist.get_world_size(group)
+        usable = losses.isfinite().all() & (losses[1] > 0)
+        self.sums += torch.where(usable, losses, 0)
+        self.steps += usable
+        full = self.steps >= self.period
+        renewed = self.sums.sum() / self.sums[1].clamp(min=1e-12)
+        usable = full & fits_float32(renewed)
+        self.ratio.copy_(torch.where(usable, renewed, self.ratio))
+        self.sums.copy_(torch.where(full, 0, self.sums))
+        self.steps.copy_(torch.where(full, 0, self.steps))
+        return ratio

@@ -3,21 +3,102 @@
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_lists
-from mmrank.state.score_interpolation import interpolate_scores
+from mmrank.autograd import inside_backward
+from mmrank.gathering import all_gather_lists
 
-from .saved_state import SavedState
-from .updates import OutlierWarning, check_rows, fits_float32, inside_backward, within_reach
+from .base import SavedState, check_rows, fits_float32
+from .outliers import OutlierWarning, within_reach
 
 MODES = ('ema', 'off')
+
+
+def interpolate_scores(
+    scores: Tensor, length: int, low: float, high: float, mask: Tensor | None = None
+) -> Tensor:
+    """Scores of a list, or of L lists, stretched to ``length`` points.
+
+    With the n scores of a list in ascending order ``u_1..u_n``, point j of the result lies at ``x =
+    j/length`` in interval ``i = floor(n x) + 1`` and is the mean of the line from ``u_{i-1}`` to
+    ``u_i`` and the line from ``u_i`` to ``u_{i+1}``. The ends are extrapolated: ``u_0 = 2u_1 -
+    u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low, high]``. Source: SOPRC (NeurIPS
+    2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are misprints.
+
+    Args:
+        scores: (n,) float scores in any order, n >= 1; or (L, P), padded.
+        length: Number of points V, >= 1; any relation to n is fine.
+        low: Smallest value that the extrapolated lower end may take.
+        high: Largest value that the extrapolated upper end may take.
+        mask: (L, P) bool, False for padding. None: all are real.
+
+    Returns:
+        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0 for a list without
+        scores. Ascending, without gradient. A list that holds NaN or inf gives NaN.
+
+    Example:
+        >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
+        tensor([0.1000, 0.2000, 0.3000, 0.4000])
+    """
+    if not scores.is_floating_point():
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+    if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
+        raise ValueError(
+            'scores must be (n,) with at least one score, or (lists, scores), '
+            f'got shape {tuple(scores.shape)}'
+        )
+    if mask is not None and mask.shape != scores.shape:
+        raise ValueError(
+            f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
+        )
+    if not (isinstance(length, int) and length >= 1):
+        raise ValueError(f'length must be an int >= 1, got {length!r}')
+    if not low < high:
+        raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
+    if mask is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    if scores.dim() == 2:
+        return _interpolated(scores, mask, length, low, high)
+    out = _interpolated(scores[None], mask[None], length, low, high)[0]
+    return out.to(torch.promote_types(scores.dtype, torch.float32))
+
+
+def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: float) -> Tensor:
+    """(L, V) float64 points of (L, P) lists."""
+    if scores.size(1) == 0:
+        return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
+    with torch.no_grad():
+        count = mask.sum(1, keepdim=True)
+        # Padding sorts behind every score; a list with inf or NaN is marked
+        # at the end, so what it does to the order is of no account.
+        padded = torch.where(mask, scores.double(), torch.inf)
+        ascending = padded.sort(dim=1).values
+        last = (count - 1).clamp(min=0)
+        first_u, last_u = ascending[:, :1], ascending.gather(1, last)
+        # A list of one score is constant: its neighbours are itself.
+        second_u = ascending.gather(1, last.clamp(max=1))
+        before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
+        # A score outside the declared range stays the end of its list.
+        below = (2 * first_u - second_u).clamp(min=low).minimum(first_u)
+        above = (2 * last_u - before_last_u).clamp(max=high).maximum(last_u)
+        knots = torch.cat([below, ascending, ascending[:, -1:]], dim=1)
+        knots = knots.scatter(1, count + 1, above)
+
+        point = torch.arange(length, device=scores.device) * count
+        # Integers decide the interval: no rounding at its borders.
+        interval = point.div(length, rounding_mode='floor')
+        share = (point - interval * length).double() / length
+        left, here, right = (knots.gather(1, interval + shift) for shift in (0, 1, 2))
+        out = left.lerp(here, share)
+        out = (out + here.lerp(right, share)) / 2
+        whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
+        out = torch.where(whole, out, torch.nan)
+        return torch.where(count > 0, out, 0)
 
 
 class ScoreVector(SavedState):
     """Score vector v: one for a single ranking, or one per class.
 
-    ``v <- (1 - beta) v + beta phi(s+)`` with phi of
-    :func:`mmrank.functional.interpolate_scores`, before the loss of the
-    batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
+    ``v <- (1 - beta) v + beta phi(s+)`` with phi of :func:`interpolate_scores`, before the loss of
+    the batch is computed. Source: SOPRC (NeurIPS 2022), eq. 10 and algorithm 1.
 
     A row that several lists of a batch share, such as the queries of one class, takes one step with
     the mean of their phi. The first batch sets a row; a list without a score, or with one that is
@@ -25,25 +106,18 @@ class ScoreVector(SavedState):
     than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
     state is the same on all ranks and for any world size.
 
-    Modes:
-        ``ema``: the formula unchanged.
-        ``off``: every list is given the phi of its own scores (the paper's ablation without v); a
-            row keeps that of the last batch.
-
     Args:
         size: Number of rows: 1 for a single ranking, C for one per class.
         length: Number of points V of a row, >= 1.
         momentum: beta in ``(0, 1]``, the weight of the new batch.
         score_range: Range of the values that phi may extrapolate to.
-        mode: One of ``ema``, ``off``.
+        mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
+            (the paper's ablation without v); a row keeps that of the last batch.
 
     Attributes:
         vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
-        num_updates: (size,) int64 buffer, batches that each row saw. (A
-            count, as mmengine averages buffers over ranks and bool has no mean.)
-
-    Raises:
-        ValueError: On a parameter out of range.
+        num_updates: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages
+            buffers over ranks and bool has no mean.)
     """
 
     shape_settings = 'num_classes and vector_length'
@@ -78,14 +152,6 @@ class ScoreVector(SavedState):
         self.register_buffer('vector', torch.zeros(size, length))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    def _apply(self, fn, recurse=True):
-        # model.half() must not round the state: steps of beta would vanish.
-        vector = self.vector
-        super()._apply(fn, recurse)
-        if self.vector.dtype != vector.dtype:
-            self.vector = vector.to(self.vector.device)
-        return self
-
     def extra_repr(self) -> str:
         size, length = self.vector.shape
         return (
@@ -100,7 +166,10 @@ class ScoreVector(SavedState):
 
     @torch.no_grad()
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
-        """Take in the positives of a batch and return v for its lists.
+        """Take in the positives of a batch and return (L, length) float32 v for its lists.
+
+        Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
+        returns the phi of the list itself.
 
         Args:
             pos: (L, P) scores of the positives of L lists.
@@ -108,18 +177,7 @@ class ScoreVector(SavedState):
             rows: (L,) int64 row of each list, repeated or not: the class of a query. None: list i
                 is row i or, with ``size`` 1, all lists share the row.
             group: Process group whose ranks hold different positives; None if ``pos`` is the whole
-                batch. With ``rows`` the ranks hold different lists, without them parts of the same
-                lists.
-
-        Returns:
-            (L, length) float32 vectors to use with this batch. Where nothing is updated
-            (evaluation, a recomputed forward), a row that was
-            never seen returns the phi of the list itself.
-
-        Raises:
-            ValueError: If the lists do not fit the rows. On a GPU a row index out of range is a
-                device-side assertion instead, which does
-                not make the host wait.
+                batch. With ``rows`` the ranks hold different lists, without them parts of the same.
         """
         size, length = self.vector.shape
         if rows is None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.distributed import all_gather_rows
+from mmrank.gathering import all_gather_rows
 
-from .saved_state import SavedState
+from .base import SavedState
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.
@@ -18,20 +18,17 @@ _FACTORS = (1, 1103515245, 1812433253, 1597334677, 2147001325, 1583458089)
 class StreamingFrequency(SavedState):
     """Share of the batches that an entity is in, from the steps in between.
 
-    An entity falls into a bucket, which keeps the step A of its last batch
-    and a moving average D of the steps between two, ``D <- (1 - alpha) D + alpha (t - A)``, ``A <-
-    t``; the share is ``1 / D``. It follows a distribution that changes, and needs no list of the
-    entities. Source: Yi
-    et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys
-    2019, algorithms 2 and 3.
+    An entity falls into a bucket, which keeps the step A of its last batch and a moving average D
+    of the steps between two, ``D <- (1 - alpha) D + alpha (t - A)``, ``A <- t``; the share is ``1 /
+    D``. It follows a distribution that changes, and needs no list of the entities. Source: Yi et
+    al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, RecSys 2019,
+    algorithms 2 and 3.
 
     The first batch of a bucket sets D to t, which on average is what D estimates; the paper starts
     from a guess, whose error fades. Entities that share a bucket look too frequent: with several
-    hashes the largest D, of
-    the least shared bucket, counts. With one hash and as many buckets as entities none is shared. A
-    bucket takes one step a batch.
-
-    The state is the same on all ranks and for any world size.
+    hashes the largest D, of the least shared bucket, counts. With one hash and as many buckets as
+    entities none is shared. A bucket takes one step a batch. The state is the same on all ranks and
+    for any world size.
 
     Args:
         num_buckets: H, >= 1.
@@ -42,9 +39,6 @@ class StreamingFrequency(SavedState):
         last_step: (num_hashes, H) int64 buffer A; 0: never.
         interval: (num_hashes, H) float32 buffer D, in steps; 0: never.
         num_updates: () int64 buffer t.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     shape_settings = 'num_buckets and num_hashes'
@@ -89,14 +83,7 @@ class StreamingFrequency(SavedState):
 
     @torch.no_grad()
     def update(self, ids: Tensor, counts: Sequence[int] | None = None, group=None) -> None:
-        """Take in a batch.
-
-        Args:
-            ids: (n,) integers >= 0, the entities of this rank; an entity may be there more than
-                once.
-            counts: n of each rank; needed with a group.
-            group: Process group whose batches are one; None for one process.
-        """
+        """Take in a batch of (n,) entities >= 0 of this rank; with a ``group`` n of each rank."""
         if group is not None:
             ids = all_gather_rows(ids[:, None], list(counts), group)[:, 0]
         if not len(ids):
@@ -111,14 +98,9 @@ class StreamingFrequency(SavedState):
             last[own] = self.num_updates
 
     def log_share(self, ids: Tensor) -> Tensor:
-        """Logarithm of the share of batches that entities are in.
+        """(n,) float32 log of the share of batches that (n,) entities are in, <= 0.
 
-        Args:
-            ids: (n,) integers >= 0.
-
-        Returns:
-            (n,) float32 <= 0. An entity that no batch has had yet counts as one whose first batch
-            is the next one.
+        An entity that no batch has had yet counts as one whose first batch is the next one.
         """
         own = self.buckets(ids)
         interval = self.interval.gather(1, own)

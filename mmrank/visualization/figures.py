@@ -1,7 +1,6 @@
 """Shared parts of figures: text and labels that fit, panels."""
 
 import os
-from collections.abc import Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -16,15 +15,7 @@ from PIL import Image
 
 
 def shorten(name: str, length: int) -> str:
-    """Shorten a name in its middle, where names of a series rarely differ.
-
-    Args:
-        name: Any text.
-        length: Characters at most, at least 3.
-
-    Returns:
-        The name, or its beginning and end with an ellipsis between them.
-    """
+    """Shorten a name in its middle, where names of a series rarely differ, to 3 or more letters."""
     if len(name) <= length:
         return name
     end = (length - 1) // 2
@@ -33,13 +24,7 @@ def shorten(name: str, length: int) -> str:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size: float, weight: str = 'normal') -> float:
-    """Width in inches of one line.
-
-    Args:
-        text: The line.
-        size: Font size in points.
-        weight: ``'normal'`` or ``'bold'``.
-    """
+    """Width in inches of one line, of ``size`` points and ``'normal'`` or ``'bold'`` weight."""
     if not text.strip():
         return 0.0  # no outline to measure
     font = FontProperties(weight=weight)
@@ -47,17 +32,7 @@ def text_width(text: str, size: float, weight: str = 'normal') -> float:
 
 
 def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> str:
-    """Shorten a line in its middle until it fits.
-
-    Args:
-        text: The line.
-        width: Inches.
-        size: Font size in points.
-        weight: ``'normal'`` or ``'bold'``.
-
-    Returns:
-        The line, of at least three characters if it had more.
-    """
+    """Shorten a line in its middle to three characters or more until it fits a width in inches."""
     shown, length = text, len(text)
     while length > 3 and text_width(shown, size, weight) > width:
         length -= 1
@@ -66,67 +41,13 @@ def fit_text(text: str, width: float, size: float, weight: str = 'normal') -> st
 
 
 def fit_two_lines(text: str, width: float, size: float, weight: str = 'normal') -> list[str]:
-    """Break text at the space nearest its middle if one line is too short.
-
-    Args:
-        text: The text.
-        width: Inches.
-        size: Font size in points.
-        weight: ``'normal'`` or ``'bold'``.
-
-    Returns:
-        One or two lines that fit.
-    """
+    """One or two lines that fit a width, broken at the space nearest the middle of the text."""
     spaces = [i for i, c in enumerate(text) if c == ' ']
     if text_width(text, size, weight) <= width or not spaces:
         return [fit_text(text, width, size, weight)]
     middle = min(spaces, key=lambda i: abs(2 * i - len(text)))
     halves = text[:middle], text[middle + 1 :]
     return [fit_text(half, width, size, weight) for half in halves]
-
-
-# Of the labels' font, DejaVu Sans, as shares of its size.
-_CHARACTER_WIDTH = 0.68
-_LINE_HEIGHT = 1.5
-
-
-def fitting_labels(
-    corners: Sequence[tuple[float, float]],
-    labels: Sequence[str],
-    font_size: float,
-    *,
-    is_below: Sequence[bool],
-) -> list[bool]:
-    """Choose labels so that no two overlap, the first ones before others.
-
-    Args:
-        corners: Where each label starts: its left end and the edge of the
-            box, x to the right and y down.
-        labels: Texts; an empty one takes no room.
-        font_size: In the unit of ``corners``.
-        is_below: Whether each label hangs below its corner, not above it.
-
-    Returns:
-        Whether each label is to be shown.
-    """
-    placed: list[tuple[float, float, float, float]] = []
-    chosen = []
-    for (x, y), label, below in zip(corners, labels, is_below):
-        height = _LINE_HEIGHT * font_size
-        top = y if below else y - height
-        right = x + _CHARACTER_WIDTH * font_size * len(label)
-        rectangle = (x, top, right, top + height)
-        fits = bool(label) and not any(_overlap(rectangle, other) for other in placed)
-        if fits:
-            placed.append(rectangle)
-        chosen.append(fits)
-    return chosen
-
-
-def _overlap(
-    one: tuple[float, float, float, float], two: tuple[float, float, float, float]
-) -> bool:
-    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
 
 
 _SAVED_COLOURS = 96

@@ -11,20 +11,15 @@ _DASHES = ('-', '--', '-.', ':')
 
 
 class LossStyle(NamedTuple):
-    """How pictures show a loss.
-
-    Attributes:
-        name: In words.
-        colour: As ``#rrggbb``.
-    """
+    """Name of a loss in words, and its colour as ``#rrggbb``."""
 
     name: str
     colour: str
 
 
-#: Styles by the name of a method in a plan. Losses that are compared with
-#: each other differ in colour; contrastive and two-tower losses, which no picture shows beside
-#: ranking losses, use the first colours again.
+#: Styles by the name of a method in a plan. Losses that are compared with each other differ in
+#: colour; contrastive and two-tower losses, which no picture shows beside ranking losses, use the
+#: first colours again.
 LOSS_STYLES = {
     'stable_ap': LossStyle('stable AP', _COLOURS[0]),
     'focal': LossStyle('focal', _COLOURS[1]),
@@ -65,18 +60,12 @@ LOSS_STYLES = {
 
 
 def colour(index: int) -> str:
-    """Colour of the ``index``-th thing that is no loss; they repeat after six.
-
-    For models see :func:`colours_of`.
-    """
+    """Colour of the ``index``-th thing other than a loss; see :func:`colours_of` for models."""
     return _COLOURS[index % len(_COLOURS)]
 
 
 def dash(index: int) -> str:
-    """Line style of the ``index``-th model.
-
-    With the colour it makes twelve that differ, in print without colour four.
-    """
+    """Line style of the ``index``-th model: with the colour twelve differ, in grey print four."""
     return _DASHES[index % len(_DASHES)]
 
 
@@ -87,8 +76,8 @@ def colours_of(names: Sequence[str]) -> list[str]:
         names: Of the models: ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss.
 
     Returns:
-        The colour of the loss of each. Names of no loss, and further models
-        of one loss, get colours that are free in this picture, as long as there are any.
+        The colour of the loss of each. Other names, and further models of one loss, get colours
+        that are free in this picture, as long as there are any.
     """
     found: list[str | None] = []
     for name in names:
@@ -104,14 +93,7 @@ def colours_of(names: Sequence[str]) -> list[str]:
 
 
 def loss_name(name: str) -> str:
-    """Name of a model in words.
-
-    Args:
-        name: As in a plan, such as ``rank_sort`` or ``soprc-0.25``.
-
-    Returns:
-        That of the loss with what follows it; an unknown name as it is.
-    """
+    """Name in words of a model of a plan, such as ``soprc-0.25``; an unknown name as it is."""
     key = _key(name)
     if key is None:
         return name
@@ -120,14 +102,7 @@ def loss_name(name: str) -> str:
 
 
 def metric_name(metric: str) -> str:
-    """A metric in words.
-
-    Args:
-        metric: Key of an evaluator, such as ``coco/bbox_mAP_50``.
-
-    Returns:
-        The words; an unknown key as it is.
-    """
+    """Words for the key of a metric, such as ``coco/bbox_mAP_50``; an unknown key as it is."""
     key, at, cut = metric.partition('@')
     words = _METRICS.get(key)
     if words is None:

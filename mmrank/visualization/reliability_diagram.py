@@ -1,4 +1,4 @@
-"""Reliability diagrams: what scores say against what is."""
+"""Reliability diagrams: mean scores against measured precision."""
 
 import math
 import os
@@ -26,7 +26,7 @@ class ReliabilityPanel:
     """One diagram.
 
     Attributes:
-        name: Of the class.
+        name: Name of the class.
         before: Bins of the scores as they are.
         after: Bins of the probabilities.
         error: Name of the calibration error.
@@ -50,9 +50,6 @@ def plot_reliability(panels: Sequence[ReliabilityPanel], path: str | os.PathLike
     Args:
         panels: Diagrams; the first twelve are drawn.
         path: Image file to write.
-
-    Returns:
-        ``path``.
     """
     panels = panels[:_MOST_PANELS]
     columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
@@ -80,18 +77,9 @@ def _draw(axis: Axes, panel: ReliabilityPanel) -> None:
         x, y = bins.confidence[full].numpy(), bins.accuracy[full].numpy()
         share = (bins.count[full].double() / bins.count.sum()).numpy()
         axis.plot(x, y, color=colour(index), linewidth=0.8, alpha=0.4)
-        axis.scatter(
-            x,
-            y,
-            s=_LEAST_AREA + _AREA * np.sqrt(share),
-            color=colour(index),
-            alpha=0.75,
-            marker=shape,
-            linewidths=0,
-            label=name,
-            clip_on=False,
-            zorder=3,
-        )
+        style = dict(color=colour(index), alpha=0.75, marker=shape, linewidths=0, clip_on=False)
+        area = _LEAST_AREA + _AREA * np.sqrt(share)
+        axis.scatter(x, y, s=area, label=name, zorder=3, **style)
     errors = [100 * float(x.error) for x in (panel.before, panel.after)]
     axis.set_title(
         f'{shorten(panel.name, _LONGEST_NAME)}\n{panel.error} '

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tabulate import DataRow, TableFormat, tabulate
 
-from mmrank.files.atomic_file import write_atomically, write_csv_atomically
+from mmrank.files import write_atomically, write_csv_atomically
 
 _RULES = {'l': '---', 'r': '---:'}
 
@@ -24,11 +24,8 @@ def markdown_table(
         header: Column names.
         cells: Row by row; see :func:`cell_text`.
         best: Whether each cell is bold; None: no cell is.
-        align: A letter for each column, ``l`` for left and ``r`` for right;
-            by default the first is left and the others are right.
-
-    Returns:
-        The lines.
+        align: A letter for each column, ``l`` for left and ``r`` for right; by default the first is
+            left and the others are right.
     """
     align = align or 'l' + 'r' * (len(header) - 1)
     shown = [[cell_text(cell) for cell in row] for row in cells]
@@ -60,15 +57,10 @@ def markdown_table(
 
 
 def cell_text(cell: str | float) -> str:
-    """A cell as Markdown shows it.
+    """A cell in one line of Markdown.
 
-    Args:
-        cell: A float is written with 4 significant digits. In a text a bar, which would end the
-            cell, is escaped, and a line break, which
-            would end the row, becomes ``<br>``.
-
-    Returns:
-        One line.
+    A float has 4 significant digits. In a text a bar, which would end the cell, is escaped, and a
+    line break, which would end the row, becomes ``<br>``.
     """
     if isinstance(cell, float):
         return f'{cell:.4g}'
@@ -94,9 +86,6 @@ def write_table(
         note: Paragraph under the heading.
         align: See :func:`markdown_table`; by default the columns of numbers are right, those of
             text left.
-
-    Returns:
-        The Markdown and the CSV file.
     """
     stem = Path(stem)
     align = align or ''.join('r' if isinstance(cell, int | float) else 'l' for cell in rows[0])
@@ -110,15 +99,11 @@ def write_table(
 
 
 def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
-    """Mark the highest values of a column, unless all read the same.
+    """Whether each value of a column is the highest, or reads like it; none if all read the same.
 
     Args:
-        shown: The values as the table shows them; what reads the same as
-            the highest is equally good.
+        shown: The values as the table shows them.
         values: Figures, NaN where unknown.
-
-    Returns:
-        Whether each is best.
     """
     known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
     if len(set(known.values())) < 2:

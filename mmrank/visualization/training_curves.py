@@ -14,20 +14,20 @@ from mmrank.errors import UserError
 from mmrank.visualization.figures import legend_above, new_panels, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
-#: Of mmengine's local visualisation backend.
+#: File of mmengine's local visualisation backend.
 _FILE = 'scalars.json'
-#: What a line says of itself, no curve.
+#: Keys that tell the place of a line and have no curve.
 _PLACES = ('step', 'iter', 'epoch')
 
 
 @dataclass
 class TrainingLog:
-    """What a training has logged.
+    """Scalars that a training has logged.
 
     Attributes:
-        name: Of the training.
-        curves: By name of the scalar, its value by step: the iteration, for metrics of an
-            epoch-based validation the epoch.
+        name: Name of the training.
+        curves: Value by step, for each scalar: the iteration, for metrics of an epoch-based
+            validation the epoch.
     """
 
     name: str
@@ -58,7 +58,11 @@ def read_training_log(path: str | os.PathLike, name: str | None = None) -> Train
         )
     log = TrainingLog(name or path.absolute().name)
     for file in files:
-        for number, line in enumerate(_lines(file), 1):
+        try:
+            lines = file.read_text('utf-8').splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f'{file} cannot be read: {error}') from error
+        for number, line in enumerate(filter(str.strip, lines), 1):
             try:
                 scalars = json.loads(line)
             except ValueError:
@@ -68,58 +72,29 @@ def read_training_log(path: str | os.PathLike, name: str | None = None) -> Train
                     f'{file}, line {number}: {line[:60]!r} has no step. Fix: '
                     f'pass a {_FILE} that mmengine has written'
                 )
-            _take(scalars, log)
+            for key, value in scalars.items():
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                if key not in _PLACES and is_number:
+                    log.curves.setdefault(key, {})[scalars['step']] = float(value)
     if not log.curves:
         raise UserError(f'{path} has no scalars yet. Fix: train longer')
     return log
 
 
-def _lines(file: Path) -> list[str]:
-    try:
-        text = file.read_text('utf-8')
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f'{file} cannot be read: {error}') from error
-    return [line for line in text.splitlines() if line.strip()]
-
-
-def _take(scalars: Mapping, log: TrainingLog) -> None:
-    step = scalars['step']
-    for key, value in scalars.items():
-        is_number = isinstance(value, int | float)
-        if key not in _PLACES and is_number and not isinstance(value, bool):
-            log.curves.setdefault(key, {})[step] = float(value)
-
-
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Mean over the last values, of as many as there are at the start.
-
-    Args:
-        values: (n,) floats. A value that is not finite counts where it is.
-        window: Values to average, at least 1.
-
-    Returns:
-        (n,) float64.
-    """
+    """Means of (n,) floats over the last ``window`` values, at the start over fewer, as float64."""
     values = np.asarray(values, dtype=np.float64)
     return np.array([values[max(0, i + 1 - window) : i + 1].mean() for i in range(len(values))])
 
 
 def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[str]:
-    """Scalars to draw, in the order of the patterns.
-
-    Args:
-        logs: The trainings.
-        patterns: Names, with ``*`` and ``?``.
-
-    Raises:
-        UserError: If no training has a scalar of a pattern.
-    """
-    there = list(dict.fromkeys(key for log in logs for key in log.curves))
+    """Scalars to draw, in the order of patterns with ``*`` and ``?``; a UserError without any."""
+    logged = list(dict.fromkeys(key for log in logs for key in log.curves))
     chosen = {}
     for pattern in patterns:
-        found = [key for key in there if fnmatchcase(key, pattern)]
+        found = [key for key in logged if fnmatchcase(key, pattern)]
         if not found:
-            raise UserError(f'no scalar is named {pattern!r}. Fix: take one of {", ".join(there)}')
+            raise UserError(f'no scalar is named {pattern!r}. Fix: take one of {", ".join(logged)}')
         chosen |= dict.fromkeys(found)
     return list(chosen)
 
@@ -135,14 +110,8 @@ def plot_training_curves(
     Args:
         logs: The trainings, at least one.
         path: Image file to write; its folder is made if needed.
-        patterns: See :func:`chosen_keys`.
+        patterns: See :func:`chosen_keys`, also for the error.
         window: See :func:`smoothed`.
-
-    Returns:
-        ``path``.
-
-    Raises:
-        UserError: See :func:`chosen_keys`.
     """
     keys = chosen_keys(logs, patterns)
     columns = min(3, len(keys))

@@ -34,8 +34,8 @@ PRELOADED = [
     'mmpretrain.datasets',
     # What a config of theirs makes the registries import, models among it.
     'mmpretrain.engine',
-    'mmrank.engine.flexible.flexible_runner',
-    'mmrank.engine.flexible.fsdp_strategy',
+    'mmrank.engine.flexible_runner',
+    'mmrank.engine.fsdp_strategy',
     'mmrank.evaluation',
 ]
 

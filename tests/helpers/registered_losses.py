@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
-from mmrank.losses.ranking.sodeep_loss import RankSorter
+from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.registry import MODELS
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8

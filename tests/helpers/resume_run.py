@@ -27,9 +27,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
-import mmrank.files.atomic_file as atomic_file_module
+import mmrank.files as atomic_file_module
 from mmrank.models import GradCacheMixin
-from mmrank.state.sharding.sharded_state import sharded_states
+from mmrank.state.sharding import sharded_states
 
 
 @DATASETS.register_module(force=True)

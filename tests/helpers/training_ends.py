@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from mmrank.engine.resume.sharded_checkpoint import load_sharded
-from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, whole_tables
+from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
 
 
 def assert_same(actual, expected, where='') -> None:

@@ -191,11 +191,11 @@ def test_long_tail(name):
 )
 def test_isogclr(path):
     loss = MODELS.build(dict(read(path).model.loss, num_samples=4))
-    state = loss.temperature
+    state, step = loss.temperature, loss.temperature.step
     rho = RHO[path.stem.rpartition('_')[2]]
-    assert (loss.rho, state.beta0, state.beta1) == (rho, 0.9, 0.5)
-    assert (state.eta, state.gradient_clip) == (0.03, 3.0)
-    assert (state.tau0, state.tau_max) == (0.05, 1.0)
+    assert (loss.rho, state.beta0, step.beta1) == (rho, 0.9, 0.5)
+    assert (step.eta, step.gradient_clip) == (0.03, 3.0)
+    assert (step.tau0, step.tau_max) == (0.05, 1.0)
     assert state.tau.unique().tolist() == pytest.approx([0.7])
 
 
@@ -203,9 +203,10 @@ def test_isogclr_of_images_and_texts():
     path = FOLDERS / 'clip/r50-distilbert_isogclr_2xb256-30e_cc3m.py'
     loss = MODELS.build(dict(read(path).model.head.loss, num_samples=4))
     for state in loss.states():
-        assert (loss.rho, state.beta0, state.beta1) == (6.0, 0.8, 0.5)
-        assert (state.eta, state.gradient_clip) == (1e-5, 5.0)
-        assert (state.tau0, state.tau_max) == (0.005, 0.05)
+        step = state.step
+        assert (loss.rho, state.beta0, step.beta1) == (6.0, 0.8, 0.5)
+        assert (step.eta, step.gradient_clip) == (1e-5, 5.0)
+        assert (step.tau0, step.tau_max) == (0.005, 0.05)
         assert state.tau.unique().tolist() == pytest.approx([0.01])
 
 

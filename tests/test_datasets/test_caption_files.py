@@ -5,8 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
-from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.captions.caption_files import (
+    read_caption_table,
+    read_coco_captions,
+    read_karpathy,
+)
 from mmrank.errors import UserError
 from research.synthetic.captions import class_captions, describe_image, object_captions
 

@@ -9,7 +9,7 @@ import pytest
 from forked_processes import run_script
 from retrieval_trees import build, check_items, write_images
 
-from mmrank.datasets.retrieval.class_split import split_classes
+from mmrank.datasets.retrieval.retrieval_dataset import split_classes
 from mmrank.errors import UserError
 
 pytest.importorskip('mmpretrain')

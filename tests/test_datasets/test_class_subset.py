@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from mmrank.datasets.long_tail.binary_split import (
-    check_both_sides,
-    choose_part,
-    long_tail_sizes,
-    split_sizes,
-)
 from mmrank.datasets.long_tail.class_subset import (
+    check_both_sides,
     check_class_sizes,
+    choose_part,
     exponential_sizes,
+    long_tail_sizes,
     ranked_classes,
     shuffled_classes,
+    split_sizes,
 )
 from mmrank.errors import UserError
 

@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import pytest
 
+from dataset_converters.check_coco import clean_coco
 from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
 from mmrank.errors import UserError
 

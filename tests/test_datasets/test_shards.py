@@ -12,8 +12,8 @@ import pytest
 from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
+from dataset_converters.image_text_shards import pack_shards, read_caption_folder
 from mmrank.datasets.samplers import ShardSampler
-from mmrank.datasets.shards.pack_shards import pack_shards, read_caption_folder
 from mmrank.datasets.shards.shard_index import ScannedShard, ShardSample, read_index, write_index
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError
@@ -72,7 +72,7 @@ def table(tmp_path_factory):
 @pytest.fixture(scope='module')
 def packed(table, tmp_path_factory):
     pytest.importorskip('webdataset')
-    from mmrank.datasets.captions.read_caption_table import read_caption_table
+    from mmrank.datasets.captions.caption_files import read_caption_table
 
     out = tmp_path_factory.mktemp('packed') / 'shards'
     found = read_caption_table(table / 'train.jsonl')
@@ -112,9 +112,6 @@ def test_items(shards):
     assert data[-1]['sample_idx'] == 10
     with pytest.raises(IndexError):
         data[11]
-    assert data.index.find('1.tar', 'd/0007') == 7
-    with pytest.raises(KeyError):
-        data.index.find('0.tar', 'd/0007')
     # What a spawned worker gets.
     again = pickle.loads(pickle.dumps(data))
     assert len(pickle.dumps(data)) < 5000
@@ -155,7 +152,7 @@ def test_webdataset_reads_what_is_packed_and_the_reverse(table, packed, tmp_path
 
 
 def test_packing_is_reproducible_and_shuffles(table, packed, tmp_path):
-    from mmrank.datasets.captions.read_caption_table import read_caption_table
+    from mmrank.datasets.captions.caption_files import read_caption_table
 
     found = read_caption_table(table / 'train.jsonl')
     same = pack_shards(found, table, tmp_path / 'a', samples=6)
@@ -300,6 +297,28 @@ def test_index_that_is_absent_or_damaged(shards, tmp_path):
         build(shards, index=str(tmp_path / 'other'))
     with pytest.raises(ValueError, match='unit must be one of'):
         build(shards, unit='caption')
+
+
+def test_nothing_but_an_index_is_replaced(shards, tmp_path, run_script):
+    folder = tmp_path / 'mine'
+    folder.mkdir()
+    assert len(index_tars(shards, index=folder)) == 11
+    before = sorted(path.name for path in folder.iterdir())
+    (folder / 'notes').mkdir()
+    (folder / 'notes' / 'a.txt').write_text('mine')
+    status, _, error = run_script(TOOL, 'index', shards, '--out', folder)
+    assert status == 2
+    assert "it holds 'notes', which would be lost" in error
+    assert (folder / 'notes' / 'a.txt').read_text() == 'mine'
+    with pytest.raises(UserError, match='is not an index of samples'):
+        index_tars(shards, index=shards)
+    with pytest.raises(UserError, match='is not an index of samples'):
+        index_tars(shards, index=folder / 'notes' / 'a.txt')
+    assert len(list(shards.glob('*.tar'))) == 3
+    (folder / 'notes' / 'a.txt').unlink()
+    (folder / 'notes').rmdir()
+    assert len(index_tars(shards, index=folder)) == 11
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 def test_image_that_is_none(shards, tmp_path):

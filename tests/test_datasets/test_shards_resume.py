@@ -162,14 +162,13 @@ def test_another_index_is_not_resumed(folder, tmp_path):
     for change in (dict(unit='image'), dict(index=str(tmp_path / 'index'))):
         if 'index' in change:
             # The same samples, numbered from the last shard on.
-            from mmrank.datasets.shards.shard_index import scan_shards, write_index
+            from mmrank.datasets.shards.shard_index import ScannedShard, write_index
             from mmrank.datasets.shards.tar_shard import file_note, scan_tar
 
-            found = scan_shards(
-                ['2.tar', '1.tar', '0.tar'],
-                lambda name: scan_tar(folder / name),
-                lambda name: file_note(folder / name),
-            )
+            found = [
+                (ScannedShard(name, scan_tar(folder / name)), file_note(folder / name))
+                for name in ('2.tar', '1.tar', '0.tar')
+            ]
             source = dict(kind='tar', caption='txt')
             write_index(tmp_path / 'index', source, found)
         with pytest.raises(UserError, match='have other numbers than in'):

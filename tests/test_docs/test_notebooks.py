@@ -81,21 +81,6 @@ def test_the_list_above_is_complete():
     assert {source.stem for source in SOURCES} == set(RUNS)
 
 
-def test_every_notebook_is_in_the_navigation():
-    text = (ROOT / 'docs' / 'mkdocs.yml').read_text('utf-8')
-    for source in SOURCES:
-        assert f'notebooks/{source.stem}.md' in text
-
-
-@pytest.mark.parametrize('source', SOURCES, ids=lambda path: path.stem)
-def test_links_lead_somewhere(source):
-    # A link may be broken over two lines of a comment.
-    text = source.read_text('utf-8').replace('\n# ', ' ')
-    for target in re.findall(r'\]\(([^)\s]+)\)', text):
-        file = source.parent / target.split('#')[0]
-        assert '://' in target or file.exists(), target
-
-
 def test_only_a_copy_of_this_source_is_shown(pages, tmp_path):
     import jupytext
     import nbformat

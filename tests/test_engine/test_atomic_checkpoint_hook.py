@@ -8,7 +8,7 @@ import torch
 from mmengine.runner import Runner
 from training_ends import assert_same, contents
 
-from mmrank.engine.hooks import AtomicCheckpointHook, rng_state_hook
+from mmrank.engine.hooks import atomic_checkpoint_hook, rng_state_hook
 from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
@@ -89,7 +89,7 @@ def fails_at(monkeypatch, owner, name, count, error):
 @pytest.mark.parametrize('count', [1, 2])
 def test_nothing_is_left_over(trained, tmp_path, monkeypatch, count):
     with monkeypatch.context() as patch:
-        fails_at(patch, AtomicCheckpointHook, '_remove', count, Killed())
+        fails_at(patch, atomic_checkpoint_hook, '_remove', count, Killed())
         with pytest.raises(Killed):
             make_runner(tmp_path, checkpoint=KEEP_TWO).train()
     make_runner(tmp_path, resume=True, checkpoint=KEEP_TWO).train()

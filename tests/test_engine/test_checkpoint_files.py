@@ -6,14 +6,10 @@ import subprocess
 import pytest
 import torch
 
+from mmrank import files
 from mmrank.engine.resume import checkpoint
-from mmrank.engine.resume.checkpoint import (
-    find_damage,
-    find_last_whole_checkpoint,
-    is_whole_checkpoint,
-)
-from mmrank.files import atomic_file
-from mmrank.files.atomic_file import remove_temporary_files, write_atomically
+from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
+from mmrank.files import remove_temporary_files, write_atomically
 
 
 def save(path, value=0, zip_format=True):
@@ -38,7 +34,7 @@ def set_age(path, seconds):
 
 
 def test_whole_checkpoint(tmp_path):
-    assert is_whole_checkpoint(save(tmp_path / 'epoch_1.pth'))
+    assert find_damage(save(tmp_path / 'epoch_1.pth')) is None
 
 
 def test_older_format_is_not_judged(tmp_path):
@@ -51,7 +47,7 @@ def test_older_format_is_not_judged(tmp_path):
 def test_truncated_checkpoint_is_not_whole(tmp_path, zip_format, part):
     path = save(tmp_path / 'epoch_1.pth', zip_format=zip_format)
     os.truncate(path, int(path.stat().st_size * part))
-    assert not is_whole_checkpoint(path)
+    assert find_damage(path) is not None
 
 
 def test_flipped_bit_is_found(tmp_path):
@@ -59,14 +55,14 @@ def test_flipped_bit_is_found(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    assert not is_whole_checkpoint(path)
+    assert find_damage(path) is not None
 
 
 def test_other_files_are_not_whole(tmp_path):
-    assert not is_whole_checkpoint(tmp_path / 'absent.pth')
-    assert not is_whole_checkpoint(tmp_path)
+    assert find_damage(tmp_path / 'absent.pth') is not None
+    assert find_damage(tmp_path) is not None
     (tmp_path / 'text.pth').write_text('not a checkpoint')
-    assert not is_whole_checkpoint(tmp_path / 'text.pth')
+    assert find_damage(tmp_path / 'text.pth') is not None
 
 
 @pytest.mark.parametrize('part', [0.0, 0.3, 0.999])
@@ -157,7 +153,7 @@ def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 def test_only_own_temporary_files_are_removed(tmp_path):
     with subprocess.Popen(['true']) as dead:
         pass
-    old, host = f'.epoch_1.pth.{dead.pid}', atomic_file._host()
+    old, host = f'.epoch_1.pth.{dead.pid}', files._host()
     removed = [f'{old}.tmp', f'{old}@{host}.tmp', f'{old}@away-1.tmp']
     kept = [
         f'.epoch_1.pth.{os.getppid()}@{host}.tmp',  # its writer lives

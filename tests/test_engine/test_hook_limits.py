@@ -7,20 +7,21 @@ import resume_run
 import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import EMAHook, SyncBuffersHook
-from mmengine.model import BaseModel
+from mmengine.model import BaseModel, ExponentialMovingAverage
 from mmengine.optim import OptimWrapper, OptimWrapperDict
-from mmengine.registry import LOOPS
+from mmengine.registry import LOOPS, MODEL_WRAPPERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
-from mmrank.engine.flexible.flexible_runner import FlexibleRunner as OurFlexibleRunner
-from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
-from mmrank.engine.hooks import PreviousWeightsHook, RNGStateHook, atomic_checkpoint_hook
-from mmrank.engine.resume.strategies import (
+from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
+from mmrank.engine.fsdp_strategy import FSDPStrategy
+from mmrank.engine.hooks import PreviousWeightsHook, atomic_checkpoint_hook, rng_state_hook
+from mmrank.engine.runners import (
     accumulates_gradients,
     has_global_state,
     has_own_statistics,
     hides_checkpoints,
     shards_weights,
+    unwrap_model,
 )
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
@@ -75,8 +76,8 @@ def test_remote_storage(tmp_path):
             backend_args={'backend': 'far'}, interval=9, save_last=False
         )
 
-    said = warnings_of(tmp_path, change)
-    assert 'cannot write atomically here: FarBackend' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'cannot write atomically here: FarBackend' in warned
 
 
 def test_runner_that_writes_by_itself(tmp_path):
@@ -86,12 +87,12 @@ def test_runner_that_writes_by_itself(tmp_path):
         config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
-    said = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
-    assert 'SingleDeviceStrategy of FlexibleRunner writes' in said
-    assert "Set runner_type='mmrank.FlexibleRunner'" in said
-    assert 'RNGStateHook' not in said
-    said = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
-    assert 'Hook' not in said
+    warned = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
+    assert 'SingleDeviceStrategy of FlexibleRunner writes' in warned
+    assert "Set runner_type='mmrank.FlexibleRunner'" in warned
+    assert 'RNGStateHook' not in warned
+    warned = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
+    assert 'Hook' not in warned
 
 
 def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
@@ -103,7 +104,7 @@ def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
 
     # In one process the tables are whole.
     warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
-    name = 'mmrank.engine.flexible.flexible_runner.get_world_size'
+    name = 'mmrank.engine.flexible_runner.get_world_size'
     monkeypatch.setattr(name, lambda: 2)
     with pytest.raises(UserError, match='Fix: remove runner_type'):
         warnings_of(tmp_path / 'two', change, OurFlexibleRunner.from_cfg)
@@ -116,17 +117,17 @@ def test_loop_of_the_user(tmp_path):
         config.param_scheduler = None
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
-    said = warnings_of(tmp_path, change)
-    assert 'does not know when OwnLoop validates' in said
-    assert 'does not know how OwnLoop resumes' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'does not know when OwnLoop validates' in warned
+    assert 'does not know how OwnLoop resumes' in warned
 
 
 def test_no_checkpoint_to_put_the_state_in(tmp_path):
     def change(config):
         config.default_hooks.checkpoint = None
 
-    said = warnings_of(tmp_path, change)
-    assert 'RNGStateHook can save nothing here: no hook saves' in said
+    warned = warnings_of(tmp_path, change)
+    assert 'RNGStateHook can save nothing here: no hook saves' in warned
 
 
 def test_statistics_of_other_processes_are_said(tmp_path, monkeypatch):
@@ -181,24 +182,16 @@ def test_strategies_are_told_apart():
 
 
 def test_random_state_that_no_checkpoint_takes():
-    found = []
-
-    class Logger:
-        warning = found.append
-
     class Runner(FlexibleRunner):
         strategy = DeepSpeedStrategy()
-        logger = Logger()
         hooks = ()
         train_loop = object.__new__(EpochBasedTrainLoop)
 
     Runner.train_loop.dataloader = torch.utils.data.DataLoader([1])
-    RNGStateHook()._warn_of_limits(object.__new__(Runner))
-    assert 'DeepSpeedStrategy does not show its checkpoints' in found[0]
-    found.clear()
+    (hidden,) = rng_state_hook._limits(object.__new__(Runner))
+    assert 'DeepSpeedStrategy does not show its checkpoints' in hidden
     Runner.train_loop.dataloader = [1]
-    RNGStateHook()._warn_of_limits(object.__new__(Runner))
-    assert 'random numbers of list' in found[1]
+    assert 'random numbers of list' in list(rng_state_hook._limits(object.__new__(Runner)))[1]
 
 
 class Model(BaseModel):
@@ -251,3 +244,18 @@ def test_accumulation_of_several_optimisers():
     assert not accumulates_gradients(wrapper(1))
     assert accumulates_gradients(wrapper(2))
     assert accumulates_gradients(OptimWrapperDict(a=wrapper(1), b=wrapper(2)))
+
+
+def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+    wrappers = {**MODEL_WRAPPERS.module_dict, 'Wrapper': Wrapper}
+    monkeypatch.setattr(MODEL_WRAPPERS, '_module_dict', wrappers)
+    model = torch.nn.Linear(1, 1)
+    assert unwrap_model(model) is model
+    assert unwrap_model(Wrapper(torch.nn.DataParallel(model))) is model
+    average = ExponentialMovingAverage(model)
+    assert unwrap_model(Wrapper(average)) is average

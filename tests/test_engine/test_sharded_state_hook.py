@@ -18,16 +18,17 @@ from resume_run import gathered, kill_in_write
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.distributed import all_gather_rows, rows_by_rank, world_group
-from mmrank.engine.flexible.flexible_runner import FlexibleRunner
+from mmrank.distributed import world_group
+from mmrank.engine.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
-from mmrank.state.sharding.shard import Shard
-from mmrank.state.sharding.shard_files import named_shards, remove_lost_shards
-from mmrank.visualization.temperatures.temperatures import read_temperatures
+from mmrank.state.shard_files import named_shards, remove_lost_shards
+from mmrank.state.sharding import Shard
+from mmrank.visualization.temperatures import read_temperatures
 
 SAMPLES, BATCH, SLOTS = 12, 6, 7
 ROWS = ('log_s', 'tau', 'u')
@@ -59,7 +60,7 @@ class Model(BaseModel):
         view1, view2 = self.linear(inputs).unbind(1)
         rows, ids, group = view1.detach(), sample_idx, world_group()
         if group is not None:
-            counts = rows_by_rank(len(rows), group)
+            counts, _ = rows_and_dtype(rows, group)
             rows = all_gather_rows(rows, counts, group)
             ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
         self.memory.enqueue(rows, ids % 3, ids)

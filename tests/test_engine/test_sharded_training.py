@@ -13,8 +13,8 @@ from mmengine.config import Config
 from training_ends import assert_same, read_losses
 
 from mmrank.apis.entry_point import check_folder, prepare_cpu_processes
-from mmrank.engine.flexible.fsdp_strategy import FSDPStrategy
-from mmrank.engine.resume.strategies import refuse_strategy, strategy_class
+from mmrank.engine.fsdp_strategy import FSDPStrategy
+from mmrank.engine.runners import refuse_strategy, strategy_class
 from mmrank.errors import UserError
 
 pytestmark = pytest.mark.processes

@@ -5,10 +5,9 @@ import logging
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
+import tiny_runner
 import torch
 from mmengine.model import BaseModel
-from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -57,27 +56,9 @@ class Net(BaseModel):
 
 
 def train(work_dir, epochs, hook=None, resume=False):
-    torch.manual_seed(epochs)
-    runner = Runner(
-        Net(),
-        str(work_dir),
-        train_dataloader=dict(
-            dataset=Clusters(),
-            batch_size=8,
-            collate_fn=dict(type='default_collate'),
-            sampler=dict(type='DefaultSampler', shuffle=True),
-        ),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
-        custom_hooks=[hook or dict(type='mmrank.TemperatureHook')],
-        default_hooks=dict(logger=None),
-        default_scope='mmengine',
-        experiment_name=f'temperatures_{work_dir.name}_{epochs}_{resume}',
-        resume=resume,
-        randomness=dict(seed=0),
-    )
-    runner.train()
-    return runner
+    settings = dict(default_hooks=dict(logger=None), resume=resume)
+    hooks = [hook or dict(type='mmrank.TemperatureHook')]
+    return tiny_runner.train(Net(), work_dir, Clusters(), epochs, custom_hooks=hooks, **settings)
 
 
 def steps(path):
@@ -124,15 +105,3 @@ def test_a_report_that_fails_does_not_fail_the_training(caplog):
     with caplog.at_level('WARNING', 'test_temperature_hook'):
         TemperatureHook().after_train(runner)
     assert '5 temperatures, but the training set has 24' in caplog.text
-
-
-def test_nothing_to_show_is_refused():
-    runner = SimpleNamespace(model=nn.Linear(1, 1), logger=logging.getLogger('test'))
-    with pytest.raises(ValueError, match='no loss of the model has per-sam'):
-        TemperatureHook().before_train(runner)
-
-
-@pytest.mark.parametrize('name', ['interval', 'num_bins', 'num_extreme', 'num_images'])
-def test_bad_numbers_are_named(name):
-    with pytest.raises(ValueError, match=f'{name} must be at least'):
-        TemperatureHook(**{name: -1})

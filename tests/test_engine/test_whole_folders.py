@@ -12,15 +12,19 @@ import torch
 
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.resume import checkpoint
-from mmrank.engine.resume.atomic_save import remove_checkpoint, whole_checkpoint
 from mmrank.engine.resume.checkpoint import (
     find_damage,
     find_last_whole_checkpoint,
     pointed_foreign_folder,
 )
 from mmrank.engine.resume.sharded_checkpoint import load_sharded, save_sharded
-from mmrank.files.atomic_file import remove_temporary_files, temporary_name
-from mmrank.files.whole_folder import MANIFEST, recover_folders
+from mmrank.engine.resume.whole_checkpoint import (
+    MANIFEST,
+    recover_folders,
+    remove_checkpoint,
+    whole_checkpoint,
+)
+from mmrank.files import remove_temporary_files, temporary_name
 
 
 def content(value):
@@ -46,9 +50,9 @@ def save(path, value):
 @pytest.fixture(autouse=True)
 def silent(monkeypatch):
     """Collects the warnings of a search."""
-    said = []
-    monkeypatch.setattr(checkpoint, '_warn', said.append)
-    return said
+    warned = []
+    monkeypatch.setattr(checkpoint, '_warn', warned.append)
+    return warned
 
 
 def test_round_trip(tmp_path):

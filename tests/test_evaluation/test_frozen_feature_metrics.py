@@ -2,11 +2,9 @@
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from torch.nn.functional import cross_entropy
 
-from mmrank.evaluation.frozen_feature_metric import accuracies, count_hits
-from mmrank.evaluation.linear_probe_metric import LinearProbe
+from mmrank.evaluation.frozen_feature_metrics import LinearProbe, accuracies, count_hits
 from mmrank.functional import k_nearest_votes, unit_rows
 from mmrank.registry import METRICS
 
@@ -114,55 +112,8 @@ def test_accuracies_of_classes_without_samples():
     )
 
 
-@pytest.mark.parametrize(
-    ('change', 'error', 'message'),
-    [
-        (lambda x: x.pop('dataset_idx'), KeyError, 'IndexedConcatDataset'),
-        (lambda x: x.update(dataset_idx=1), ValueError, '0 samples of the ban'),
-        (lambda x: x.update(dataset_idx=0), ValueError, 'and 0 queries'),
-        (lambda x: x['feature'].fill_(torch.nan), ValueError, 'not finite'),
-        (lambda x: x.pop('feature'), KeyError, 'KNNMetric'),
-    ],
-)
-def test_bad_samples_are_refused(change, error, message):
-    samples = data_samples()
-    for sample in samples:
-        change(sample)
-    with pytest.raises(error, match=message):
-        evaluated(samples, type='mmrank.KNNMetric')
-
-
-@pytest.mark.parametrize(
-    ('config', 'message'),
-    [
-        (dict(type='KNNMetric', k=0), 'k must be > 0'),
-        (dict(type='KNNMetric', tau=0), 'tau must be > 0'),
-        (dict(type='LinearProbeMetric', l2=0), 'l2 must be > 0'),
-    ],
-)
-def test_bad_options_are_refused(config, message):
-    config['type'] = 'mmrank.' + config['type']
+@pytest.mark.parametrize(('part', 'message'), [(1, '0 samples of the bank'), (0, 'and 0 queries')])
+def test_a_bank_and_queries_are_required(part, message):
+    samples = [{**sample, 'dataset_idx': part} for sample in data_samples()]
     with pytest.raises(ValueError, match=message):
-        METRICS.build(config)
-
-
-def on_rank(rank):
-    # As mmengine's sampler deals them out: in turns, padded.
-    samples = data_samples()
-    own = (samples + samples[:1])[rank::2]
-    figures = [
-        evaluated(own, len(samples), type='mmrank.KNNMetric', k=7),
-        evaluated(own, len(samples), type='mmrank.LinearProbeMetric'),
-    ]
-    return [torch.tensor(list(x.values())) for x in figures]
-
-
-def test_ranks_give_the_figures_of_one_process():
-    samples = data_samples()
-    expected = [
-        evaluated(samples, type='mmrank.KNNMetric', k=7),
-        evaluated(samples, type='mmrank.LinearProbeMetric'),
-    ]
-    for rank in run_on_ranks(on_rank, 2):
-        for got, figures in zip(rank, expected):
-            torch.testing.assert_close(got, torch.tensor(list(figures.values())))
+        evaluated(samples, type='mmrank.KNNMetric')

@@ -138,10 +138,20 @@ def test_kept_index_is_read_again(tmp_path):
     assert again.lists == 7
     for a, b in zip(first.search(x, 5), again.search(x, 5)):
         assert a.equal(b)
-    # Of another gallery it is made anew.
-    other = GalleryIndex(x[:500], type='ivf', lists=9, path=path)
-    assert other._parts[0].ntotal == 500
+
+
+@pytest.mark.parametrize('change', ['size', 'content', 'similarity'])
+def test_kept_index_of_another_gallery_is_made_anew(tmp_path, change):
+    x, path = clusters().features, tmp_path / 'x.ivf.faiss'
+    GalleryIndex(x, type='ivf', lists=7, path=path)
+    before = path.stat().st_mtime_ns
+    similarity = 'dot' if change == 'similarity' else 'cosine'
+    other = dict(size=x[:500], content=clusters(seed=1).features, similarity=x)[change]
+    index = GalleryIndex(other, type='ivf', similarity=similarity, lists=9, probes=9, path=path)
     assert path.stat().st_mtime_ns > before
+    assert index.lists == 9
+    expected = nearest_in_gallery(other[:20], other, 3, similarity=similarity)
+    assert index.search(other[:20], 3)[1].equal(expected[1])
 
 
 @pytest.mark.parametrize(

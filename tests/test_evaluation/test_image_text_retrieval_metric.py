@@ -73,43 +73,19 @@ def test_equal_captions_can_be_one_text():
     assert merged['image_text/num_texts'] == 2
 
 
-def test_padding_of_the_sampler_is_dropped():
-    evaluator = build()
-    images = torch.eye(3)[[0, 1, 2, 0]]
-    texts = list(images[:, None])
-    evaluator.process(data_samples=list(samples(images, texts)))
-    got = evaluator.evaluate(3)
-    assert got['image_text/num_images'] == 3
-    assert got['image_text/IR@1'] == 100
-
-
 @pytest.mark.parametrize(
-    ('given', 'kwargs', 'error', 'message'),
+    ('given', 'kwargs', 'message'),
     [
-        ([dict(pred=1)], {}, KeyError, 'no image_feature'),
-        ([], {}, ValueError, 'got no sample'),
-        (samples(torch.eye(2), [[], []]), {}, ValueError, 'no data sample has a text_feature'),
+        (samples(torch.eye(2), [[], []]), {}, 'no data sample has a text_feature'),
         (
             samples(torch.eye(2), list(torch.eye(2)[:, None])),
             dict(merge_texts=True),
-            ValueError,
             'text_id must be one integer for each of the 1 texts',
-        ),
-        (
-            samples(torch.eye(2) * float('nan'), list(torch.eye(2)[:, None])),
-            {},
-            ValueError,
-            'NaN or infinity',
         ),
     ],
 )
-def test_bad_input_is_refused(given, kwargs, error, message):
+def test_bad_input_is_refused(given, kwargs, message):
     evaluator = build(**kwargs)
-    with pytest.raises(error, match=message):  # noqa: PT012  either may raise
+    with pytest.raises(ValueError, match=message):  # noqa: PT012  either may raise
         evaluator.process(data_samples=list(given))
         evaluator.evaluate(2)
-
-
-def test_bad_k_is_refused():
-    with pytest.raises(ValueError, match='at least 1, got 0'):
-        build(recall_at=[0])

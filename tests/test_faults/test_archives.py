@@ -15,9 +15,8 @@ import cv2
 import numpy as np
 import pytest
 
-from mmrank.files.archive import ArchiveError, ArchiveLimits, extract_archive
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, whole_folder
+from research.common.archive import ArchiveError, ArchiveLimits, extract_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTERS = ROOT / 'tools/dataset_converters'
@@ -147,16 +146,14 @@ def test_lying_headers_do_not_help(tmp_path):
 def test_a_killed_run_leaves_nothing(tmp_path):
     path = write_zip(tmp_path / 'a.zip', [(f'{i}.txt', os.urandom(9)) for i in range(500)])
     script = (
-        'import sys, time\n'
-        'from mmrank.files.archive import extract_archive\n'
-        'def slow(done, total):\n'
-        '    print(done, flush=True); time.sleep(0.05)\n'
-        'extract_archive(*sys.argv[1:], progress=slow)\n'
+        'import sys, time\nfrom research.common.archive import extract_archive\ndef slow(done, '
+        'total):\n    print(done, flush=True); time.sleep(0.05)\nextract_archive(*sys.argv[1:], '
+        'progress=slow)\n'
     )
     process = subprocess.Popen(
         [sys.executable, '-c', script, path, tmp_path / 'out'],
         stdout=subprocess.PIPE,
-        env={**os.environ, 'PYTHONPATH': str(ROOT)},
+        env={**os.environ, 'PYTHONPATH': f'{ROOT}:{ROOT / "tools"}'},
     )
     process.stdout.readline()
     process.send_signal(signal.SIGKILL)
@@ -201,7 +198,7 @@ def drawing(side=105):
 
 
 def huge_png():
-    """Of 60,000 x 60,000 pixels by its header, in 100 bytes."""
+    """A PNG of 60,000 x 60,000 pixels by its header, in 100 bytes."""
     data = bytearray(drawing(8))
     data[16:24] = struct.pack('>II', 60_000, 60_000)
     data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))

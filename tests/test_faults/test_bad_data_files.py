@@ -13,12 +13,12 @@ import cv2
 import numpy as np
 import pytest
 
+from dataset_converters.check_coco import clean_coco
+from dataset_converters.split_interactions import split_file
 from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.interactions import InteractionDataset, TopKDataset, read_csv, read_xmc
-from mmrank.datasets.interactions.split_interactions import split_file
-from mmrank.datasets.retrieval.image_lists import read_path_list
+from mmrank.datasets.retrieval.image_lists import PATH_LIST
 from mmrank.errors import UserError
 
 
@@ -78,7 +78,7 @@ def test_json_that_python_refuses(tmp_path, text, message):
 @pytest.mark.parametrize('name', ['x' * 5000, 'a/' * 3000, 'a\0b'])
 def test_names_of_files_that_cannot_be(tmp_path, name):
     assert 'annotation file' in refusal(tmp_path / name)
-    for read in (read_csv, read_xmc, read_path_list):
+    for read in (read_csv, read_xmc, PATH_LIST.read):
         shown = 'null' if '\0' in name else name[:50]
         with pytest.raises((OSError, ValueError), match=shown):
             read(tmp_path / name)
@@ -338,7 +338,7 @@ def test_bad_features(tmp_path, text, message):
     ],
 )
 def test_lists_that_leave_the_folder(tmp_path, line, message):
-    mine = pytest.importorskip('mmrank.datasets.retrieval.class_folder')
+    mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
     from mmrank.datasets.checks.retrieval_inspect import inspect_split
 
     (tmp_path / 'list.txt').write_text(f'a.jpg dog\n{line}\n')
@@ -351,7 +351,7 @@ def test_lists_that_leave_the_folder(tmp_path, line, message):
 
 
 def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
-    mine = pytest.importorskip('mmrank.datasets.retrieval.class_folder')
+    mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
     from mmrank.datasets.checks.retrieval_inspect import inspect_split
 
     for name in ('cat', 'dog'):
@@ -404,7 +404,7 @@ def test_tables_that_leave_the_folder(tmp_path):
     ],
 )
 def test_captions(tmp_path, suffix, entry):
-    from mmrank.datasets.captions.read_caption_table import read_caption_table
+    from mmrank.datasets.captions.caption_files import read_caption_table
 
     path = tmp_path / f'captions{suffix}'
     path.write_text(entry if suffix == '.jsonl' else f'[{entry}]')

@@ -1,4 +1,4 @@
-"""What a check of a large annotation file costs beside reading it."""
+"""Cost of a check of a large annotation file beside reading it."""
 
 import gc
 import json

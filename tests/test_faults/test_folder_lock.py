@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
-from mmrank.files import folder_lock
-from mmrank.files.folder_lock import FolderHeldError, FolderLock, process_lives
+from mmrank.apis import folder_lock
+from mmrank.apis.folder_lock import FolderHeldError, FolderLock
+from mmrank.files import process_lives
 
 HOLD = """
 import sys, time
-from mmrank.files.folder_lock import FolderLock
+from mmrank.apis.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print('held', flush=True)
 time.sleep(60)
@@ -44,7 +46,7 @@ def test_owner_is_named(tmp_path, holder):
     message = str(caught.value)
     assert str(tmp_path) in message
     assert f'process {holder.pid} of host' in message
-    assert folder_lock.host_name() in message
+    assert socket.gethostname() in message
 
 
 def test_lock_of_the_dead_is_taken_over(tmp_path, holder):

@@ -3,6 +3,7 @@
 import os
 import pickle
 
+import mmengine.runner.checkpoint
 import numpy as np
 import pytest
 import resume_run
@@ -11,8 +12,8 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader
 from tiny_tool_run import TEST, TRAIN, write_config
 
-from mmrank.checkpoint_loading import CheckpointError, guard_torch_load, load_checkpoint
-from mmrank.engine.resume.checkpoint import is_whole_checkpoint
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.engine.resume.checkpoint import find_damage
 
 
 class Call:
@@ -67,9 +68,9 @@ def test_loading_is_refused_by_name(tmp_path, marker, zip_format):
 @both_formats
 def test_judging_runs_nothing(tmp_path, marker, zip_format):
     path = evil_file(tmp_path / 'epoch_1.pth', marker, zip_format)
-    assert is_whole_checkpoint(path) is zip_format
+    assert (find_damage(path) is None) is zip_format
     pickle.dump(Call(os.mkdir, str(marker)), path.open('wb'))
-    assert not is_whole_checkpoint(path)
+    assert find_damage(path) is not None
 
 
 @both_formats
@@ -124,14 +125,27 @@ def test_trust_is_an_option(trained, tmp_path, run_script):
     assert made.exists()
 
 
-def test_pretrained_weights_and_caches_are_guarded(tmp_path, marker):
+@pytest.mark.usefixtures('loads_as_data')
+@pytest.mark.parametrize(
+    'source', ['{}', 'https://host/{}', 'torchvision://evil', 'open-mmlab://evil', 'mmcls://evil']
+)
+def test_what_mmengine_loads_is_guarded(tmp_path, marker, monkeypatch, source):
     path = evil_file(tmp_path / 'evil.pth', marker)
-    guard_torch_load()
-    for load in (CheckpointLoader.load_checkpoint, torch.load):
-        with pytest.raises(CheckpointError, match='evil.pth calls'):
-            load(str(path))
-    with pytest.raises(CheckpointError, match='evil.pth calls'):
-        torch.load(str(path), weights_only=False)
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
+    (tmp_path / 'checkpoints').symlink_to(tmp_path)
+    for name in ('get_torchvision_models', 'get_external_models', 'get_mmcls_models'):
+        names = {'evil': 'https://host/evil.pth'}
+        monkeypatch.setattr(mmengine.runner.checkpoint, name, lambda names=names: names)
+    with pytest.raises(CheckpointError, match='evil(.pth)? calls'):
+        CheckpointLoader.load_checkpoint(source.format(path if source == '{}' else path.name))
+
+
+@pytest.mark.usefixtures('loads_as_data')
+def test_caches_of_others_are_guarded(tmp_path, marker):
+    path = evil_file(tmp_path / 'evil.pth', marker)
+    for options in ({}, {'weights_only': False}):
+        with pytest.raises(pickle.UnpicklingError):
+            torch.load(str(path), **options)
 
 
 def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, run_script):

@@ -17,7 +17,7 @@ from tiny_tool_run import environment
 from tool_trainings import TRAIN, start, write_config
 from training_ends import assert_same, contents, read_losses
 
-from mmrank.state.sharding.shard_files import named_shards
+from mmrank.state.shard_files import named_shards
 
 DIST_TRAIN = TRAIN.with_name('dist_train.sh')
 KILLS = 20
@@ -101,9 +101,8 @@ def draw_moment(draw, seconds):
 def seconds_now(seconds, moment, killed, losses, all_losses):
     """How long the training takes now that the machine is faster or slower.
 
-    With the time of an idle machine every kill on a busy one would come
-    before the first checkpoint; with that of a busy machine most trainings on an idle one would end
-    before the kill.
+    With the time of an idle machine every kill on a busy one would come before the first
+    checkpoint; with that of a busy machine most trainings on an idle one would end before the kill.
 
     Args:
         seconds: Of the start and of the rest, as drawn from so far.

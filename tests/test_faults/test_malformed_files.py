@@ -9,23 +9,26 @@ from pathlib import Path
 import pytest
 from malformed_files import CIFAR10, good_files, malformed
 
-from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
-from mmrank.datasets.captions.read_caption_table import read_caption_table
+from dataset_converters.check_coco import clean_coco
+from dataset_converters.split_interactions import split_file
+from mmrank.datasets.captions.caption_files import (
+    read_caption_table,
+    read_coco_captions,
+    read_karpathy,
+)
 from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.interactions import read_csv, read_xmc
-from mmrank.datasets.interactions.split_interactions import split_file
 from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list
 from mmrank.datasets.retrieval.image_lists import (
-    read_inaturalist_list,
-    read_path_list,
-    read_sop_list,
-    read_vehicle_id_list,
+    INATURALIST_LIST,
+    PATH_LIST,
+    SOP_LIST,
+    VEHICLE_ID_LIST,
 )
 from mmrank.errors import UserError
-from mmrank.files.archive import ArchiveError, extract_archive
+from research.common.archive import ArchiveError, extract_archive
 
 GOOD = good_files()
 #: Of processor time; a good file takes a few milliseconds.
@@ -88,10 +91,10 @@ READERS = {
     'split.csv': lambda path: split_file(path, path.parent / 'out'),
     'ratings.dat': lambda path: read_csv(path, 4, '::'),
     'xmc.txt': read_xmc,
-    'sop.txt': check_list(read_sop_list),
-    'vehicle.txt': check_list(read_vehicle_id_list),
-    'inaturalist.txt': check_list(read_inaturalist_list),
-    'paths.txt': check_list(read_path_list),
+    'sop.txt': check_list(SOP_LIST.read),
+    'vehicle.txt': check_list(VEHICLE_ID_LIST.read),
+    'inaturalist.txt': check_list(INATURALIST_LIST.read),
+    'paths.txt': check_list(PATH_LIST.read),
     'labels.csv': read_labels,
     'entries.csv': read_entries,
     'names.txt': lambda path: read_image_list(

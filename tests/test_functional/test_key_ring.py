@@ -10,13 +10,9 @@ from torch import distributed as dist
 
 from mmrank.functional import KeyRing
 from mmrank.losses import CLIPLoss, CyCLIPLoss
-from mmrank.losses.contrastive import log_mean_exp
-from mmrank.losses.contrastive.negative_terms import (
-    negative_terms,
-    two_modality_terms,
-    two_view_terms,
-)
-from mmrank.losses.contrastive.sigmoid_contrastive import sigmoid_losses
+from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.siglip import sigmoid_losses
+from mmrank.losses.contrastive.terms import negative_terms, two_modality_terms, two_view_terms
 
 COUNTS = {1: (7,), 2: (3, 4), 3: (3, 0, 4)}
 

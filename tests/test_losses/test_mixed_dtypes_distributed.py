@@ -12,9 +12,10 @@ from gloo_processes import run_on_ranks
 from registered_losses import cases
 from torch.nn.functional import normalize
 
-from mmrank.distributed import all_gather_lists, rows_and_dtype, world_group
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_lists, rows_and_dtype
 from mmrank.losses import EmbeddingBatch
-from mmrank.models.heads.embedding_rows import EmbeddingRows
+from mmrank.models.heads.retrieval_head import EmbeddingRows
 
 pytestmark = pytest.mark.processes
 

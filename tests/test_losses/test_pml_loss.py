@@ -1,8 +1,5 @@
 """Losses of pytorch-metric-learning behind PMLLoss."""
 
-import copy
-import io
-import pickle
 import sys
 
 import pytest
@@ -147,72 +144,6 @@ class TestEveryLoss:
         free = make(x)
         free.is_itself = torch.zeros_like(free.is_itself)
         assert build(name).embedding_loss(free) != value
-
-    def test_loss_weight_scales_value_and_gradient(self, name):
-        x, make = with_memory()
-        one = with_gradient(lambda e: build(name).embedding_loss(make(e)), x)
-        loss = build(name, loss_weight=2.5)
-        more = with_gradient(lambda e: loss.embedding_loss(make(e)), x)
-        scaled = with_gradient(lambda e: 2.5 * build(name).embedding_loss(make(e)), x)
-        check(more, [2.5 * part for part in one])
-        check(scaled, more)
-
-    def test_order_does_not_matter(self, name):
-        x, make = with_memory()
-        batch = make(x)
-        g = torch.Generator().manual_seed(3)
-        rows, columns = (torch.randperm(10, generator=g), torch.randperm(24, generator=g))
-        moved = EmbeddingBatch(
-            batch.queries[rows],
-            batch.query_labels[rows],
-            batch.gallery[columns],
-            batch.gallery_labels[columns],
-            batch.is_itself[rows][:, columns],
-        )
-        loss = build(name)
-        torch.testing.assert_close(loss.embedding_loss(moved), loss.embedding_loss(batch))
-
-    @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-    def test_half_precision_is_computed_in_float32(self, name, dtype):
-        x, make = with_memory()
-        leaf = x.to(dtype).requires_grad_()
-        loss, batch = build(name), make(leaf)
-        with torch.autocast('cpu', dtype=torch.bfloat16):
-            value = loss.embedding_loss(batch)
-        value.backward()
-        batch.queries = batch.queries.float()
-        batch.gallery = batch.gallery.float()
-        assert value.dtype == torch.float32
-        assert leaf.grad.dtype == dtype
-        assert leaf.grad.isfinite().all()
-        torch.testing.assert_close(value, loss.embedding_loss(batch))
-
-    def test_nothing_to_compare(self, name):
-        loss = build(name)
-        for n, labels in ((0, []), (1, [2]), (3, [1, 1, 1]), (3, [0, 1, 2])):
-            leaf = torch.randn(n, 5, requires_grad=True)
-            labels = torch.tensor(labels, dtype=torch.long)
-            value = loss.embedding_loss(EmbeddingBatch.of_one_batch(leaf, labels))
-            value.backward()
-            assert value.isfinite()
-            assert leaf.grad.isfinite().all()
-
-    def test_nan_is_not_hidden(self, name):
-        x, make = with_memory()
-        x[4, 2] = float('nan')
-        assert build(name).embedding_loss(make(x)).isnan()
-
-    def test_copies_pickles_and_loads(self, name):
-        x, make = with_memory()
-        loss = build(name)
-        value = loss.embedding_loss(make(x))
-        file = io.BytesIO()
-        torch.save(loss.state_dict(), file)
-        file.seek(0)
-        loaded = build(name)
-        loaded.load_state_dict(torch.load(file, weights_only=True))
-        for twin in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), loaded):
-            assert twin.embedding_loss(make(x)) == value
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')

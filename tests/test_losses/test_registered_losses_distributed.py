@@ -13,7 +13,8 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import all_gather_rows, rows_by_rank, world_group
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses import EmbeddingBatch
 
 pytestmark = pytest.mark.processes
@@ -65,7 +66,7 @@ def _queries_of_all_ranks(embeddings, labels):
     own, group = normalize(embeddings), world_group()
     if group is None:
         return EmbeddingBatch.of_one_batch(own, labels)
-    counts = rows_by_rank(len(own), group)
+    counts, _ = rows_and_dtype(own, group)
     begin = sum(counts[: torch.distributed.get_rank()])
     return EmbeddingBatch(
         all_gather_rows(own, counts, group),

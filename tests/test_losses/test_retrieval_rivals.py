@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.functional import auc_lists, blackbox_ap_lists, listwise_ap_lists, smooth_ap_lists
+from mmrank.functional import auc_lists, blackbox_ap_lists, listwise_ap_loss, smooth_ap_lists
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 CLASSES = 3
 LOSSES = {
     'SmoothAPLoss': (smooth_ap_lists, dict(tau=0.2)),
-    'ListwiseAPLoss': (listwise_ap_lists, dict(num_bins=15, score_range=(-3.0, 3.0))),
+    'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
     'BlackBoxAPLoss': (blackbox_ap_lists, dict(lam=2.0, margin=0.1)),
     'AUCLoss': (auc_lists, dict(surrogate='one_sided_huber', tau=0.5)),
 }

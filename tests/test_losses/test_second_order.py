@@ -13,7 +13,7 @@ from registered_losses import cases
 from torch import nn
 
 from mmrank.functional import pairwise_surrogate_mean
-from mmrank.functional.ranking.dr_loss import softmax_mean
+from mmrank.losses.ranking.dr_loss import softmax_mean
 
 #: Losses of another package, with its own message.
 FOREIGN = {'PMLLoss': 'derivative for .* is not implemented'}

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.errors import UserError
-from mmrank.state.samples.sample_state import SampleState
+from mmrank.state.sample_state import SampleState
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 from mmrank.errors import UserError
 from mmrank.functional import average_precision
 from mmrank.losses import EmbeddingBatch, RankSorter, SoDeepLoss
-from mmrank.losses.ranking.sodeep_loss import exact_ranks
+from mmrank.losses.ranking.sodeep import exact_ranks
 from research.synthetic.rankings import made_up_lists, rank_error, train_sorter
 
 ROOT = Path(__file__).parents[2]

@@ -140,24 +140,6 @@ def test_long_embeddings_are_shortened():
     assert near(view1, view2) != near(2 * view1, 2 * view2)
 
 
-@pytest.mark.parametrize(
-    ('name', 'ids'),
-    [
-        (name, ids)
-        for name in LOSSES
-        for ids in ([], [3], [3, 3, 3])
-        # Losses on batch statistics look at no index.
-        if name not in BATCH_STATISTICS or len(ids) < 2
-    ],
-)
-def test_nothing_to_compare_with(name, ids):
-    views = [x.requires_grad_() for x in data(len(ids))]
-    value = build(name)(*views, torch.tensor(ids, dtype=torch.long))
-    assert value.item() == 0
-    for grad in torch.autograd.grad(value, views):
-        assert torch.equal(grad, torch.zeros_like(grad))
-
-
 @pytest.mark.parametrize('shape', [(7, 3), (3, 7), (5, 5), (4, 1)])
 def test_off_diagonal_squares(shape):
     x, y = torch.randn(2, *shape, dtype=torch.float64).unbind()

@@ -7,7 +7,7 @@ from mmdet.models.task_modules.prior_generators import AnchorGenerator
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 
-from mmrank.models.task_modules import count_level_priors
+from mmrank.models.atss_assigner import count_level_priors
 from mmrank.registry import TASK_UTILS
 
 SIZES = [(16, 16), (8, 8), (4, 4)]

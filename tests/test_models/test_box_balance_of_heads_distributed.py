@@ -6,7 +6,7 @@ import torch
 pytest.importorskip('mmengine')
 from gloo_processes import run_on_ranks
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
 
 
 def _ratio_of_rank(rank):

@@ -8,9 +8,9 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
+from mmrank.calibration.calibration_file import Calibration, ClassMap, weights_digest
 from mmrank.errors import UserError
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
-from mmrank.models.calibration import Calibration, ClassMap, weights_digest
 from mmrank.registry import MODELS
 
 NAMES = ('circle', 'square', 'star')

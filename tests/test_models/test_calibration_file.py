@@ -5,14 +5,14 @@ import json
 import pytest
 import torch
 
-from mmrank.errors import UserError
-from mmrank.models.calibration import (
+from mmrank.calibration.calibration_file import (
     Calibration,
     ClassMap,
     affine_logit_map,
     read_calibration,
     weights_digest,
 )
+from mmrank.errors import UserError
 
 ISOTONIC = Calibration(
     'detection',

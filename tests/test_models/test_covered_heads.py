@@ -12,8 +12,8 @@ from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
 
 from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
+from mmrank.models.dense_heads.adapted_hosts import joint_logits
 from mmrank.models.dense_heads.host_heads import REFUSED, TRAITS
-from mmrank.models.dense_heads.joint_scores import joint_logits
 from mmrank.registry import MODELS
 
 COVERED = sorted({**HEADS, **MORE_HEADS})

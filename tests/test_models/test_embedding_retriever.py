@@ -18,7 +18,7 @@ from mmpretrain.evaluation import RetrievalRecall
 from mmpretrain.structures import DataSample
 
 from mmrank.engine.hooks import ClassCountsHook
-from mmrank.models.retrievers.embedding_retriever import cosine_similarity
+from mmrank.models.embedding_retriever import cosine_similarity
 
 
 def _images(n, seed=0):

@@ -265,4 +265,4 @@ def test_rows_of_another_number_are_refused():
     head.loss_cls(torch.zeros(3, 2), torch.zeros(3, dtype=torch.long))
     mask = torch.ones(1, 2, dtype=torch.bool)
     with pytest.raises(RuntimeError, match='passed 3 rows to loss_cls'):
-        head.loss_cls.close((mask, torch.zeros(4, dtype=torch.long)))
+        head.loss_cls.gather((mask, torch.zeros(4, dtype=torch.long)))

@@ -10,7 +10,7 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.structures import DataSample
 
 from mmrank.models import OneVsRestHead
-from mmrank.models.heads.one_vs_rest_targets import one_vs_rest_targets
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
 
 CPU = torch.device('cpu')
 COUNTS = dict(class_counts=[30, 20, 10], num_samples=100)

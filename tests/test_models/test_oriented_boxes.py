@@ -38,7 +38,7 @@ def test_quality_is_the_iou_of_oriented_boxes():
     collector = BoxCollector(_NoLoss(), 'quality')
     collector.open()
     collector(boxes, turned)
-    quality = collector.close([torch.tensor([0, 1])], 2)
+    quality = collector.close([torch.tensor([0, 1])], 2)['quality']
     torch.testing.assert_close(quality, torch.tensor([1 / 7, 1.0]))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrank.models.selfsup.random_views import random_colours, random_crops
+from mmrank.models.selfsup.two_view_preprocessor import random_colours, random_crops
 from mmrank.registry import MODELS
 
 

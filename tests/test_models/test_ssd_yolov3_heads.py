@@ -18,7 +18,7 @@ from small_heads import (
 )
 
 from mmrank.models.centre_folding import fold_centres
-from mmrank.models.dense_heads.joint_scores import joint_logits
+from mmrank.models.dense_heads.adapted_hosts import joint_logits
 
 CHANNELS = (32, 32, 32)
 BINARY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='sum')

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.models.multimodal import ByteTokenizer, ZeroShotPrompts
+from mmrank.models.multimodal.image_text_dual_encoder import ZeroShotPrompts
+from mmrank.models.multimodal.text_encoders import ByteTokenizer
 from mmrank.registry import MODELS
 
 

@@ -61,9 +61,9 @@ assert metric.recall_at == (1, 10, 100, 1000)
 DATA = """
 import mmrank.datasets.checks.coco_check
 import research.synthetic.shapes_coco
-import research.coco.pictures.detections
-import research.coco.pictures.pr_curves
-from mmrank.datasets.retrieval.builders import RETRIEVAL_DATASETS
+import research.coco.detections
+import research.coco.pr_curves
+from mmrank.datasets.registered import RETRIEVAL_DATASETS
 
 
 def refused(registry, package, **config):

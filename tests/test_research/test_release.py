@@ -10,14 +10,23 @@ import pytest
 import torch
 from rich.console import Console
 
-from mmrank.apis import released_model
-from mmrank.apis.released_model import find_weights, load_model, read_model_index, released_models
+from mmrank.apis import models
+from mmrank.apis.models import find_weights, load_model, read_model_index, released_models
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from research.release import build as building
-from research.release.assets import ASSETS, Asset, DataSource, chosen_assets
-from research.release.build import build, read_record, state_of
-from research.release.registration import PAGE, models_table, register
+from research import release as building
+from research.release import (
+    ASSETS,
+    PAGE,
+    Asset,
+    DataSource,
+    build,
+    chosen_assets,
+    models_table,
+    read_record,
+    register,
+    state_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / 'shared' / 'data'
@@ -109,7 +118,7 @@ def checkout(tmp_path, monkeypatch, run_script):
         return subprocess.CompletedProcess(command, *run_script(*command[1:]))
 
     monkeypatch.setattr(building.subprocess, 'run', run)
-    monkeypatch.setattr(released_model, 'index_folder', lambda: root)
+    monkeypatch.setattr(models, 'index_folder', lambda: root)
     return root, build_folder.parent
 
 

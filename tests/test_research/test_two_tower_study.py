@@ -11,17 +11,21 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from research.in_batch.cells import Cell, StudySettings, chosen_omega, run_cell, study_cells
-from research.in_batch.data import TwoTowerData
-from research.in_batch.expected_objective import ExpectedObjective
-from research.in_batch.full_gradient import minimise_by_lbfgs
-from research.in_batch.learning_rate_search import (
+from research.in_batch.search import (
     SearchRule,
+    minimise_by_lbfgs,
     search_learning_rate,
     train_until_it_ends,
 )
-from research.in_batch.result_lines import ResultLines
-from research.in_batch.stepwise_training import StepwiseTraining
+from research.in_batch.study import (
+    Cell,
+    ResultLines,
+    StudySettings,
+    chosen_omega,
+    run_cell,
+    study_cells,
+)
+from research.in_batch.training import ExpectedObjective, StepwiseTraining, TwoTowerData
 from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 CONFIG = Path(__file__).parents[2] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'

@@ -2,7 +2,6 @@ import copy
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from mmrank.state import MeanPositiveScore
 
@@ -132,33 +131,6 @@ def test_eval_and_probing_do_not_change_the_state():
         assert state.update(*_one([9.0])).item() == 1
     for name, value in state.state_dict().items():
         assert torch.equal(value, saved[name])
-
-
-@pytest.mark.parametrize('use_reentrant', [True, False])
-def test_activation_checkpointing_updates_once(use_reentrant):
-    state = MeanPositiveScore()
-    weight = torch.ones(4, requires_grad=True)
-
-    def forward(w):
-        scores = w * torch.arange(4.0)
-        return scores.sum() * state.update(*_one(scores.detach())).item()
-
-    checkpoint(forward, weight, use_reentrant=use_reentrant).backward()
-    assert state.num_updates.item() == 1
-
-
-def test_saved_resumed_and_moved_without_loss():
-    state = MeanPositiveScore(size=2)
-    state.update(torch.tensor([[1 / 3], [2 / 7]]), torch.ones(2, 1).bool())
-    other = MeanPositiveScore(size=2)
-    other.load_state_dict(state.state_dict())
-    assert torch.equal(other.mean, state.mean)
-    assert torch.equal(other.num_updates, state.num_updates)
-    for cast in ('half', 'bfloat16'):
-        moved = getattr(copy.deepcopy(state), cast)()
-        assert moved.mean.dtype == torch.float32
-        assert torch.equal(moved.mean, state.mean)
-    assert state.to('meta').mean.device.type == 'meta'
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@ import copy
 import io
 
 import pytest
+import sample_states
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow_link import SlowLink
 
-from mmrank.state.samples.rows_in_flight import overwritten
-from mmrank.state.samples.sample_temperature import SampleTemperature
+from mmrank.state.rows_in_flight import overwritten
 
 CPU = torch.device('cpu')
 SIZE = 8
@@ -20,7 +20,9 @@ def link(monkeypatch):
 
 
 def temperature(storage='host', **kwargs):
-    return SampleTemperature(SIZE, eta=0.05, beta0=0.7, beta1=0.6, storage=storage, **kwargs)
+    return sample_states.temperature(
+        SIZE, beta0=0.7, eta=0.05, beta1=0.6, storage=storage, **kwargs
+    )
 
 
 def news_of(ids, seed):
@@ -62,7 +64,7 @@ def test_a_slow_link_changes_nothing(link, steps, dtype):
         for state in (far, near):
             state.store(every, news_of(every, seed))
     assert torch.equal(far.table, near.table)
-    assert not far._in_flight.writes
+    assert not far._rows.writes
 
 
 def test_nobody_waits(link):
@@ -76,7 +78,7 @@ def test_nobody_waits(link):
             state.update(ids, entries, *news_of(ids, seed)[:2])
         if len(link.on_way) > 2:
             link.bring(link.on_way[0])
-        assert len(far._in_flight.writes) <= 4
+        assert len(far._rows.writes) <= 4
     assert link.waits == 0
     assert link.asked == 20
     assert torch.equal(far.table, near.table)
@@ -104,7 +106,7 @@ def test_all_that_is_on_its_way_is_seen(link, ask):
     assert ask(state)[[4, 2]].tolist() == pytest.approx([0.3, 0.4])
     state.flush()
     assert link.waits - waits <= 1
-    assert not state._in_flight.writes
+    assert not state._rows.writes
 
 
 def test_a_look_up_does_not_outlive_what_it_was_read_from(link):

@@ -1,30 +1,30 @@
 """State per sample: steps, merging, storage and checkpoints."""
 
-import copy
 import io
 import itertools
 import math
 
 import pytest
+import sample_states
 import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
 from mmrank.state import SampleLogMean, SampleState, SampleTemperature
-from mmrank.state.updates import SampleGroups
+from mmrank.state.sample_averages import SampleGroups
+from mmrank.state.sample_state import check_sample_ids
 
 CPU = torch.device('cpu')
 
 
 def step(state, ids, log_batch, gradient=None):
     ids = torch.as_tensor(ids)
-    state.check_ids(ids, len(ids))
     extra = [] if gradient is None else [torch.as_tensor(gradient)]
     state.update(ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra)
 
 
 def temperature(size=6, **kwargs):
-    return SampleTemperature(size, **{'eta': 0.1, **kwargs})
+    return sample_states.temperature(size, **{'eta': 0.1, **kwargs})
 
 
 def test_steps_are_those_of_the_algorithm():
@@ -95,26 +95,6 @@ def test_empty_batch():
     assert torch.equal(state.table, before)
 
 
-def test_evaluation_and_recomputation_leave_the_state():
-    state = SampleLogMean(3)
-    step(state.eval(), [0], [1.0])
-    state.train()
-
-    class Recompute(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            step(state, [1], [1.0])
-            return grad
-
-    x = torch.ones(1, requires_grad=True)
-    Recompute.apply(x).sum().backward()
-    assert not state.seen.any()
-
-
 def test_groups():
     ids = torch.tensor([7, 3, 7, 3, 9])
     groups = SampleGroups(ids)
@@ -159,9 +139,9 @@ def test_sums_have_the_same_bits_in_any_order():
 )
 def test_bad_indices_are_refused(ids, error, message):
     with pytest.raises(error, match=message):
-        temperature().check_ids(torch.tensor(ids), 2)
+        check_sample_ids(torch.tensor(ids), 2, 6)
     with pytest.raises(TypeError, match='as_tensor'):
-        temperature().check_ids([0, 1], 2)
+        check_sample_ids([0, 1], 2)
 
 
 @pytest.mark.parametrize(
@@ -204,27 +184,6 @@ def loaders():
 
 
 @pytest.mark.parametrize('load', loaders())
-@pytest.mark.parametrize('storage', ['device', 'host'])
-def test_resume_is_exact(load, storage):
-    model = trained(storage=storage)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    saved = torch.load(file, weights_only=True)
-    assert sorted(k for k in saved if k.startswith('state')) == [
-        'state.log_s',
-        'state.tau',
-        'state.u',
-    ]
-    resumed = Model()
-    load(resumed, saved)
-    assert torch.equal(resumed.state.table, model.state.table)
-    for x in (model, resumed):
-        step(x.state, [1, 5], [0.2, 0.4], [0.1, 0.9])
-    assert torch.equal(resumed.state.table, model.state.table)
-
-
-@pytest.mark.parametrize('load', loaders())
 @pytest.mark.parametrize('size', [5, 7])
 def test_other_data_set_is_refused_at_resume(load, size):
     saved = trained().state_dict()
@@ -243,31 +202,10 @@ def test_missing_state_is_told():
         Model().load_state_dict(saved)
 
 
-def test_no_hook_or_wrapper_reaches_the_state():
-    model = trained()
-    before = model.state.table.clone()
-    assert not list(model.buffers())
-    assert not list(model.state.parameters())
-    model.half()
-    assert model.state.table.dtype == torch.float32
-    assert torch.equal(model.state.table, before)
-
-
 def test_storage_follows_the_model_or_stays():
     assert Model().to('meta').state.table.device.type == 'meta'
     model = Model(storage='host').to('meta')
     assert model.state.table.device.type == 'cpu'
-
-
-def test_copies_are_independent():
-    model = trained()
-    other = copy.deepcopy(model)
-    step(other.state, [0], [1.0], [1.0])
-    assert not model.state.seen[0]
-    assert other.state.seen[0]
-    assert 'state.tau' in other.state_dict()
-    # What state_dict gives is the copy's own.
-    assert other.state_dict()['state.log_s'][0] == 1.0
 
 
 def test_entries_are_copies():
@@ -289,7 +227,7 @@ def test_ten_million_samples_stay_below_200_mb():
     torch.save(state.state_dict(), saved)
     assert saved.tell() / 1e6 * 10e6 <= 200e6
     # Pairs have two of these.
-    state = SampleTemperature(1_000_000, momentum_dtype='float16')
+    state = temperature(1_000_000, momentum_dtype='float16')
     assert 2 * state.num_bytes / 1e6 * 10e6 <= 200e6
 
 
@@ -331,7 +269,6 @@ def test_host_state_beside_a_model_on_a_gpu():
         gradient = torch.randn(32, generator=g).cuda()
         on_host.prefetch(ids, torch.device('cuda'))
         for state in (on_host, on_device):
-            state.check_ids(ids, 32)
             entries = state.fetch(ids, torch.device('cuda'))
             state.update(ids.cuda(), entries, log_g, gradient)
     assert torch.equal(on_host.tau, on_device.tau.cpu())

@@ -3,7 +3,6 @@ import math
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from mmrank.functional import interpolate_scores
 from mmrank.state import ScoreVector
@@ -164,60 +163,6 @@ def test_no_lists_at_all():
     rows = torch.zeros(0, dtype=torch.long)
     assert state.update(empty, empty.bool(), rows).shape == (0, V)
     assert not state.seen.any()
-
-
-def test_eval_does_not_change_the_state():
-    state = _state(2)
-    first = _step(state, [0.1, 0.2], rows=[0])
-    before = copy.deepcopy(state.state_dict())
-    state.eval()
-    got = _step(state, [0.9], [0.8], rows=[0, 1])
-    assert torch.equal(got[:1], first)
-    # Nothing is known of class 1: its own scores serve.
-    torch.testing.assert_close(got[1], _phi([0.8]))
-    for name, value in state.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
-@pytest.mark.parametrize('use_reentrant', [True, False])
-def test_activation_checkpointing_updates_once(use_reentrant):
-    state = _state()
-    _step(state, [0.5])
-    weight = torch.ones(4, requires_grad=True)
-    given = []
-
-    def forward(w):
-        scores = w * torch.arange(4.0) / 4
-        mask = torch.ones(1, 4, dtype=torch.bool)
-        given.append(state.update(scores.detach()[None], mask))
-        return (scores * given[-1].sum()).sum()
-
-    checkpoint(forward, weight, use_reentrant=use_reentrant).backward()
-    assert state.num_updates.item() == 2
-    assert len(given) == 2
-    assert torch.equal(*given)
-
-
-def test_saved_resumed_and_moved_bit_for_bit():
-    batches = torch.rand(6, 3, 2, generator=torch.Generator().manual_seed(2))
-    rows = torch.tensor([0, 2, 2])
-    mask = torch.ones(3, 2, dtype=torch.bool)
-    whole, first = _state(3, momentum=0.01), _state(3, momentum=0.01)
-    for batch in batches:
-        whole.update(batch, mask, rows)
-    for batch in batches[:3]:
-        first.update(batch, mask, rows)
-    second = _state(3, momentum=0.01)
-    second.load_state_dict(first.state_dict())
-    for batch in batches[3:]:
-        second.update(batch, mask, rows)
-    assert torch.equal(second.vector, whole.vector)
-    assert torch.equal(second.num_updates, whole.num_updates)
-    for cast in ('half', 'bfloat16', 'double'):
-        moved = getattr(copy.deepcopy(whole), cast)()
-        assert moved.vector.dtype == torch.float32
-        assert torch.equal(moved.vector, whole.vector)
-    assert whole.to('meta').vector.device.type == 'meta'
 
 
 @pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16, torch.float16])

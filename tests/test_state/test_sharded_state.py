@@ -3,14 +3,15 @@
 import warnings
 
 import pytest
+import sample_states
 import torch
 from gloo_processes import run_on_ranks
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.errors import UserError
-from mmrank.state import SampleRanks, SampleTemperature, load_shards, save_shard
-from mmrank.state.sharding.shard import Shard
+from mmrank.state import SampleRanks, load_shards, save_shard
+from mmrank.state.sharding import Shard
 
 CPU = torch.device('cpu')
 SIZE = 23
@@ -39,7 +40,9 @@ def test_shards_of_two_divisions_meet(size, parts, others):
 
 
 def temperature(storage, dtype):
-    return SampleTemperature(SIZE, 0.7, 0.6, eta=0.05, storage=storage, momentum_dtype=dtype)
+    return sample_states.temperature(
+        SIZE, beta0=0.7, beta1=0.6, eta=0.05, storage=storage, momentum_dtype=dtype
+    )
 
 
 def batch(step):

@@ -97,22 +97,6 @@ def test_unknown_and_huge_entities():
     assert torch.equal(state.num_updates, before)
 
 
-def test_saved_and_kept_in_float32():
-    state = StreamingFrequency(9, alpha=0.2)
-    for ids in batches(7):
-        state.update(ids)
-    copy = StreamingFrequency(9, alpha=0.2)
-    copy.load_state_dict(state.state_dict())
-    half = state.half()
-    assert half.interval.dtype == torch.float32
-    for ids in batches(5, seed=1):
-        half.update(ids)
-        copy.update(ids)
-    assert torch.equal(half.interval, copy.interval)
-    with pytest.raises(ValueError, match='set num_buckets and num_hashes'):
-        StreamingFrequency(8).load_state_dict(state.state_dict())
-
-
 @pytest.mark.parametrize(
     ('kwargs', 'message'),
     [

@@ -9,16 +9,20 @@ from forked_processes import run_script
 ROOT = Path(__file__).parents[2]
 
 
-def run(script, *arguments):
+def run_alone(script, *arguments):
+    """Runs a tool that forks, or measures memory, in a process of its own."""
     done = run_script(
-        ROOT / f'tools/benchmarks/{script}.py', *arguments, cwd=ROOT, env=dict(COLUMNS='160')
+        ROOT / f'tools/benchmarks/{script}.py',
+        *' '.join(arguments).split(),
+        cwd=ROOT,
+        env=dict(COLUMNS='160'),
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
-def test_retrieval_speed():
-    out = run('retrieval_speed', *('--samples', '600', '--dimensions', '8', '--repeats', '1'))
+def test_retrieval_speed(run):
+    out = run('benchmarks/retrieval_speed', '--samples 600 --dimensions 8 --repeats 1')
     for name in ('bare products', 'all figures', 'Recall@K alone'):
         ratios = re.search(rf'│ {name} +│ [\d.]+ +│ ([\d.]+) +│ ([\d.]+)', out)
         assert min(map(float, ratios.groups())) > 0
@@ -28,11 +32,11 @@ def test_retrieval_speed():
     assert re.search(r'queries_without_positive: \d+\n', out)
 
 
-def test_gallery_past_memory():
+def test_gallery_past_memory(run):
     out = run(
-        'gallery_past_memory',
-        *('--queries', '40', '--gallery', '500', '--dimensions', '8'),
-        *('--memory', '2', '--plan-queries', '1000', '--plan-gallery', '2000'),
+        'benchmarks/gallery_past_memory',
+        '--queries 40 --gallery 500 --dimensions 8',
+        '--memory 2 --plan-queries 1000 --plan-gallery 2000',
     )
     rows = re.findall(r'│ (on disk, memory=2|in memory) +│(.*)│', out)
     assert len(rows) == 2
@@ -44,9 +48,10 @@ def test_gallery_past_memory():
 
 
 @pytest.mark.slow
-def test_training_step():
+def test_training_step(run, monkeypatch):
+    monkeypatch.chdir(ROOT)
     pytest.importorskip('mmdet')
-    out = run('training_step', *('--batch-size', '1', '--image-size', '64', '64', '--repeats', '1'))
+    out = run('benchmarks/training_step', '--batch-size 1 --image-size 64 64 --repeats 1')
     assert re.search(r'focal_bccd.py +│ \d+ +│ 1\.000', out)
     assert re.search(r'stable-ap_bccd.py +│ \d+ +│ \d+\.\d{3}', out)
 
@@ -59,7 +64,8 @@ PARTS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize('kind', ['detector', 'retriever'])
-def test_parts_of_a_training_step(kind):
+def test_parts_of_a_training_step(kind, run, monkeypatch):
+    monkeypatch.chdir(ROOT)
     pytest.importorskip('mmdet' if kind == 'detector' else 'mmpretrain')
     configs, size = [], '64'
     if kind == 'retriever':
@@ -69,7 +75,7 @@ def test_parts_of_a_training_step(kind):
             'configs/stable_ap/conv4_stable-ap_omniglot.py',
         ]
     out = run(
-        'training_step',
+        'benchmarks/training_step',
         *(*configs, '--parts', '--batch-size', '8', '--repeats', '3'),
         *('--image-size', size, size, '--threads', '1'),
     )
@@ -83,13 +89,13 @@ def test_parts_of_a_training_step(kind):
 
 
 @pytest.mark.slow
-def test_detr_step():
+def test_detr_step(run):
     pytest.importorskip('mmdet')
     out = run(
-        'detr_step',
-        *('--queries', '20', '--classes', '5', '--denoising', '10'),
-        *('--batch-size', '1', '--image-size', '64', '64', '--boxes', '2'),
-        *('--repeats', '1', '--loss-repeats', '1'),
+        'benchmarks/detr_step',
+        '--queries 20 --classes 5 --denoising 10',
+        '--batch-size 1 --image-size 64 64 --boxes 2',
+        '--repeats 1 --loss-repeats 1',
     )
     for part in ('loss', 'step', 'exchanged'):
         row = re.search(rf'│ 20 +│ 5 +│ {part} +│(.*)│', out).group(1)
@@ -97,8 +103,8 @@ def test_detr_step():
         assert min(focal, ours, ratio) > 0
 
 
-def test_grad_cache_step():
-    out = run('grad_cache_step', *('--batches', '4', '32', '--chunk', '4', '--repeats', '1'))
+def test_grad_cache_step(run):
+    out = run('benchmarks/grad_cache_step', '--batches 4 32 --chunk 4 --repeats 1')
     rows = re.findall(r'│ (4|32) +│(.*)│', out)
     whole, chunks = zip(*(map(float, x.split('│')[:2]) for _, x in rows))
     # Most of a small batch is the weights' gradients.
@@ -108,7 +114,7 @@ def test_grad_cache_step():
 
 @pytest.mark.slow
 def test_ring_memory():
-    out = run('ring_memory', *('--ranks', '2', '4', '--batch', '32', '--dimensions', '2048'))
+    out = run_alone('ring_memory', '--ranks 2 4 --batch 32 --dimensions 2048')
     rows = re.findall(r'│ ([24]) +│(.*)│', out)
     values = [[float(y) for y in x.split('│')] for _, x in rows]
     for gathered, ring, *_, difference in values:
@@ -121,7 +127,7 @@ def test_ring_memory():
 
 @pytest.mark.slow
 def test_wire_bytes():
-    out = run('wire_bytes', *('--logits', '2000', '--positives', '40', '--classes', '4'))
+    out = run_alone('wire_bytes', '--logits 2000 --positives 40 --classes 4')
     # Both ranks' positives, 4 + 1 bytes each, sums of 2 x 8 bytes for each
     # and 8 bytes each for the width and the number of negatives.
     row = re.search(r'StableAPLoss │ flatten +│(.*)│', out).group(1)
@@ -131,11 +137,9 @@ def test_wire_bytes():
     assert reduced == f'{(80 * 16 + 16) / 1024:,.1f}'
 
 
-def test_contrastive_speed():
+def test_contrastive_speed(run):
     out = run(
-        'contrastive_speed',
-        *('--batch', '8', '--dimensions', '16', '--samples', '1000'),
-        *('--repeats', '1'),
+        'benchmarks/contrastive_speed', '--batch 8 --dimensions 16 --samples 1000', '--repeats 1'
     )
     rows = dict(re.findall(r'│ ([^│]*?) +│ [\d.]+ +│ ([\d.]+) ', out))
     assert float(rows['ResNet-18']) == 100

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 pytest.importorskip('sklearn')
-from mmrank.models.calibration import read_calibration, weights_digest
+from mmrank.calibration.calibration_file import read_calibration, weights_digest
 from research.synthetic.boxes import make_annotations, make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from mmrank.errors import UserError
-from research.common.run_record import RECORD_NAME, read_record
+from research.coco.runs import RECORD_NAME, read_record
 from research.synthetic.boxes import make_predictions
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 

@@ -15,7 +15,7 @@ from research.common import timing
 BENCHMARKS = Path(__file__).parents[2] / 'tools/benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
 import floors  # noqa: E402
-from floor_rows.row import QUICK, Sizes  # noqa: E402
+from lower_bounds.row import QUICK, Sizes  # noqa: E402
 
 #: Bases of losses, which compute nothing themselves.
 BASES = {'ClassCountLoss', 'ContrastiveLoss', 'ErrorDrivenLoss', 'PaddedLoss', 'RankingLoss'}

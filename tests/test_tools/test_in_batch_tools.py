@@ -3,41 +3,16 @@
 import csv
 import json
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 from mmengine.config import Config
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-from research.in_batch.data import TwoTowerData
-from research.in_batch.objective_curves import train_in_turn
+from research.in_batch.plots import train_in_turn
+from research.in_batch.training import TwoTowerData
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a tool in this process: importing PyTorch takes seconds."""
-    monkeypatch.setenv('COLUMNS', '160')
-    threads = torch.get_num_threads()
-
-    def call(tool, *arguments, status=0):
-        path = ROOT / 'tools' / f'{tool}.py'
-        monkeypatch.syspath_prepend(path.parent)
-        monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
-        try:
-            code = runpy.run_path(str(path), run_name='tool')['main']() or 0
-        except SystemExit as stop:
-            code = stop.code
-        texts = capsys.readouterr()
-        assert code == status, texts.err
-        return texts.out + texts.err
-
-    yield call
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

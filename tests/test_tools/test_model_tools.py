@@ -13,9 +13,9 @@ from forked_processes import run_script as forked
 from mmengine.config import Config
 from PIL import Image
 
+from mmrank.apis.models import trained_model
 from mmrank.apis.publishing import publish_model
 from mmrank.apis.recommendation import recommend
-from mmrank.apis.trained_model import trained_model
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset
 from mmrank.engine.hooks import CheckpointMatchHook

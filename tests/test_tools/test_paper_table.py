@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmrank.errors import UserError
-from research.paper_tables import TABLES, table_named
-from research.paper_tables.entry import PAGE, RUN, RUNNABLE, STATES
+from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES, table_named
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / 'tools/benchmarks/paper_table.py'

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
-from research.retrieval.entries import parse_entries
+from research.retrieval.models import parse_entries
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'analysis_tools' / 'retrieval_report.py'
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.plots import plot_history
-from mmrank.visualization.temperatures.report import write_temperature_report
-from mmrank.visualization.temperatures.sheet import WarmImage, draw_temperature_sheet
-from mmrank.visualization.temperatures.temperatures import Temperatures
+from mmrank.visualization.temperature_report import (
+    WarmImage,
+    draw_temperature_sheet,
+    plot_history,
+    write_temperature_report,
+)
+from mmrank.visualization.temperatures import TemperatureHistory, Temperatures
 
 
 class Painted:

@@ -10,14 +10,15 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from mmrank.losses import BimodalISogCLRLoss, ISogCLRLoss
-from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.statistics import (
+from mmrank.visualization.temperatures import (
+    TemperatureHistory,
     class_temperatures,
     extreme_samples,
     frequency_correlation,
     rank_correlation,
+    read_temperatures,
+    temperatures_of,
 )
-from mmrank.visualization.temperatures.temperatures import read_temperatures, temperatures_of
 
 
 def visit(state, ids, tau):

@@ -30,17 +30,17 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.trained_model import read_weights
+from mmrank.apis.models import read_weights
+from mmrank.calibration.calibration_file import weights_digest
 from mmrank.engine.resume.matching import model_state
 from mmrank.errors import UserError, show_user_errors
-from mmrank.models.calibration import weights_digest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.calibration.fitting import METHODS, TARGETS, fit_calibration
 from research.calibration.prediction_dump import read_dump
 from research.calibration.report import CalibrationReport
-from research.calibration.sample_split import SampleSplit
+from research.calibration.splits import SampleSplit
 
 FILE = 'calibration.json'
 

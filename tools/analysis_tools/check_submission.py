@@ -23,7 +23,7 @@ from pathlib import Path
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.box_evaluation import check_predictions, check_types, load_predictions
+from mmrank.evaluation.box_evaluation import check_predictions, load_predictions, shown_box
 
 #: Boxes of an image that count.
 COUNTED = 100
@@ -47,6 +47,24 @@ def parse_args() -> argparse.Namespace:
     if args.zip and not args.zip.endswith('.zip'):
         parser.error('--zip must end in .zip')
     return args
+
+
+def check_types(boxes: list[dict], where: str) -> None:
+    """Check the JSON types that COCO's server asks for.
+
+    Raises:
+        UserError: At the first box with an id other than an integer, or with a box or score other
+            than a number.
+    """
+    for index, box in enumerate(boxes):
+        ids = [box['image_id'], box['category_id']]
+        numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]
+        if all(type(x) is int for x in ids) and all(type(x) in (int, float) for x in numbers):
+            continue
+        raise UserError(
+            f'{where}, box {index}: {shown_box(box)}. Fix: image_id and category_id have to be '
+            'integers, bbox a list of four numbers and score a number'
+        )
 
 
 @show_user_errors(OSError)

@@ -19,7 +19,7 @@ from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.coco.pictures.detections import draw_detections
+from research.coco.detections import draw_detections
 
 
 def parse_args() -> argparse.Namespace:

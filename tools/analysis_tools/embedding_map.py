@@ -25,8 +25,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.embedding_map import choose_samples, make_map, plot_maps
-from research.retrieval.tested_features import add_model_options, features_by_name
+from research.retrieval.maps import choose_samples, make_map, plot_maps
+from research.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:

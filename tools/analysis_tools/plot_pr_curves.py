@@ -20,8 +20,8 @@ from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.coco.comparison_table import comparison_rows, rich_table
-from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.coco.pr_curves import PRCurves, plot_pr_curves
+from research.coco.tables import comparison_rows, rich_table
 
 
 def parse_args() -> argparse.Namespace:

@@ -16,7 +16,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.seeds.box_plot import draw_box_plot, read_values
+from research.seeds.plots import draw_box_plot, read_values
 
 
 def parse_args() -> argparse.Namespace:

@@ -16,7 +16,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.seeds.setting_plot import plot_setting, read_setting_runs
+from research.seeds.plots import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:

@@ -41,12 +41,17 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.pages import draw_sheets
-from research.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
-from research.retrieval.query_selection import CHOICES
-from research.retrieval.result import evaluate_features
-from research.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
-from research.retrieval.tested_features import add_model_options, features_by_name
+from research.retrieval.models import add_model_options, features_by_name
+from research.retrieval.report import (
+    describe_test_set,
+    evaluate_features,
+    plot_precision_recall,
+    plot_recall_at_k,
+    rich_retrieval,
+    write_curves,
+    write_retrieval_table,
+)
+from research.retrieval.sheets import CHOICES, draw_sheets
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

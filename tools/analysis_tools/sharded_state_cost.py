@@ -29,7 +29,7 @@ from torch import Tensor
 
 from mmrank.errors import UserError, show_user_errors
 from mmrank.losses import BimodalISogCLRLoss
-from mmrank.state.sharding.shard import Shard
+from mmrank.state.sharding import Shard
 from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

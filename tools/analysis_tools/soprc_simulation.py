@@ -26,16 +26,14 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.theory.interpolation_error import interpolation_errors
-from research.theory.sampling_rate_bias import ESTIMATORS, BiasSetting, bias_rows
-from research.theory.score_distributions import BIBETA, DISTRIBUTIONS
-from research.theory.score_vector_noise import score_vector_noise
+from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
     plot_densities,
     plot_interpolation_error,
     plot_sampling_rate_bias,
     plot_score_vector_noise,
 )
+from research.theory.soprc_scores import interpolation_errors, score_vector_noise
 
 RATES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
 SIZE = 1000
@@ -141,13 +139,7 @@ def interpolation_error(args: argparse.Namespace, progress: Progress) -> Path:
     )
     write_table(
         header,
-        [
-            (
-                *(r.distribution, r.num_scores, r.error, r.bound),
-                *(r.local_ratio, r.expected_error, r.std),
-            )
-            for r in rows
-        ],
+        rows,
         args.out_dir / 'interpolation_error',
         'Error of the interpolated scores',
         'Largest errors on the quantiles 0.1 to 0.9: of phi of scores at the quantiles i/n, which '

@@ -26,13 +26,14 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.theory.bounded_difference import DifferenceSetting, difference_rows
-from research.theory.mean_score_tracking import mean_score_tracking
-from research.theory.stable_ap_bound import (
-    bound_rows,
+from research.theory.stable_ap import (
+    DifferenceSetting,
+    bound_row,
+    difference_rows,
+    mean_score_tracking,
     random_scores,
     theorem1_sides,
-    weight_sum_rows,
+    weight_sum_row,
 )
 from research.theory.stable_ap_plots import (
     plot_bounded_difference,
@@ -80,9 +81,8 @@ def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]
     """Theorem 1; the largest ratio that should be at most 1."""
     cases = [(rho, n) for rho in RHOS for n in NUMS_POS]
     rows = [
-        row
+        bound_row(rho, n, args.trials, args.seed)
         for rho, n in progress.track(cases, description='theorem 1')
-        for row in bound_rows((rho,), (n,), args.trials, args.seed)
     ]
     header = (
         *('rho', 'n+', 'risk ratio, random', 'risk ratio, searched'),
@@ -90,20 +90,17 @@ def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]
     )
     write_table(
         header,
-        [
-            (*(r.rho, r.num_pos, r.random_risk, r.worst_risk), *(r.random_bound, r.worst_bound))
-            for r in rows
-        ],
+        rows,
         args.out_dir / 'theorem1',
         'Largest ratios in theorem 1',
         f'Cosine scores, tau 0.5, eps 0.001, {args.trials} lists each, seed '
         f'{args.seed}; theorem 1 says at most 1. Risk ratio: (1 - AP) / '
         'surrogate risk (eq. 2); bound ratio: surrogate risk / (q/2 h).',
     )
-    weights = list(weight_sum_rows(RHO_BOUNDS, NUMS_WEIGHTS))
+    weights = [weight_sum_row(rho, n) for rho in RHO_BOUNDS for n in NUMS_WEIGHTS]
     write_table(
         ('rho B', 'n+', 'mean weight', 'q/2', 'mean 1/r'),
-        [(w.rho_bound, w.num_pos, w.mean_weight, w.upper, w.mean_inverse_rank) for w in weights],
+        weights,
         args.out_dir / 'theorem1_weights',
         'Mean weights of theorem 1',
         'Lemma 3 says 1 <= mean weight <= q/2; the mean of 1/r has no bound.',
@@ -128,7 +125,7 @@ def bounded_difference(args: argparse.Namespace, progress: Progress) -> tuple[Pa
     cases = [(name, n) for name in runs for n in NUMS_SAMPLES]
     for name, n in progress.track(cases, description='bounded differences'):
         setting, rows = runs[name]
-        rows.extend(difference_rows((n,), args.trials, args.seed, setting))
+        rows.extend(difference_rows(n, args.trials, args.seed, setting))
     header = (
         *('weights', 'replaced', 'n', 'lemma 1', 'stable AP, worst'),
         *('worst / lemma 1', 'stable AP, random', '1 - AP, worst'),

@@ -18,12 +18,11 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.temperature_orders.orders import order_test, read_order_runs
-from research.temperature_orders.plot import plot_orders
+from research.temperature_orders import order_test, plot_orders, read_order_runs
 
 
 def parse_args() -> argparse.Namespace:

@@ -92,10 +92,8 @@ def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
 
 def run(args: argparse.Namespace, console: Console) -> None:
     """Run the tool."""
-    from mmrank.visualization.temperatures.history import TemperatureHistory
-    from mmrank.visualization.temperatures.plots import plot_history
-    from mmrank.visualization.temperatures.report import write_temperature_report
-    from mmrank.visualization.temperatures.temperatures import read_temperatures
+    from mmrank.visualization.temperature_report import plot_history, write_temperature_report
+    from mmrank.visualization.temperatures import TemperatureHistory, read_temperatures
 
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]

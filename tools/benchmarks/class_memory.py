@@ -14,12 +14,17 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from memory_peak import peak_extra_memory
 
 from mmrank.errors import show_user_errors
 from mmrank.losses.loss_type import build_loss
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import benchmark_parser
 
 LOSSES = (
     *('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss'),
@@ -31,12 +36,7 @@ MODES = ('flatten', 'per_class')
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--rows', type=int, default=5000, help='boxes (default: %(default)s)')
-    parser.add_argument('--classes', type=int, default=1203, help='default: %(default)s')
-    parser.add_argument('--positives', type=int, default=50, help='default: %(default)s')
+    parser = benchmark_parser(__doc__, rows=(5000, 'boxes'), classes=1203, positives=50)
     parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
     parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)
     args = parser.parse_args()

@@ -46,99 +46,80 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.benchmark import CocoBenchmark, run_benchmark
-from research.coco.benchmark_table import describe_runs, rich_benchmark, write_benchmark
-from research.coco.entries import (
+from research.coco.detections import draw_side_by_side
+from research.coco.evaluators import CHOICES
+from research.coco.pr_curves import draw_benchmark
+from research.coco.runs import (
     ModelResult,
     check_pair,
     find_annotations,
+    find_finished,
+    measure,
     parse_entries,
+    plan_run,
     read_result,
 )
-from research.coco.evaluators import CHOICES
-from research.coco.pictures.benchmark_pictures import draw_benchmark
-from research.coco.pictures.side_by_side import draw_side_by_side
-from research.coco.runs import find_finished, measure, plan_run
+from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
 from research.common.model_entry import Entry
+from research.common.timing import benchmark_parser
 
 HERE = Path(__file__).resolve().parent
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        ann_file=(None, 'annotation file of the test split; None: that of the runs'),
+        out_dir='work_dirs/coco_table',
+        max_classes=(9, 'number of classes without --classes'),
+        image_dir=(None, 'folder of the images; None: that of the runs'),
+        num_images=(6, 'images side by side'),
+        allow_empty=(False, 'accept a model without any prediction; its AP is 0'),
+        warmup=(3, 'batches that the speed leaves out'),
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         'models',
         nargs='+',
         metavar='[NAME=]PATH[,CHECKPOINT]',
         help="prediction file, folder with one, or config; the name defaults to the path's",
     )
-    parser.add_argument(
-        '--ann-file', help='annotation file of the test split (default: what the runs used)'
-    )
-    parser.add_argument('--out-dir', default='work_dirs/coco_table', help='default: %(default)s')
-    parser.add_argument(
+    add(
         '--evaluator',
         choices=CHOICES,
         default='auto',
-        help='auto takes faster-coco-eval where it is installed; both checks '
-        'that they agree to 1e-6 (default: %(default)s)',
+        help='auto takes faster-coco-eval where it is installed; both checks that they agree to '
+        '1e-6 (default: %(default)s)',
     )
-    parser.add_argument(
+    add(
         '--classes',
         nargs='+',
         metavar='CLASS',
-        help='classes to draw curves of; "all" for all of them (default: '
-        'those on which the models differ most)',
+        help='classes to draw curves of; "all" for all of them (default: those on which the '
+        'models differ most)',
     )
-    parser.add_argument(
-        '--max-classes',
-        type=int,
-        default=9,
-        help='number of classes without --classes (default: %(default)s)',
-    )
-    parser.add_argument(
+    add(
         '--side-by-side',
         nargs=2,
         metavar=('A', 'B'),
         help='draw these two models on the images where they differ most',
     )
-    parser.add_argument('--image-dir', help='folder of the images (default: what the runs used)')
-    parser.add_argument(
-        '--num-images', type=int, default=6, help='images side by side (default: %(default)s)'
-    )
-    parser.add_argument(
+    add(
         '--score-thr',
         type=float,
-        help='least score of a box side by side (default: the best-F1 score '
-        'of each model and class)',
+        help='least score of a box side by side (default: the best-F1 score of each model and '
+        'class)',
     )
-    parser.add_argument(
-        '--allow-empty',
-        action='store_true',
-        help='accept a model without any prediction; its AP is 0',
-    )
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        default=[],
-        metavar='KEY=VALUE',
-        help='overrides of all configs that are run',
-    )
-    parser.add_argument(
-        '--warmup',
-        type=int,
-        default=3,
-        help='batches that the speed leaves out (default: %(default)s)',
+    add(
+        '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of all configs'
     )
     add_checkpoint_options(parser)
     args = parser.parse_args(arguments)
     for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
         if getattr(args, name) < least:
-            parser.error(
-                f'--{name.replace("_", "-")} is {getattr(args, name)}; it must be at least {least}'
-            )
+            option = name.replace('_', '-')
+            parser.error(f'--{option} is {getattr(args, name)}; it must be at least {least}')
     return args
 
 
@@ -164,6 +145,9 @@ def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> Mode
         return result
     what = 'testing' if entry.checkpoint else 'training and testing'
     say(console, f'{entry.name}: {what}, log in {folder / "output.log"}')
+    options = ['--warmup', str(args.warmup), *checkpoint_words(args)]
+    if args.cfg_options:
+        options += ['--cfg-options', *args.cfg_options]
     shown = time.monotonic()
     with console.status(escape(f'{entry.name}: starting')) as status:
 
@@ -175,16 +159,7 @@ def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> Mode
                 shown = time.monotonic()
                 say(console, f'{entry.name}: {text}')
 
-        return measure(
-            HERE / 'measure_detector.py',
-            entry,
-            folder,
-            digest,
-            cfg_options=args.cfg_options,
-            warmup=args.warmup,
-            options=checkpoint_words(args),
-            on_progress=update,
-        )
+        return measure(HERE / 'measure_detector.py', entry, folder, digest, options, update)
 
 
 def say(console: Console, text: str) -> None:

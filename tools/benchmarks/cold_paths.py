@@ -111,11 +111,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def child(code: str, *words: str) -> str:
-    """Output of Python code in a process of its own, which caches bytecode.
-
-    Raises:
-        UserError: If it fails.
-    """
+    """Output of Python code in a process of its own, which caches bytecode."""
     environment = dict(os.environ)
     environment.pop('PYTHONDONTWRITEBYTECODE', None)
     done = subprocess.run(

@@ -14,7 +14,6 @@ matrix products.
 loss. The memory is that of the table of all samples.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -25,10 +24,11 @@ from torchvision.models import resnet18
 
 from mmrank.registry import MODELS
 from mmrank.state import SampleTemperature
+from mmrank.state.sample_state import check_sample_ids
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import in_turn
+from research.common.timing import benchmark_parser, in_turn
 
 
 def losses(samples: int) -> dict:
@@ -88,11 +88,7 @@ def draw_ids(args, generator: torch.Generator) -> torch.Tensor:
 
 
 def make_step(config: dict, args):
-    """Forward and backward of a loss; other samples at every call.
-
-    Returns:
-        The step, and the bytes of the loss's state.
-    """
+    """Forward and backward of a loss; other samples at every call."""
     loss = MODELS.build(config).to(args.device)
     g = torch.Generator().manual_seed(0)
     views = make_views(args)
@@ -114,7 +110,7 @@ def make_state_step(storage: str, args):
 
     def step():
         ids = draw_ids(args, g)
-        state.check_ids(ids, args.batch)
+        check_sample_ids(ids, args.batch, args.samples)
         entries = state.fetch(ids, torch.device(args.device))
         state.update(ids.to(args.device), entries, log_g, gradient, [args.batch])
 
@@ -122,17 +118,10 @@ def make_state_step(storage: str, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--batch', type=int, default=256)
-    parser.add_argument('--size', type=int, default=32, help='of the images')
-    parser.add_argument('--dimensions', dest='width', type=int, default=128)
-    parser.add_argument('--samples', type=int, default=10_000_000)
-    parser.add_argument('--repeats', type=int, default=9)
-    parser.add_argument('--threads', type=int, default=1)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    args = parser.parse_args()
+    images = (32, 'side of the images')
+    sizes = dict(batch=256, size=images, dimensions=128, samples=10_000_000)
+    args = benchmark_parser(__doc__, **sizes, repeats=9, threads=1, device='cpu').parse_args()
+    args.width = args.dimensions
     torch.set_num_threads(args.threads)
 
     steps = {

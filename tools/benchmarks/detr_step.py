@@ -17,7 +17,6 @@ images are upper bounds.
         --loss RankSortLoss --image-size 512 512
 """
 
-import argparse
 import copy
 import sys
 from pathlib import Path
@@ -36,7 +35,7 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import cpu_in_turn
+from research.common.timing import benchmark_parser, cpu_in_turn
 
 STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
 
@@ -116,26 +115,24 @@ def exchanged(loss, step, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        loss='StableAPLoss',
+        queries=[300, 900],
+        classes=[80, 1203],
+        denoising=(200, 'denoising queries'),
+        batch_size=2,
+        boxes=(8, 'per image'),
+        one_by_one=(
+            False,
+            'a call for each decoder layer, as for losses that cannot rank them together',
+        ),
+        repeats=(2, 'turns of the step; 0 leaves it out'),
+        loss_repeats=9,
+        threads=1,
     )
-    parser.add_argument('--loss', default='StableAPLoss')
-    parser.add_argument('--queries', type=int, nargs='+', default=[300, 900])
-    parser.add_argument('--classes', type=int, nargs='+', default=[80, 1203])
-    parser.add_argument('--denoising', type=int, default=200, help='denoising queries')
-    parser.add_argument('--batch-size', type=int, default=2)
-    parser.add_argument(
-        '--image-size', type=int, nargs=2, default=(256, 256), metavar=('HEIGHT', 'WIDTH')
-    )
-    parser.add_argument('--boxes', type=int, default=8, help='per image')
-    parser.add_argument(
-        '--one-by-one',
-        action='store_true',
-        help='a call for each decoder layer, as for losses that cannot rank them together',
-    )
-    parser.add_argument('--repeats', type=int, default=2, help='of the step; 0 leaves it out')
-    parser.add_argument('--loss-repeats', type=int, default=9)
-    parser.add_argument('--threads', type=int, default=1)
+    size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
+    parser.add_argument('--image-size', default=(256, 256), **size)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     # Building a detector logs every parameter, frozen ones as warnings.

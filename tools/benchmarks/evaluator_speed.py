@@ -24,25 +24,20 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.evaluators import check_equality, find_evaluators
-from research.common.timing import times_in_turn
+from research.common.timing import benchmark_parser, both_times_in_turn
 from research.synthetic.boxes import make_annotations, make_predictions
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        images=2000,
+        classes=80,
+        objects=(7, 'objects an image, on average'),
+        false=(94, 'false boxes an image, besides 0.9 per object'),
+        repeats=(1, 'turns of each evaluator; the median counts'),
     )
-    for name, default, text in (
-        ('images', 2000, 'images'),
-        ('classes', 80, 'classes'),
-        ('objects', 7, 'objects an image, on average'),
-        ('false', 94, 'false boxes an image, besides 0.9 per object'),
-        ('repeats', 1, 'turns of each evaluator, two runs each; the median counts'),
-    ):
-        parser.add_argument(
-            f'--{name}', type=int, default=default, help=f'{text} (default: %(default)s)'
-        )
     args = parser.parse_args(arguments)
     for name in ('images', 'classes', 'objects', 'repeats'):
         if getattr(args, name) < 1:
@@ -67,7 +62,7 @@ def run(args: argparse.Namespace, console: Console) -> float:
             evaluations[one.name], _ = one.evaluate(truth, boxes)
 
         steps = {one.name: (evaluate, (one, truth)) for one, truth in zip(evaluators, truths)}
-        times = times_in_turn(steps, args.repeats)
+        times = {k: x.wall for k, x in both_times_in_turn(steps, args.repeats).items()}
     gap = check_equality(*evaluations.values(), 'synthetic boxes')
     medians = {k: statistics.median(v) for k, v in times.items()}
     slow, fast = medians.values()

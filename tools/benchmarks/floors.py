@@ -26,11 +26,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
-from floor_rows.metrics import metric_rows
-from floor_rows.queries import query_rows
-from floor_rows.row import QUICK, Row, Sizes, Step
-from floor_rows.scores import score_rows
-from floor_rows.views import pair_rows, view_rows
+from lower_bounds.metrics import metric_rows
+from lower_bounds.queries import query_rows
+from lower_bounds.row import QUICK, Row, Sizes, Step
+from lower_bounds.scores import score_rows
+from lower_bounds.views import pair_rows, view_rows
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -40,7 +40,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import Times, both_times_in_turn, median_ratio
+from research.common.timing import Times, benchmark_parser, both_times_in_turn, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),
@@ -62,27 +62,15 @@ def size(text: str) -> tuple[str, int]:
 
 def parse_args(arguments=None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    known = [f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device']
+    parser = benchmark_parser(
+        __doc__, threads=1, repeats=5, quick=(False, 'tiny sizes, to try it out'), device='cpu'
     )
-    parser.add_argument('--only', nargs='+', metavar='NAME', help='registered names')
-    parser.add_argument(
-        '--size',
-        nargs='+',
-        type=size,
-        default=[],
-        metavar='NAME=VALUE',
-        help='sizes: '
-        + ', '.join(f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device'),
-    )
-    parser.add_argument('--threads', type=int, default=1, help='default: %(default)s')
-    parser.add_argument('--repeats', type=int, default=5, help='turns (default: %(default)s)')
-    parser.add_argument('--quick', action='store_true', help='tiny sizes, to try it out')
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    parser.add_argument('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
-    parser.add_argument(
-        '--profile', type=int, metavar='COUNT', help='list so many operators instead of timing'
-    )
+    add = parser.add_argument
+    add('--only', nargs='+', metavar='NAME', help='registered names')
+    add('--size', nargs='+', type=size, default=[], metavar='NAME=VALUE', help=', '.join(known))
+    add('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
+    add('--profile', type=int, metavar='COUNT', help='list so many operators instead of timing')
     args = parser.parse_args(arguments)
     if args.profile is not None and args.out:
         parser.error('--profile writes no files; leave --out out')
@@ -105,11 +93,7 @@ def all_rows(sizes: Sizes) -> list[Row]:
 
 
 def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
-    """Rows of some names.
-
-    Raises:
-        UserError: If there is no row of a name.
-    """
+    """Rows of some names."""
     if only is None:
         return rows
     known = sorted({row.name for row in rows})

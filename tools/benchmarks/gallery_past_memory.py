@@ -15,7 +15,7 @@ of the files, which the system takes back when it needs them. With faiss
 installed, the same queries are searched by its indices, for Recall@K.
 """
 
-import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.functional import StoredEmbeddings, retrieval_metrics
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.timing import benchmark_parser
 
 _CHUNK = 4096
 
@@ -82,32 +86,19 @@ def measure(function):
 
 def panels_of(queries, gallery, dimensions, class_size, memory):
     """Passes over a gallery within a budget, of the code itself."""
-    from mmrank.functional.metrics.retrieval import streaming
+    from mmrank.functional.metrics.retrieval.input import RetrievalSets
+    from mmrank.functional.metrics.retrieval.ranking import plan_blocks
 
-    class Rows:
-        dtype, row_bytes = torch.float32, 4 * dimensions
-
-        def __len__(self):
-            return gallery
-
-    sets = streaming.StreamedSets(Rows(), Rows(), None, None, None, None)
+    none = torch.empty(0, dimensions)
+    sets = RetrievalSets(none, none, None, None, None, gallery, None)
     sizes = torch.full((queries,), class_size)
-    block, _ = streaming._block_shape(sets, memory, torch.get_num_threads())
-    return len(streaming._panels(sets, sizes, memory, block, 0))
+    return len(plan_blocks(sets, sizes, memory, torch.get_num_threads())[2])
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--queries', type=int, default=2000)
-    parser.add_argument('--gallery', type=int, default=200_000)
-    parser.add_argument('--dimensions', type=int, default=128)
-    parser.add_argument('--class-size', type=int, default=5)
-    parser.add_argument('--memory', type=int, default=64, help='MiB (default: %(default)s)')
-    parser.add_argument('--plan-queries', type=int, default=1_000_000)
-    parser.add_argument('--plan-gallery', type=int, default=1_000_000)
-    parser.add_argument('--threads', type=int, default=1)
+    sizes = dict(queries=2000, gallery=200_000, dimensions=128, class_size=5, memory=(64, 'MiB'))
+    plan = dict(plan_queries=1_000_000, plan_gallery=1_000_000)
+    parser = benchmark_parser(__doc__, **sizes, **plan, threads=1)
     parser.add_argument('--folder', help="where the files are (default: the system's /tmp)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

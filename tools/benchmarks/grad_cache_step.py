@@ -14,7 +14,6 @@ in chunks whose activations are all kept: what small chunks cost without any cac
     python tools/benchmarks/grad_cache_step.py --batches 64 128 --chunk 16
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from mmrank.losses import InfoNCELoss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import cpu_in_turn
+from research.common.timing import benchmark_parser, cpu_in_turn
 
 
 def make_steps(network, chunk):
@@ -48,13 +47,8 @@ def make_steps(network, chunk):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--batches', type=int, nargs='+', default=[32, 64, 128])
-    parser.add_argument('--chunk', type=int, default=32, help='views at a time')
-    parser.add_argument('--size', type=int, default=32, help='of the images')
-    parser.add_argument('--repeats', type=int, default=3)
+    chunk, size = (32, 'views at a time'), (32, 'side of the images')
+    parser = benchmark_parser(__doc__, batches=[32, 64, 128], chunk=chunk, size=size, repeats=3)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -64,14 +58,7 @@ def main():
         weight.grad = torch.zeros_like(weight)
 
     table = Table(
-        'batch',
-        'whole, MB',
-        'chunks, MB',
-        'whole, s',
-        'chunks, s',
-        'ratio',
-        'floor',
-        'kept',
+        *('batch', 'whole, MB', 'chunks, MB', 'whole, s', 'chunks, s', 'ratio', 'floor', 'kept'),
         title=f'ResNet-18, two views of {args.size} x {args.size}, chunks of '
         f'{args.chunk} views, CPU seconds of one thread',
     )

@@ -25,44 +25,29 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.in_batch.cells import CHOICE
-from research.in_batch.data import TwoTowerData
-from research.in_batch.objective_curves import plot_objectives, size_row, train_in_turn
+from research.common.timing import benchmark_parser
+from research.in_batch.plots import plot_objectives, size_row, train_in_turn
+from research.in_batch.study import CHOICE
+from research.in_batch.training import TwoTowerData
 
 MODES = ('unbiased', 'sogram')
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        sizes=(False, 'only the sizes of the data'),
+        ratio=(1e-3, 'batch ratio |Ohat|^2 / |O|^2'),
+        steps=100,
+        every=5,
+        seed=0,
+        threads=1,
     )
+    rates = dict(type=float, nargs=2, metavar=('SQUARE', 'LOGISTIC'))
+    parser.add_argument('--lr', default=[0.125, 0.25], help='learning rates', **rates)
     parser.add_argument('config', help='config of configs/in_batch')
-    parser.add_argument('--sizes', action='store_true', help='only the sizes of the data')
-    parser.add_argument(
-        '--ratio',
-        type=float,
-        default=1e-3,
-        help='batch ratio |Ohat|^2 / |O|^2 (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--lr',
-        type=float,
-        nargs=2,
-        default=[0.125, 0.25],
-        metavar=('SQUARE', 'LOGISTIC'),
-        help='learning rate of each pointwise loss (default: %(default)s)',
-    )
-    parser.add_argument('--steps', type=int, default=100)
-    parser.add_argument('--every', type=int, default=5)
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--threads', type=int, default=1)
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/in_batch_objective'),
-        help='default: %(default)s',
-    )
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/in_batch_objective'))
     args = parser.parse_args()
     if not 0 < args.ratio <= 1:
         parser.error(f'--ratio must be in (0, 1], got {args.ratio}')

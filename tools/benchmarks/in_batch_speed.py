@@ -15,7 +15,6 @@ Shown are
 All sides run in one process and in turn, so ratios hold on a busy machine; single times do not.
 """
 
-import argparse
 import sys
 import time
 from collections import defaultdict
@@ -33,7 +32,7 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import in_turn
+from research.common.timing import benchmark_parser, in_turn
 
 POINTWISE = ('square', 'logistic')
 MODES = ('in_batch', 'unbiased', 'unbiased_omega', 'pos_neg', 'popularity')
@@ -172,17 +171,8 @@ def show_epochs(pairs, args, console):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--users', type=int, default=6000)
-    parser.add_argument('--items', type=int, default=3500)
-    parser.add_argument('--pairs', type=int, default=1_000_000)
-    parser.add_argument('--ratio', type=float, default=1e-3)
-    parser.add_argument('--repeats', type=int, default=9)
-    parser.add_argument('--threads', type=int, default=2)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    args = parser.parse_args()
+    sizes = dict(users=6000, items=3500, pairs=1_000_000, ratio=1e-3)
+    args = benchmark_parser(__doc__, **sizes, repeats=9, threads=2, device='cpu').parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
     with console.status('making up interactions ...'):

@@ -25,101 +25,58 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.in_batch.cells import CHOICE, SAMPLED_MODES, StudySettings, run_cell, study_cells
-from research.in_batch.data import TwoTowerData
-from research.in_batch.learning_rate_search import SearchRule
-from research.in_batch.report import plot_study, write_study_tables
-from research.in_batch.result_lines import ResultLines
+from research.common.timing import benchmark_parser
+from research.in_batch.plots import plot_study, write_study_tables
+from research.in_batch.search import SearchRule
+from research.in_batch.study import (
+    CHOICE,
+    SAMPLED_MODES,
+    ResultLines,
+    StudySettings,
+    run_cell,
+    study_cells,
+)
+from research.in_batch.training import TwoTowerData
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
     rule, settings = SearchRule(), StudySettings()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        ratios=([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], 'batch ratios |Ohat|^2 / |O|^2'),
+        no_full=(False, 'no full gradients'),
+        first_exponent=(rule.first_exponent, 'the first learning rate is 2 to this'),
+        divergence=(
+            rule.divergence,
+            'abandon a learning rate when the objective exceeds this multiple of its first value',
+        ),
+        patience=(rule.patience, 'epochs without a better metric that end a training'),
+        checks_per_epoch=(rule.checks_per_epoch, 'how often metrics are computed'),
+        max_iterations=(settings.max_iterations, 'end L-BFGS after this many iterations'),
+        tolerance=(settings.tolerance, 'norm of the gradient that ends L-BFGS'),
+        seed=0,
+        device='cpu',
+        threads=(torch.get_num_threads(), 'CPU threads'),
     )
-    parser.add_argument('config', help='config of configs/in_batch')
-    parser.add_argument(
-        '--out',
-        type=Path,
-        default=Path('work_dirs/in_batch_table'),
-        help='folder of results (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--ratios',
-        type=float,
-        nargs='+',
-        default=[1e-5, 1e-4, 1e-3, 1e-2, 1e-1],
-        help='batch ratios |Ohat|^2 / |O|^2 (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--modes',
-        nargs='*',
-        choices=SAMPLED_MODES,
-        default=list(SAMPLED_MODES),
-        help='losses of batches (default: all)',
-    )
-    parser.add_argument(
-        '--pointwise', nargs='+', choices=['square', 'logistic'], default=['square', 'logistic']
-    )
-    parser.add_argument('--no-full', action='store_true', help='no full gradients')
-    parser.add_argument(
-        '--first-exponent',
-        type=int,
-        default=rule.first_exponent,
-        help='the first learning rate is 2 to this (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--divergence',
-        type=float,
-        default=rule.divergence,
-        help='abandon a learning rate when the objective exceeds this '
-        'multiple of its first value (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--patience',
-        type=int,
-        default=rule.patience,
-        help='epochs without a better metric that end a training (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--checks-per-epoch',
-        type=int,
-        default=rule.checks_per_epoch,
-        help='how often metrics are computed (default: %(default)s)',
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add('config', help='config of configs/in_batch')
+    add('--out', type=Path, default=Path('work_dirs/in_batch_table'), help='folder of results')
+    modes, losses = list(SAMPLED_MODES), ['square', 'logistic']
+    add('--modes', nargs='*', choices=modes, default=modes, help='losses of batches (default: all)')
+    add('--pointwise', nargs='+', choices=losses, default=losses)
+    add(
         '--max-steps',
         type=int,
         nargs='+',
-        help='end a training after this many steps: one number, or one for '
-        'each of --ratios (default: no limit)',
+        help='end a training after this many steps: one number, or one for each of --ratios '
+        '(default: no limit)',
     )
-    parser.add_argument(
-        '--max-iterations',
-        type=int,
-        default=settings.max_iterations,
-        help='end L-BFGS after this many iterations (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--tolerance',
-        type=float,
-        default=settings.tolerance,
-        help='norm of the gradient that ends L-BFGS (default: %(default)s)',
-    )
-    parser.add_argument(
+    add(
         '--omega',
         type=float,
-        help='weight of the negatives in unbiased_omega (default: that of '
-        "pos_neg at its best batch ratio, which is the paper's choice)",
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--device', default='cpu', help='cpu or cuda (default: cpu)')
-    parser.add_argument(
-        '--threads',
-        type=int,
-        default=torch.get_num_threads(),
-        help='CPU threads (default: %(default)s)',
+        help='weight of the negatives in unbiased_omega (default: that of pos_neg at its best '
+        "batch ratio, which is the paper's choice)",
     )
     args = parser.parse_args()
     steps = args.max_steps or []

@@ -25,21 +25,13 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('config', help='config file of a detector')
-    parser.add_argument('checkpoint', nargs='?', help='checkpoint (default: train first)')
-    parser.add_argument('--out', required=True, help='folder of the run')
-    parser.add_argument(
-        '--digest', default='', help='what coco_table.py recognises the run by later'
-    )
-    parser.add_argument(
-        '--warmup',
-        type=int,
-        default=3,
-        help='batches that the speed leaves out (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config'
-    )
+    add = parser.add_argument
+    add('config', help='config file of a detector')
+    add('checkpoint', nargs='?', help='checkpoint (default: train first)')
+    add('--out', required=True, help='folder of the run')
+    add('--digest', default='', help='what coco_table.py recognises the run by later')
+    add('--warmup', type=int, default=3, help='batches that the speed leaves out (default: 3)')
+    add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config')
     from mmrank.apis.entry_point import add_checkpoint_options
 
     add_checkpoint_options(parser)
@@ -79,11 +71,7 @@ def get_checkpoint(args: argparse.Namespace) -> str:
 
 
 def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
-    """Let the config's COCO or LVIS metric write files and nothing else.
-
-    Returns:
-        Its annotation file.
-    """
+    """Let the config's COCO or LVIS metric write files and nothing else."""
     evaluators = cfg.get('test_evaluator') or []
     if isinstance(evaluators, dict):
         evaluators = [evaluators]
@@ -109,8 +97,9 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
 
 def find_image_dir(dataset) -> str:
     """Folder of the test images, from the innermost data set."""
-    while 'pipeline' not in dataset and 'dataset' in dataset:
-        dataset = dataset['dataset']
+    from research.coco.inference_meter import innermost
+
+    dataset = innermost(dataset)
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     return str(Path(dataset.get('data_root') or '.') / prefix)
 
@@ -120,9 +109,8 @@ def main(args: argparse.Namespace) -> None:
     import torch
 
     from mmrank.apis.entry_point import build_runner, check_data
-    from research.coco import config_description as description
-    from research.coco.inference_meter import InferenceMeter
-    from research.common.run_record import RunRecord, write_record
+    from research.coco import inference_meter as meters
+    from research.coco.runs import RunRecord, write_record
     from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
@@ -133,7 +121,7 @@ def main(args: argparse.Namespace) -> None:
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
         runner = build_runner(cfg, allow_partial=args.allow_partial)
-        meter = InferenceMeter(args.warmup)
+        meter = meters.InferenceMeter(args.warmup)
         runner.register_hook(meter)
         runner.test()
         dataset = cfg.test_dataloader.dataset
@@ -147,9 +135,9 @@ def main(args: argparse.Namespace) -> None:
                 checkpoint=cfg.load_from,
                 ann_file=ann_file,
                 image_dir=find_image_dir(dataset),
-                loss=description.describe_loss(cfg.model),
-                backbone=description.describe_backbone(cfg.model),
-                test_size=description.describe_test_size(dataset),
+                loss=meters.describe_loss(cfg.model),
+                backbone=meters.describe_backbone(cfg.model),
+                test_size=meters.describe_test_size(dataset),
                 device=device,
                 batch_size=runner.test_dataloader.batch_size,
                 timed_images=meter.timed_images,

@@ -10,10 +10,6 @@ def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
 
     Counted from the allocator's own events, so neither the allocator's
     caching nor other processes blur it.
-
-    Args:
-        step: What to measure, called as ``step(*make_args())``.
-        make_args: Allocates the arguments, which are not counted.
     """
     step(*make_args())
     args = make_args()

@@ -1,4 +1,4 @@
-"""Speed, memory and error of the exact pairwise sum, beside its rivals.
+"""Speed, memory and error of the exact pairwise sum, beside its baselines.
 
 All sides run in one process and in turn, so the ratios hold on a busy
 machine; single times do not.
@@ -15,7 +15,6 @@ What is timed is forward + backward, of
 * the sum over the pair matrix in plain PyTorch, float32, in blocks.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -25,13 +24,15 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum, stable_ap_loss
+from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum
+from mmrank.losses import RankedLists
+from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import in_turn
+from research.common.timing import benchmark_parser, in_turn
 
-SETTING = dict(tau=1.0, bound=21.0, rho=1.0)
+TAU = 1.0
 
 
 def make_scores(kind, positives, negatives, device, dtype=torch.float32):
@@ -57,7 +58,10 @@ def step_bce(pos, neg):
 
 def step_ours(pos, neg):
     pos.grad = neg.grad = None
-    stable_ap_loss(pos, neg, 0.0, **SETTING).backward()
+    pos_mask, is_negative = (torch.ones_like(x, dtype=torch.bool)[None] for x in (pos, neg))
+    lists = RankedLists(pos[None], pos_mask, neg[None], ~is_negative, is_negative)
+    risk = weighted_risk(lists, 0.0, OneSidedHuber(TAU), 21.0, 0.1, 2.0, 'normalised').risk
+    stable_ap_outer(risk, 0.1).sum().backward()
 
 
 def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
@@ -68,7 +72,7 @@ def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
     for begin in range(0, neg.numel(), size):
         part = neg[begin : begin + size]
         x = pos.to(dtype)[:, None] - part.to(dtype)[None]
-        (one_sided_huber(x, SETTING['tau']).sum() * scale).backward()
+        (one_sided_huber(x, TAU).sum() * scale).backward()
 
 
 def errors(kind, positives, negatives, device):
@@ -79,9 +83,7 @@ def errors(kind, positives, negatives, device):
         pos, neg = pos.to(dtype), neg.to(dtype)
         pos.requires_grad_()
         neg.requires_grad_()
-        total = pairwise_surrogate_sum(
-            pos[None], neg[None], OneSidedHuber(SETTING['tau']), method=method
-        )
+        total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(TAU), method=method)
         weight = torch.linspace(1, 2, positives, dtype=torch.float64, device=device)
         (total * weight).sum().backward()
         results.append((total.detach(), pos.grad, neg.grad))
@@ -89,27 +91,17 @@ def errors(kind, positives, negatives, device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--negatives', type=int, default=3_500_000)
-    parser.add_argument('--positives', type=int, default=500)
-    parser.add_argument('--many-positives', type=int, default=8000)
-    parser.add_argument('--repeats', type=int, default=11)
-    parser.add_argument('--threads', type=int, default=2)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    parser.add_argument(
-        '--skip-pairwise',
-        action='store_true',
-        help='leave out the pair matrix, which takes minutes',
-    )
-    parser.add_argument(
-        '--error-negatives',
-        type=int,
-        default=100_000,
-        help='negatives for the comparison with the float64 pair matrix',
-    )
-    args = parser.parse_args()
+    args = benchmark_parser(
+        __doc__,
+        negatives=3_500_000,
+        positives=500,
+        many_positives=8000,
+        repeats=11,
+        threads=2,
+        device='cpu',
+        skip_pairwise=(False, 'leave out the pair matrix, which takes minutes'),
+        error_negatives=(100_000, 'negatives for the comparison with the float64 pair matrix'),
+    ).parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
 

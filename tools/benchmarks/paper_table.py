@@ -4,7 +4,7 @@ r"""Tables and figures of the papers: what makes each of them here.
     python tools/benchmarks/paper_table.py soprc/figure5
 
 --list names every table and figure of the four papers with its state and, at the published size,
-the GPU hours: an estimate, see tools/research/paper_tables/gpu_hours.py. With a name, what can be
+the GPU hours: an estimate, see tools/research/paper_tables.py. With a name, what can be
 run on small data or as published is run; for the rest the command says what is needed. Options
 after -- are passed to the first command:
 
@@ -32,9 +32,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.paper_tables import TABLES, table_named
-from research.paper_tables.entry import RUNNABLE, STATES, PaperTable
-from research.paper_tables.gpu_hours import GPU
+from research.paper_tables import GPU, RUNNABLE, STATES, TABLES, PaperTable, table_named
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,14 +86,7 @@ def explain(entry: PaperTable, console: Console) -> None:
 
 
 def expand(word: str) -> str:
-    """Replace the file of a word that has ``*`` by the one that matches.
-
-    Args:
-        word: A path, or ``NAME=CONFIG,PATH``, relative to the repository.
-
-    Raises:
-        UserError: If there is no file, or there are several.
-    """
+    """Replace the file of a word that has ``*`` by the one that matches."""
     if '*' not in word or '/' not in word:
         return word
     start = max(word.rfind(','), word.rfind('=')) + 1

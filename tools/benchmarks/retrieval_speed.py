@@ -13,7 +13,6 @@ Embeddings are random unit vectors that lean to the mean of their class.
 Peak memory is that of the whole process, embeddings included.
 """
 
-import argparse
 import resource
 import statistics
 import sys
@@ -27,7 +26,7 @@ from mmrank.functional import retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import both_times_in_turn, median_ratio
+from research.common.timing import benchmark_parser, both_times_in_turn, median_ratio
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512
@@ -59,27 +58,20 @@ def peak_memory(device):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        samples=20_000,
+        dimensions=512,
+        class_size=(5, 'mean samples per class (SOP: 5)'),
+        spread=(2.0, 'noise around the class means; more makes retrieval harder'),
+        repeats=3,
+        threads=2,
+        memory_limit=2**30,
+        device='cpu',
     )
-    parser.add_argument('--samples', type=int, default=20_000)
     parser.add_argument(
-        '--queries',
-        type=int,
-        help='only so many of them search, to extrapolate from (default: all)',
+        '--queries', type=int, help='only so many search, to extrapolate from (default: all)'
     )
-    parser.add_argument('--dimensions', type=int, default=512)
-    parser.add_argument('--class-size', type=int, default=5, help='mean samples per class (SOP: 5)')
-    parser.add_argument(
-        '--spread',
-        type=float,
-        default=2.0,
-        help='noise around the class means; more makes retrieval harder',
-    )
-    parser.add_argument('--repeats', type=int, default=3)
-    parser.add_argument('--threads', type=int, default=2)
-    parser.add_argument('--memory-limit', type=int, default=2**30)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()

@@ -11,7 +11,6 @@ gathered is there.
     python tools/benchmarks/ring_memory.py --ranks 2 --loss BimodalISogCLRLoss
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from mmrank import losses
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.gloo_ranks import on_ranks
+from research.common.timing import benchmark_parser
 
 LOSSES = {
     'CLIPLoss': {},
@@ -72,22 +72,13 @@ def measure(rank, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--ranks', type=int, nargs='+', default=[2, 3, 4])
-    parser.add_argument('--batch', type=int, default=256, help='of each rank')
-    parser.add_argument('--dimensions', type=int, default=2048)
-    parser.add_argument('--repeats', type=int, default=5)
+    batch = (256, 'pairs of each rank')
+    parser = benchmark_parser(__doc__, ranks=[2, 3, 4], batch=batch, dimensions=2048, repeats=5)
     parser.add_argument('--loss', choices=LOSSES, default='CLIPLoss')
     args = parser.parse_args()
     own = 2 * 4 * args.batch * args.dimensions
     table = Table(
-        'ranks',
-        'all, MB',
-        'ring, MB',
-        'all, x embeddings',
-        'ring, x embeddings',
+        *('ranks', 'all, MB', 'ring, MB', 'all, x embeddings', 'ring, x embeddings'),
         'largest relative difference',
         title=f'{args.loss}, {args.batch} pairs a rank, {args.dimensions}-d, '
         f'embeddings of {own / 1e6:.1f} MB',

@@ -50,8 +50,6 @@ box plot with the single seeds.
 On a cluster, with the folders on a disk that all its machines share:
     python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
         --executor-options partition=gpu time=8:00:00 cpus=8 gpus=1
-    python tools/benchmarks/run_seeds.py --plan plan.yaml --executor ray \
-        --executor-options address=auto cpus=8 gpus=1
 
     # or in plan.yaml, the time in quotes
     executor: {type: slurm, partition: gpu, time: '8:00:00', cpus: 8, gpus: 1}
@@ -82,14 +80,11 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.seeds.arguments import add_arguments, make_executor, make_plan
-from research.seeds.console import report, work_off
-from research.seeds.executors.executor import Executor
-from research.seeds.executors.forked_command import preload_modules
-from research.seeds.executors.local import LocalExecutor
-from research.seeds.outcome import Outcome
+from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from research.seeds.plan import SeedPlan, load_config
-from research.seeds.runs import RunQueue, build_command, lock_folder, train_command
-from research.seeds.tuning import check_splits, choose
+from research.seeds.report import report, work_off
+from research.seeds.runs import Outcome, RunQueue, build_command, lock_folder, train_command
+from research.seeds.statistics import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
 TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
@@ -142,14 +137,15 @@ def run(args: argparse.Namespace, console: Console) -> int:
     plan = make_plan(args)
     if args.dry_run or args.report_only:  # no cluster is needed for these
         return run_on(LocalExecutor(), plan, args, console)
-    executor = make_executor(args, plan)
-    try:
-        return run_on(executor, plan, args, console)
-    finally:
-        executor.close()
+    return run_on(make_executor(args, plan), plan, args, console)
 
 
-def run_on(executor: Executor, plan: SeedPlan, args: argparse.Namespace, console: Console) -> int:
+def run_on(
+    executor: LocalExecutor | SlurmExecutor,
+    plan: SeedPlan,
+    args: argparse.Namespace,
+    console: Console,
+) -> int:
     """Run a plan on an executor; return the exit status."""
     if args.forked:
         prepare_forks(plan)

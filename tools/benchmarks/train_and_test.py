@@ -32,33 +32,25 @@ def parse_args(arguments=None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('config', help='config file')
-    parser.add_argument('--work-dir', required=True, help='folder of the run, its own')
-    parser.add_argument(
-        '--split',
-        choices=['val', 'test'],
-        default='test',
-        help='data to evaluate: that of val_dataloader or of test_dataloader (default: test)',
-    )
-    parser.add_argument(
-        '--result', help='JSON file to write (default: result.json in the work dir)'
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add('config', help='config file')
+    add('--work-dir', required=True, help='folder of the run, its own')
+    add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
+    add('--result', help='JSON file to write (default: result.json in the work dir)')
+    add(
         '--train-script',
         default=str(TRAIN),
-        help='script that trains; called with CONFIG --work-dir DIR '
-        '--resume auto --cfg-options ... (default: tools/train.py)',
+        help='script that trains; called with CONFIG --work-dir DIR --resume auto --cfg-options '
+        '... (default: tools/train.py)',
     )
-    parser.add_argument(
-        '--in-process', action='store_true', help='train in this process, not in one of its own'
-    )
-    parser.add_argument(
+    add('--in-process', action='store_true', help='train in this process, not in one of its own')
+    add(
         '--cfg-options',
         nargs='+',
         default=[],
         metavar='KEY=VALUE',
-        help='overrides of the config, for both training and evaluation, '
-        'for example randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
+        help='overrides of the config, for both training and evaluation, for example '
+        'randomness.seed=1 optim_wrapper.optimizer.lr=2e-4',
     )
     from mmrank.apis.entry_point import add_checkpoint_options
 
@@ -92,16 +84,7 @@ def train(
     in_process: bool = False,
     options: Sequence[str] = (),
 ) -> None:
-    """Run the training script to its end, in a process of its own or here.
-
-    Args:
-        config: Config file.
-        work_dir: Folder of the training.
-        cfg_options: ``key=value`` overrides.
-        script: The script.
-        in_process: Whether to run it in this process.
-        options: Other words of its command line.
-    """
+    """Run the training script to its end, in a process of its own or here."""
     command = [script, config, '--work-dir', work_dir, '--resume', 'auto']
     command += options
     if cfg_options:
@@ -162,7 +145,7 @@ def main() -> None:
     args = parse_args()
 
     from mmrank.apis.entry_point import checkpoint_words
-    from mmrank.files.atomic_file import write_atomically
+    from mmrank.files import write_atomically
     from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:

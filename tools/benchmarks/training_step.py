@@ -19,7 +19,6 @@ loss has already computed in its forward pass counts as loss. Detectors and retr
         --batch-size 112 --image-size 28 28
 """
 
-import argparse
 import copy
 import statistics
 import sys
@@ -41,7 +40,7 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import in_turn
+from research.common.timing import benchmark_parser, in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -229,26 +228,23 @@ def show_steps(steps, args, title):
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        batch_size=4,
+        boxes=(12, 'per image'),
+        repeats=15,
+        threads=2,
+        device='cpu',
+        parts=(False, 'network, loss, backward and optimiser apart'),
     )
+    size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
+    parser.add_argument('--image-size', default=(256, 320), **size)
     parser.add_argument(
         'configs',
         nargs='*',
         default=[FOCAL, OURS],
         help='configs to time; the first is the reference (default: the '
         'small RetinaNet on focal loss and on stable AP)',
-    )
-    parser.add_argument('--batch-size', type=int, default=4)
-    parser.add_argument(
-        '--image-size', type=int, nargs=2, default=(256, 320), metavar=('HEIGHT', 'WIDTH')
-    )
-    parser.add_argument('--boxes', type=int, default=12, help='per image')
-    parser.add_argument('--repeats', type=int, default=15)
-    parser.add_argument('--threads', type=int, default=2)
-    parser.add_argument('--device', choices=['cpu', 'cuda'], default='cpu')
-    parser.add_argument(
-        '--parts', action='store_true', help='network, loss, backward and optimiser apart'
     )
     return parser.parse_args()
 

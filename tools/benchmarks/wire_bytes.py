@@ -9,7 +9,6 @@ its own part of a gathered one.
     python tools/benchmarks/wire_bytes.py --ranks 3 --positives 2000
 """
 
-import argparse
 import collections
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.gloo_ranks import on_ranks
+from research.common.timing import benchmark_parser
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 
@@ -88,13 +88,8 @@ def kib(count):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('--ranks', type=int, default=2)
-    parser.add_argument('--logits', type=int, default=3_500_000, help='on each rank')
-    parser.add_argument('--positives', type=int, default=500, help='on the first rank')
-    parser.add_argument('--classes', type=int, default=80)
+    logits, positives = (3_500_000, 'on each rank'), (500, 'on the first rank')
+    parser = benchmark_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
     args = parser.parse_args()
     try:
         rows = on_ranks(measure, args.ranks, args)[0]
@@ -104,28 +99,15 @@ def main():
     world = args.ranks
     everything = 4 * args.logits * (world - 1)
     table = Table(
-        'loss',
-        'mode',
-        'calls',
-        'gathered',
-        'reduced',
-        'sent',
-        'of all logits',
+        *('loss', 'mode', 'calls', 'gathered', 'reduced', 'sent', 'of all logits'),
         title=f'{world} ranks, {args.logits} float32 logits and up to '
         f'{args.positives} positives each, {args.classes} classes; KiB a rank',
     )
     for name, mode, moved in rows:
         gathered, reduced = moved.get('gathered', 0), moved.get('reduced', 0)
         sent = (world - 1) * gathered + 2 * (world - 1) / world * reduced
-        table.add_row(
-            name,
-            mode,
-            str(moved['calls']),
-            kib(gathered),
-            kib(reduced),
-            kib(sent),
-            f'{sent / everything:.2%}',
-        )
+        row = (name, mode, str(moved['calls']), *map(kib, (gathered, reduced, sent)))
+        table.add_row(*row, f'{sent / everything:.2%}')
     Console().print(table)
 
 

@@ -3,12 +3,11 @@ r"""Store the outputs of frozen stages once, for trainings of seconds on a CPU.
     python tools/dataset_converters/cache_features.py CONFIG \ data/grocery/stage5 --views 4
 
 CONFIG trains on images and its first encoder is mmrank.TIMMStages with frozen_stages=N. Every image
-of its train, val and test data runs through these
-stages: once by the pipeline of test_dataloader, and --views times by that of train_dataloader, each
-time with other random numbers. OUT.npy gets the feature maps in float16, OUT.json the paths. A
-config whose encoder has start=N and whose pipelines begin with mmrank.LoadCachedFeatures then
-trains the same network, on the stored views instead of ever new ones. With --pool the encoder of
-that config is mmpretrain.GlobalAveragePooling alone.
+of its train, val and test data runs through these stages: once by the pipeline of test_dataloader,
+and --views times by that of train_dataloader, each time with other random numbers. OUT.npy gets the
+feature maps in float16, OUT.json the paths. A config whose encoder has start=N and whose pipelines
+begin with mmrank.LoadCachedFeatures then trains the same network, on the stored views instead of
+ever new ones. With --pool the encoder of that config is mmpretrain.GlobalAveragePooling alone.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from mmengine.runner import set_random_seed
 from rich.progress import Progress
 
 from mmrank.apis.entry_point import add_config_option, apply_options, read_config
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.datasets.transforms import FeatureCache
 from mmrank.errors import UserError, show_user_errors
 
@@ -129,7 +128,7 @@ class Stages:
 def main() -> None:
     """Store the feature maps."""
     args = parse_args()
-    guard_torch_load(False)
+    guard_checkpoints(False)
     config = read_config(args.config)
     apply_options(config, args.cfg_options)
     init_default_scope(config.get('default_scope', 'mmpretrain'))

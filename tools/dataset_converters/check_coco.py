@@ -3,9 +3,8 @@
     python tools/dataset_converters/check_coco.py data/x/train.json \
         --images data/x/train
 
-shows objects per class and size, and every kind of problem with its count,
-the first places and the fix. With --config, all data sets of a config are checked, and num_classes
-against them.
+shows objects per class and size, and every kind of problem with its count, the first places and the
+fix. With --config, all data sets of a config are checked, and num_classes against them.
 
 --fix OUT.json writes a cleaned copy of a file that can be parsed: bad annotations are dropped,
 duplicate ids renumbered, missing area and iscrowd filled in. Look at what it dropped: a wrong box
@@ -24,12 +23,86 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_cleaning import clean_coco
+from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.datasets.checks.data_report import is_id, is_number
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
+
+
+def clean_coco(document: dict) -> tuple[dict, list[str]]:
+    """Drop or complete what makes a COCO document unusable.
+
+    Duplicate images and categories lose to their first occurrence, annotations get fresh ids if any
+    id occurs twice or is missing, absent ``area`` and ``iscrowd`` are filled in with the box's area
+    and 0, and annotations that are bad after that are dropped. Missing image files are left in:
+    what is right depends on why they are missing.
+
+    Returns:
+        The cleaned document and one sentence per kind of change; the given one is not changed.
+
+    Raises:
+        UserError: If a top-level list is missing: there is nothing to clean.
+    """
+    cleaned, changes = dict(document), []
+    for key in ('images', 'annotations', 'categories'):
+        if not isinstance(document.get(key), list):
+            raise UserError(
+                f'the document cannot be cleaned: {key!r} is not a list but '
+                f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
+            )
+    for key in ('images', 'categories'):
+        cleaned[key] = _first_of_each_id(document[key])
+        dropped = len(document[key]) - len(cleaned[key])
+        if dropped:
+            changes.append(f'dropped {dropped} duplicate or broken {key}')
+    annotations = [_complete(a) for a in document['annotations']]
+    completed = sum(a != b for a, b in zip(annotations, document['annotations']))
+    if completed:
+        changes.append(f'filled in area or iscrowd of {completed} annotations')
+    ids = [a.get('id') for a in annotations if isinstance(a, dict)]
+    if not all(map(is_id, ids)) or len(set(ids)) < len(ids):
+        annotations = [
+            {**a, 'id': number} if isinstance(a, dict) else a
+            for number, a in enumerate(annotations, start=1)
+        ]
+        changes.append('renumbered the annotations')
+    cleaned['annotations'] = annotations
+    report = inspect_coco(cleaned, 'cleaned copy')
+    cleaned['annotations'] = [
+        a for index, a in enumerate(annotations) if index not in report.bad_annotations
+    ]
+    if report.bad_annotations:
+        kinds = ', '.join(f'{p.kind}: {p.count}' for p in report.problems)
+        changes.append(f'dropped {len(report.bad_annotations)} annotations ({kinds})')
+    return cleaned, changes
+
+
+def _first_of_each_id(entries: list) -> list:
+    """Entries with an id, the first of each."""
+    kept = {}
+    for entry in entries:
+        if isinstance(entry, dict) and is_id(entry.get('id')):
+            kept.setdefault(entry['id'], entry)
+    return list(kept.values())
+
+
+def _complete(ann: object) -> object:
+    """A copy with ``area`` and ``iscrowd`` where they can be derived."""
+    if not isinstance(ann, dict):
+        return ann
+    ann = dict(ann)
+    box = ann.get('bbox')
+    is_box = isinstance(box, list) and len(box) == 4
+    if is_box and all(is_number(v) and abs(v) <= LARGEST_PIXEL for v in box):
+        area = ann.get('area')
+        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
+            ann['area'] = box[2] * box[3]
+    if ann.get('iscrowd') not in (0, 1):
+        ann['iscrowd'] = 0
+    return ann
 
 
 def parse_args() -> argparse.Namespace:
@@ -37,23 +110,16 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('ann_file', nargs='?', help='COCO JSON file')
-    parser.add_argument('--config', help='check the data sets of this config instead')
-    parser.add_argument(
-        '--images',
-        metavar='DIR',
-        help='folder of the images; without it no image file is looked for',
-    )
-    parser.add_argument(
-        '--verify-images',
-        action='store_true',
-        help='also decode every image, which finds those that are cut off, '
-        'and compare width and height',
-    )
-    parser.add_argument(
-        '--examples', type=int, default=5, help='findings shown per kind (default: %(default)s)'
-    )
-    parser.add_argument('--fix', metavar='OUT.json', help='write a cleaned copy')
+    add = parser.add_argument
+    add('ann_file', nargs='?', help='COCO JSON file')
+    add('--config', help='check the data sets of this config instead')
+    images = 'folder of the images; without it no image file is looked for'
+    add('--images', metavar='DIR', help=images)
+    verify = 'also decode every image, which finds those that are cut off, and compare their size'
+    add('--verify-images', action='store_true', help=verify)
+    examples = 'findings shown per kind (default: %(default)s)'
+    add('--examples', type=int, default=5, help=examples)
+    add('--fix', metavar='OUT.json', help='write a cleaned copy')
     args = parser.parse_args()
     if (args.ann_file is None) == (args.config is None):
         parser.error('pass an annotation file or --config CONFIG')
@@ -86,16 +152,9 @@ def show(report: CocoReport, console: Console) -> None:
     for column in ('', 'problem', 'count', 'where', 'fix'):
         table.add_column(column, overflow='fold')
     for problem in report.problems:
-        where = list(problem.examples)
-        if problem.count > len(where):
-            where.append(f'... and {problem.count - len(where)} more')
-        table.add_row(
-            '[red]error[/]' if problem.is_error else '[yellow]warning[/]',
-            problem.kind,
-            str(problem.count),
-            escape('\n'.join(where)),
-            escape(problem.fix),
-        )
+        level = '[red]error[/]' if problem.is_error else '[yellow]warning[/]'
+        cells = [escape('\n'.join(problem.lines())), escape(problem.fix)]
+        table.add_row(level, problem.kind, str(problem.count), *cells)
     console.print(table)
 
 

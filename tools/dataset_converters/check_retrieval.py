@@ -1,9 +1,8 @@
 r"""Check retrieval data sets before training.
 
 Looks for lines that cannot be read, missing, doubled and damaged images, classes without or with a
-single image, and classes or images that the
-training split shares with another. Takes a config, whose data loaders it
-goes through, or a folder of class folders:
+single image, and classes or images that the training split shares with another. Takes a config,
+whose data loaders it goes through, or a folder of class folders:
 
     python tools/dataset_converters/check_retrieval.py CONFIG --read-images python
     tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
@@ -26,13 +25,13 @@ from rich.table import Table
 
 from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
-from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.checks.retrieval_inspect import RetrievalReport
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.retrieval.class_count_histogram import plot_class_counts
+from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

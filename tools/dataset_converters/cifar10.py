@@ -6,9 +6,8 @@ r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
 
 writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
 `classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and their CIFAR-100 twins read. SOURCE is
-a zip or a folder of
-train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published cifar-10-batches-py/ or
-cifar-100-python/.
+a zip or a folder of train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
+cifar-10-batches-py/ or cifar-100-python/.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

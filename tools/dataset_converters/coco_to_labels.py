@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
 
 
 def parse_args() -> argparse.Namespace:

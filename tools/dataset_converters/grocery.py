@@ -32,8 +32,7 @@ from rich.console import Console
 from rich.progress import track
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, whole_folder
 
 SPLITS = ('train', 'val', 'test')
 RATIO = 50
@@ -53,8 +52,7 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
     """Names and descriptions of the products, by label.
 
     Raises:
-        UserError: If the file lacks a column, or its labels are not 0 to
-            C - 1.
+        UserError: If the file lacks a column, or its labels are not 0 to C - 1.
     """
     with open(path, newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))

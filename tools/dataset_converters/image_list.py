@@ -18,8 +18,7 @@ from pathlib import Path
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, write_atomically
 
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
@@ -86,8 +85,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
         Path and category of each image.
 
     Raises:
-        UserError: If the file is no such JSON, or an image has no category
-            or two.
+        UserError: If the file is no such JSON, or an image has no category or two.
     """
     try:
         content = read_coco_json(annotations)

@@ -26,8 +26,7 @@ from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
 from mmrank.datasets.long_tail.class_subset import exponential_sizes, shuffled_classes
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_folder import whole_folder
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault, whole_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

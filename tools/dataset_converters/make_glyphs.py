@@ -1,7 +1,7 @@
 r"""Generate a small class-folder data set of made-up glyphs.
 
-Everything follows from the seed: the same options write the same files. Use
-it where no real data set can be had, to try a retrieval config in minutes:
+Everything follows from the seed: the same options write the same files. Use it where no real data
+set can be had, to try a retrieval config in minutes:
 
     python tools/dataset_converters/make_glyphs.py data/glyphs \
         --classes 60 --per-class 20

@@ -1,12 +1,12 @@
 """Generate a small COCO-format detection set of textured shapes.
 
-Everything follows from the seed: the same options write the same files. Use
-it where no real data set can be had, to try a config in minutes:
+Everything follows from the seed: the same options write the same files. Use it where no real data
+set can be had, to try a config in minutes:
 
     python tools/dataset_converters/make_shapes_coco.py --out data/shapes_coco
 
-writes train, val and test images and annotations/{train,val,test}.json,
-which configs/_base_/datasets/shapes_coco.py reads.
+writes train, val and test images and annotations/{train,val,test}.json, which
+configs/_base_/datasets/shapes_coco.py reads.
 """
 
 import argparse

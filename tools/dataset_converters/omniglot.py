@@ -21,7 +21,7 @@ from rich.table import Table
 
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_folder import whole_folder
+from mmrank.files import whole_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

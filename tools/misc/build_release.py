@@ -34,9 +34,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.release.assets import Asset, chosen_assets
-from research.release.build import Record, build, read_record, state_of
-from research.release.registration import register
+from research.release import Asset, Record, build, chosen_assets, read_record, register, state_of
 from research.seeds.runs import lock_folder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ name folders of this machine.
 
 Heads of mmrank show the mean positive score as 0.5. This centre moves into
 the bias of the classification layer, so that mmdet's own config of the same head shows the same
-boxes and scores. What could not be moved is said. For
+boxes and scores. What could not be moved is printed. For
 that the model is built, from the config in the checkpoint or --config.
 
 exit status: 0 written, 2 wrong input (see the message).

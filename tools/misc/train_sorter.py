@@ -20,7 +20,7 @@ import yaml
 from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.losses.ranking.sodeep_loss import RankSorter
+from mmrank.losses.ranking.sodeep import RankSorter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

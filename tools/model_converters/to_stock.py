@@ -15,13 +15,224 @@ exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
+import copy
+import re
 import sys
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import DefaultScope
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
-from mmrank.apis.publishing import describe_centre
-from mmrank.apis.stock_model import stock_paths, write_stock_model
-from mmrank.checkpoint_loading import guard_torch_load
-from mmrank.errors import show_user_errors
+from mmrank.apis.models import load_all, read_weights
+from mmrank.apis.publishing import describe_centre, has_ranking_head, plain_value, saved_bytes
+from mmrank.checkpoint_loading import guard_checkpoints
+from mmrank.engine.resume.matching import Difference, compare_states, model_state
+from mmrank.errors import UserError, show_user_errors
+from mmrank.files import write_atomically
+from mmrank.models.centre_folding import HeadCentre, fold_centres
+from mmrank.registry import MODELS
+from model_converters.stock_config import NAME, stock_config
+
+#: What a user of the weights needs to know of the training.
+_META = ('dataset_meta', 'epoch', 'iter', 'seed', 'mmengine_version')
+
+
+@dataclass(frozen=True)
+class StockModel:
+    """A detector that needs mmdet alone.
+
+    Attributes:
+        cfg: The stock config.
+        state: Its weights by name, those of the stock head.
+        centres: What became of the centre of the scores of each head.
+        changes: A sentence for each entry of the config that changed.
+    """
+
+    cfg: Config
+    state: OrderedDict[str, torch.Tensor]
+    centres: list[HeadCentre]
+    changes: list[str]
+
+
+def write_stock_model(
+    cfg: Config, checkpoint: str, out: str | Path, trust: bool = False
+) -> StockModel:
+    """Write a detector of mmrank as files that need mmdet alone.
+
+    The head becomes the one that it was made from, and the centre of the scores moves into the bias
+    of its classification layer, see :func:`mmrank.models.centre_folding.fold_centres`: boxes and
+    scores stay. Where an ``EMAHook`` averaged the weights, the average is taken: the hook puts it
+    into the ``state_dict`` of the checkpoint.
+
+    Args:
+        cfg: The config of the training.
+        checkpoint: File of its weights.
+        out: Name of both files without the ending: ``<out>.py`` and ``<out>.pth`` are written. The
+            latter holds tensors and plain values, the text of the config and the names of the
+            classes.
+        trust: Let the file run code; see :func:`mmrank.apis.models.read_weights`.
+
+    Raises:
+        UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
+            the weights are not those of its model, a stock head cannot show the same scores, or
+            ``out`` would overwrite the files of the training.
+        OSError: If a file cannot be written.
+    """
+    paths = stock_paths(out)
+    for path, source in zip(paths, (cfg.filename, checkpoint)):
+        if source and path.resolve() == Path(source).resolve():
+            raise UserError(
+                f'out={str(out)!r} would overwrite {path}.\n  Fix: pass another name or folder'
+            )
+    if not has_ranking_head(cfg.get('model')):
+        raise UserError(
+            f'{cfg.filename or "the config"} has no detection head of {NAME} that a stock head '
+            'could replace.\n  Fix: pass the config of the training, with '
+            "model.bbox_head.type='mmrank.ListwiseHead' or the like; a stock config needs no "
+            'conversion'
+        )
+    stock_cfg, changes = stock_config(cfg)
+    loaded = read_weights(checkpoint, trust)
+    model = _build(cfg)
+    _check_classes(model, loaded, checkpoint)
+    load_all(model, loaded, checkpoint)
+    centres = fold_centres(model, box_heads=True)
+    _check_folded(model, centres)
+    state = _stock_state(model, _build(stock_cfg))
+    text = _config_text(stock_cfg)
+    meta = loaded.get('meta')
+    meta = meta if isinstance(meta, Mapping) else {}
+    kept = {key: plain_value(meta[key]) for key in _META if key in meta}
+    weights = saved_bytes(dict(meta=dict(kept, cfg=text), state_dict=state))
+    if NAME.encode() in weights:
+        raise UserError(
+            f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
+            'rename the classes of the data set'
+        )
+    write_atomically(weights, paths[1])
+    write_atomically(text.encode(), paths[0])
+    return StockModel(stock_cfg, state, centres, changes)
+
+
+def stock_paths(out: str | Path) -> tuple[Path, Path]:
+    """``<out>.py`` and ``<out>.pth`` of a name; an ending of either file is left out.
+
+    Raises:
+        UserError: If it is a folder.
+    """
+    name = re.sub(r'\.(py|pth)$', '', str(out))
+    if Path(name).is_dir():
+        raise UserError(
+            f'out={str(out)!r} is a folder.\n  Fix: pass a name in it, such '
+            f'as {Path(name) / "detector"}'
+        )
+    return Path(f'{name}.py'), Path(f'{name}.pth')
+
+
+def _build(cfg: Config) -> nn.Module:
+    scope = cfg.get('default_scope') or 'mmdet'
+    try:
+        with DefaultScope.overwrite_default_scope(scope):
+            # mmdet writes into what it builds from.
+            return MODELS.build(copy.deepcopy(cfg.model))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'the model of {cfg.filename or "the stock config"} cannot be built: {error}\n  Fix: '
+            'pass the config of the training; classes of your own belong into its custom_imports'
+        ) from error
+
+
+def _check_classes(model: nn.Module, loaded: Mapping, name: str) -> None:
+    """Refuse weights that differ in the number of classes alone."""
+    found = compare_states(model, model_state(loaded))
+    numbers = {_classes(model, one) for one in found}
+    if len(numbers) != 1 or None in numbers:
+        return
+    ((saved, classes),) = numbers
+    raise UserError(
+        f'checkpoint {name} has {saved} classes, the config num_classes={classes} ({found[0].key} '
+        f'is {found[0].saved} and would be {found[0].expected}).\n  Fix: pass the config of the '
+        'training, or the checkpoint of this config'
+    )
+
+
+def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None:
+    """Numbers of classes, saved and expected, that explain the shapes of a layer, if any do."""
+    saved, expected = (
+        [int(x) for x in re.findall(r'\d+', text)]
+        for text in (difference.saved, difference.expected)
+    )
+    if not (saved and expected) or saved[1:] != expected[1:]:
+        return None
+    path = difference.key.split('.')
+    while path:
+        path.pop()
+        classes = getattr(model.get_submodule('.'.join(path)), 'num_classes', None)
+        if isinstance(classes, int):
+            number, rest = divmod(saved[0] * classes, expected[0])
+            return None if rest else (number, classes)
+    return None
+
+
+def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
+    """Refuse a head whose scores a stock head would show elsewhere."""
+    for one in centres:
+        if not one.centre or one.folded:
+            continue
+        head = model.get_submodule(one.head)
+        host = getattr(head, 'host', type(head)).__name__
+        remedy = f'keep the config of the training, and {NAME} installed'
+        if hasattr(head, 'centre_scores'):
+            remedy += (
+                f', or pass --cfg-options model.{one.head}.centre_scores=False for the raw scores: '
+                'in the same order, but a score_thr means another thing'
+            )
+        raise UserError(
+            f'model.{one.head}: the centre of the scores cannot move into a '
+            f'bias of {host}: {one.reason}.\n  Fix: {remedy}'
+        )
+
+
+def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.Tensor]:
+    """The state of a model that a stock one has; the rest is its losses'."""
+    state = model.state_dict()
+    differences = [
+        one
+        for one in compare_states(stock, state)
+        if one.kind != 'unexpected' or not re.search(r'(^|[._])loss_cls\.', one.key)
+    ]
+    if differences:
+        key = differences[0].key
+        raise UserError(
+            f'{key} is not the same in the stock model ({len(differences)} '
+            'such entries), so these weights do not fit a stock head.\n  '
+            f'Fix: keep the config of the training, and {NAME} installed'
+        )
+    kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
+    # Versions of the layers, by which PyTorch reads old files.
+    kept._metadata = stock.state_dict()._metadata
+    return kept
+
+
+def _config_text(cfg: Config) -> str:
+    """The text of a config, which reads as the same."""
+    text = cfg.pretty_text
+    try:
+        same = Config.fromstring(text, '.py').to_dict() == cfg.to_dict()
+        reason = 'the stock config reads otherwise than it was written'
+    except Exception as error:
+        same, reason = False, f'the stock config cannot be written as text: {error}'
+    if not same:
+        raise UserError(f'{reason}.\n  Fix: use plain values in the config of the training')
+    return text
 
 
 def parse_args() -> argparse.Namespace:
@@ -41,7 +252,7 @@ def parse_args() -> argparse.Namespace:
 def main() -> None:
     """Write both files and say what changed."""
     args = parse_args()
-    guard_torch_load(args.trust_checkpoint)
+    guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     model = write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint)

@@ -85,17 +85,8 @@ data_root = 'data/coco/'
 train_pipeline = [
     dict(type='LoadImageFromFile', backend_args=None),
     dict(type='LoadAnnotations', with_bbox=True),
-    dict(
-        type='Expand',
-        mean=[123.675, 116.28, 103.53],
-        to_rgb=True,
-        ratio_range=(1, 4),
-    ),
-    dict(
-        type='MinIoURandomCrop',
-        min_ious=(0.1, 0.3, 0.5, 0.7, 0.9),
-        min_crop_size=0.3,
-    ),
+    dict(type='Expand', mean=[123.675, 116.28, 103.53], to_rgb=True, ratio_range=(1, 4)),
+    dict(type='MinIoURandomCrop', min_ious=(0.1, 0.3, 0.5, 0.7, 0.9), min_crop_size=0.3),
     dict(type='Resize', scale=(512, 512), keep_ratio=False),
     dict(type='RandomFlip', prob=0.5),
     dict(
@@ -113,13 +104,7 @@ test_pipeline = [
     dict(type='LoadAnnotations', with_bbox=True),
     dict(
         type='PackDetInputs',
-        meta_keys=(
-            'img_id',
-            'img_path',
-            'ori_shape',
-            'img_shape',
-            'scale_factor',
-        ),
+        meta_keys=('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor'),
     ),
 ]
 train_dataloader = dict(
@@ -169,22 +154,11 @@ val_cfg = dict(type='ValLoop')
 test_cfg = dict(type='TestLoop')
 optim_wrapper = dict(
     type='OptimWrapper',
-    optimizer=dict(
-        type='mmrank.SUM', lr=0.008, momentum=0.9, s=0.0, weight_decay=1e-4
-    ),
+    optimizer=dict(type='mmrank.SUM', lr=0.008, momentum=0.9, s=0.0, weight_decay=1e-4),
 )
 param_scheduler = [
-    dict(
-        type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500
-    ),
-    dict(
-        type='MultiStepLR',
-        begin=0,
-        end=100,
-        by_epoch=True,
-        milestones=[75, 95],
-        gamma=0.1,
-    ),
+    dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
+    dict(type='MultiStepLR', begin=0, end=100, by_epoch=True, milestones=[75, 95], gamma=0.1),
 ]
 auto_scale_lr = dict(base_batch_size=32)
 
@@ -197,9 +171,7 @@ default_hooks = dict(
     timer=dict(type='IterTimerHook'),
     logger=dict(type='LoggerHook', interval=50),
     param_scheduler=dict(type='ParamSchedulerHook'),
-    checkpoint=dict(
-        type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3
-    ),
+    checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3),
     sampler_seed=dict(type='DistSamplerSeedHook'),
     visualization=dict(type='DetVisualizationHook'),
 )

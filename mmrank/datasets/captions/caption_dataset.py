@@ -8,9 +8,12 @@ from mmengine.fileio import exists, join_path
 from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.captions.caption_list import CaptionList
-from mmrank.datasets.captions.read_caption_json import read_coco_captions, read_karpathy
-from mmrank.datasets.captions.read_caption_table import read_caption_table
+from mmrank.datasets.captions.caption_files import (
+    CaptionList,
+    read_caption_table,
+    read_coco_captions,
+    read_karpathy,
+)
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
@@ -36,8 +39,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         data_prefix: Folder of the images.
         unit: What an item is. ``pair``: an image and one caption; an image with five is in five
             items. ``image``: an image with the list of its captions, of which
-            ``mmrank.RandomCaption`` can draw one.
-            None: ``image`` in test mode, else ``pair``.
+            ``mmrank.RandomCaption`` can draw one. None: ``image`` in test mode, else ``pair``.
         duplicates: ``merge`` takes a caption that one image has twice only once, which
             ``mmrank.InBatchLoss`` needs.
         sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or ``sogram`` for two samples a
@@ -45,8 +47,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode`` and so on.
 
     Raises:
-        UserError: If the file cannot be used, or the images are not
-            where they should be.
+        UserError: If the file cannot be used, or the images are not where they should be.
         ValueError: If a setting makes no sense.
     """
 
@@ -170,7 +171,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 class CaptionTable(CaptionDataset):
     """Captions from a table, as of Conceptual Captions.
 
-    See :func:`mmrank.datasets.captions.read_caption_table.\
+    See :func:`mmrank.datasets.captions.caption_files.\
 read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
 
     Args:

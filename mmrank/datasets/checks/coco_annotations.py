@@ -1,20 +1,23 @@
-"""The pass over a COCO file's annotations.
+"""The rules for annotations of a COCO file, applied to chunks of them as arrays.
 
-``instances_train2017.json`` (860,001 annotations) takes less than a second: chunks are checked as
-arrays, and only a chunk with a value of another type is gone through one annotation at a time.
+A form says which types the values of a key have, a rule what must hold for values of that form.
+Both take many annotations at once, so ``instances_train2017.json`` (860,001 annotations) takes less
+than a second.
 """
 
-from itertools import chain
-from math import inf, isfinite
+from collections.abc import Callable, Iterable
+from itertools import chain, repeat
+from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
-from mmrank.datasets.checks.coco_findings import Findings, is_id, is_number, lacks_keys, shown
-from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, CocoReport
+from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
+from mmrank.datasets.checks.data_report import Findings, is_id, shown
 
 # Official COCO has two boxes of zero height in 860,001 and mmdet skips them: so few are a warning,
 # more are an error.
-TOLERATED_EMPTY_BOXES = 1e-4
+_TOLERATED_EMPTY_BOXES = 1e-4
 #: Largest coordinate, width and height in pixels; float32 must hold it.
 LARGEST_PIXEL = 1e9
 # A box that reaches further than this beyond the image is suspicious.
@@ -22,7 +25,132 @@ _OVERHANG_PIXELS = 2
 _OVERHANG_FRACTION = 0.2
 #: Annotations that become arrays at a time; they stay in the cache.
 _CHUNK = 1 << 10
-_IDS = ('id', 'image_id', 'category_id')
+_EMPTY = 'box of zero size'
+
+
+def _are_ids(values: Iterable) -> bool:
+    return set(map(type, values)) <= {int, str}
+
+
+def _are_numbers(values: Iterable) -> bool:
+    return set(map(type, values)) <= {int, float}
+
+
+def _are_boxes(values: list) -> bool:
+    return (
+        set(map(type, values)) <= {list}
+        and set(map(len, values)) <= {4}
+        and _are_numbers(chain.from_iterable(values))
+    )
+
+
+def _are_flags(values: list) -> bool:
+    return set(map(type, values)) <= {int, float, bool} and set(values) <= {0, 1}
+
+
+#: Form of each value: of what identifies an annotation, and of its box.
+_ID_FORMS = {'id': _are_ids, 'image_id': _are_ids, 'category_id': _are_ids}
+_BOX_FORMS = {'bbox': _are_boxes, 'area': _are_numbers, 'iscrowd': _are_flags}
+_FORMS = {**_ID_FORMS, **_BOX_FORMS}
+#: Stand for values of another form.
+_SUBSTITUTES = {'image_id': None, 'category_id': None}
+_SUBSTITUTES |= {'bbox': [0, 0, 1, 1], 'area': 1, 'iscrowd': 0}
+
+
+class _Chunk(NamedTuple):
+    """Values of n annotations.
+
+    Attributes:
+        again: (n,) bool, whether the id occurs earlier.
+        image: (n,) position of the image, -1 for an unknown one.
+        label: (n,) position of the category, -1 for an unknown one.
+        size: (n, 2) width and height of the image, infinite for an unknown one.
+        box: (n, 4) x, y, width and height.
+        area: (n,).
+        crowd: (n,) 0 or 1.
+    """
+
+    again: np.ndarray
+    image: np.ndarray
+    label: np.ndarray
+    size: np.ndarray
+    box: np.ndarray
+    area: np.ndarray
+    crowd: np.ndarray
+
+
+class _Rule(NamedTuple):
+    """A kind of problem, where a chunk has it, and what the finding says of an annotation."""
+
+    kind: str
+    mask: Callable[[_Chunk], np.ndarray]
+    text: Callable[[dict, '_Scan'], str]
+
+
+def _box(ann: dict) -> str:
+    return f'bbox is {shown(ann["bbox"])}'
+
+
+def _negative(ann: dict, scan: '_Scan') -> str:
+    _, _, w, h = ann['bbox']
+    return f'{_box(ann)}, its {"width" if w < 0 else "height"} is {min(w, h):g}'
+
+
+def _outside(ann: dict, scan: '_Scan') -> str:
+    image_id = ann['image_id'] if is_id(ann['image_id']) else None
+    width, height = scan.images.get(image_id, (inf, inf))
+    return f'{_box(ann)}, the image is {width} x {height}'
+
+
+def _unknown_category(ann: dict, scan: '_Scan') -> str:
+    known = ', '.join(map(shown, list(scan.names)[:10])) + (', ...' if len(scan.names) > 10 else '')
+    return f'category_id is {shown(ann["category_id"])}; the file has {known}'
+
+
+_ID_RULES = (
+    _Rule('duplicate annotation id', lambda c: c.again, lambda ann, scan: 'this id occurs again'),
+    _Rule(
+        'unknown image id',
+        lambda c: c.image < 0,
+        lambda ann, scan: f'no image has the id {shown(ann["image_id"])}',
+    ),
+    _Rule('unknown category id', lambda c: c.label < 0, _unknown_category),
+)
+_BOX_RULES = (
+    _Rule(
+        'box with NaN or infinity',
+        lambda c: ~np.isfinite(c.box).all(1),
+        lambda ann, scan: _box(ann),
+    ),
+    _Rule(
+        'box of impossible size',
+        lambda c: (np.abs(c.box) > LARGEST_PIXEL).any(1),
+        lambda ann, scan: _box(ann),
+    ),
+    _Rule('box of negative size', lambda c: (c.box[:, 2:] < 0).any(1), _negative),
+    _Rule(
+        _EMPTY,
+        lambda c: (c.box[:, 2:] == 0).any(1),
+        lambda ann, scan: f'{_box(ann)}, {ann["bbox"][2]:g} x {ann["bbox"][3]:g} pixels',
+    ),
+    _Rule(
+        'box outside the image',
+        lambda c: ((-c.box[:, 2:] >= c.box[:, :2]) | (c.box[:, :2] >= c.size)).any(1),
+        _outside,
+    ),
+    _Rule(
+        'box of impossible size',
+        lambda c: c.area > LARGEST_PIXEL**2,
+        lambda ann, scan: f'area is {shown(ann["area"])}',
+    ),
+    _Rule(
+        'area not positive',
+        lambda c: ~(c.area > 0),
+        lambda ann, scan: f'area is {shown(ann["area"])}',
+    ),
+)
+#: Forms, rules, and how many rules are reported of an annotation: of a box the first that holds.
+_GROUPS = ((_ID_FORMS, _ID_RULES, len(_ID_RULES)), (_BOX_FORMS, _BOX_RULES, 1))
 
 
 def scan_annotations(
@@ -35,13 +163,8 @@ def scan_annotations(
 ) -> dict[str, set]:
     """Check and count annotations.
 
-    Args:
-        annotations: The list of the file.
-        images: (width, height) by image id.
-        names: Class names by category id.
-        wanted: Class names that are trained on; None: all.
-        report: Gets the counts and the bad annotations.
-        found: Gets the problems.
+    ``images`` are (width, height) by image id, ``names`` class names by category id, ``wanted`` the
+    class names that are trained on (None: all). ``report`` gets counts and bad annotations.
 
     Returns:
         Image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
@@ -49,10 +172,9 @@ def scan_annotations(
     scan = _Scan(images, names, report, found)
     for start in range(0, len(annotations), _CHUNK):
         scan.add(start, annotations[start : start + _CHUNK])
-    empty = scan.empty
-    if empty and len(empty) <= TOLERATED_EMPTY_BOXES * len(annotations):
-        found.by_kind['box of zero size'].is_error = False
-    report.bad_annotations.update(empty)
+    if scan.empty and len(scan.empty) <= _TOLERATED_EMPTY_BOXES * len(annotations):
+        found.by_kind[_EMPTY].is_error = False
+    report.bad_annotations.update(scan.empty)
     if scan.overhang > _OVERHANG_FRACTION * len(annotations):
         found.add(
             'boxes reach beyond the image',
@@ -68,12 +190,6 @@ def scan_annotations(
 class _Scan:
     """Checks chunks of annotations and counts the good ones.
 
-    Args:
-        images: (width, height) by image id.
-        names: Class names by category id.
-        report: Gets the bad annotations and the counts.
-        found: Gets the problems.
-
     Attributes:
         empty: Positions of the boxes of zero size.
         overhang: Boxes that reach beyond their image.
@@ -84,8 +200,7 @@ class _Scan:
         self.report, self.found = report, found
         self.image_index = {key: i for i, key in enumerate(images)}
         self.class_index = {key: i for i, key in enumerate(names)}
-        self.sizes = np.array(list(images.values()), dtype=float)
-        self.sizes = self.sizes.reshape(-1, 2)
+        self.sizes = np.array([*images.values(), (inf, inf)], dtype=float)
         # By class: small, medium, large, crowd.
         self.counts = np.zeros((len(names), 4), dtype=np.int64)
         # (2, n): the image and the class of each good annotation.
@@ -95,187 +210,98 @@ class _Scan:
         self.overhang = 0
 
     def add(self, start: int, chunk: list) -> None:
-        """Check and count some annotations.
-
-        Args:
-            start: Position of the first.
-            chunk: The annotations.
-        """
+        """Check and count some annotations, the first at position ``start``."""
+        # By position in the chunk: a finding or None for each group; nothing where keys lack.
+        malformed: dict[int, list[tuple | None]] = {}
         try:
-            ids, *values, good = self._arrays(chunk)
-            fresh = set(ids)
-            if len(fresh) < len(chunk) or not fresh.isdisjoint(self.seen_ids):
-                raise ValueError
-        except (KeyError, TypeError, ValueError, OverflowError):
-            chunk = [
-                ann for index, ann in enumerate(chunk, start) if not self._diagnose(index, ann)
-            ]
-            if chunk:
-                self._count(*self._arrays(chunk)[1:-1])
-            return
+            columns = {key: [ann[key] for ann in chunk] for key in _FORMS}
+            has_form = all(form(columns[key]) for key, form in _FORMS.items())
+        except (KeyError, TypeError):
+            has_form = False
+        if not has_form:
+            rows = [_in_form(i, ann, malformed) for i, ann in enumerate(chunk)]
+            columns = {key: [row[key] for row in rows] for key in _FORMS}
+        arrays = self._arrays(columns)
+        masks = {rule: rule.mask(arrays) for _, rules, _ in _GROUPS for rule in rules}
+        bad = np.logical_or.reduce(list(masks.values()))
+        bad[list(malformed)] = True
+        for i in np.flatnonzero(bad).tolist():
+            faults = malformed.get(i, [None, None])
+            findings = []
+            for fault, (_, rules, most) in zip(faults, _GROUPS):
+                broken = [rule for rule in rules if masks[rule][i] and fault is None][:most]
+                findings += [(rule.kind, rule.text(chunk[i], self)) for rule in broken]
+                findings += [] if fault is None else [fault]
+            self._report(start + i, chunk[i], findings)
+        self._count(_Chunk(*(x[~bad] for x in arrays)) if bad.any() else arrays)
+
+    def _arrays(self, columns: dict[str, list]) -> _Chunk:
+        ids, count = columns['id'], len(columns['id'])
+        again, fresh = np.zeros(count, dtype=bool), set(ids)
+        if len(fresh) < count or not fresh.isdisjoint(self.seen_ids):
+            for i, key in enumerate(ids):
+                again[i] = key in self.seen_ids
+                self.seen_ids.add(key)
         self.seen_ids |= fresh
-        if not good.all():
-            for i in np.flatnonzero(~good).tolist():
-                self.seen_ids.discard(chunk[i]['id'])
-                self._diagnose(start + i, chunk[i])
-            values = [x[good] for x in values]
-        self._count(*values)
+        image, label = (
+            np.fromiter(map(index.get, columns[key], repeat(-1)), np.int64, count)
+            for key, index in (('image_id', self.image_index), ('category_id', self.class_index))
+        )
+        box = _floats(list(chain.from_iterable(columns['bbox']))).reshape(count, 4)
+        area, crowd = _floats(columns['area']), np.array(columns['iscrowd'])
+        return _Chunk(again, image, label, self.sizes[image], box, area, crowd)
+
+    def _report(self, index: int, ann: dict, findings: list[tuple[str, str]]) -> None:
+        where = f'annotations[{index}]'
+        if not self.found.lacks_keys(ann, where, tuple(_FORMS)):
+            where += f' (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
+        for kind, text in findings:
+            self.found.add(kind, f'{where}: {text}')
+        if {kind for kind, _ in findings} == {_EMPTY}:
+            self.empty.append(index)
+        else:
+            self.report.bad_annotations.add(index)
+
+    def _count(self, good: _Chunk) -> None:
+        size = (good.area >= SMALL_AREA).astype(np.int64) + (good.area >= LARGE_AREA)
+        size[good.crowd == 1] = 3
+        self.counts += np.bincount(good.label * 4 + size, minlength=self.counts.size).reshape(-1, 4)
+        self.pairs.append(np.stack([good.image, good.label]))
+        beyond = good.box[:, :2] + good.box[:, 2:] > good.size + _OVERHANG_PIXELS
+        self.overhang += int(beyond.any(1).sum())
 
     def finish(self, wanted: set | None) -> dict[str, set]:
-        """Write the counts to the report.
-
-        Args:
-            wanted: Class names that are trained on; None: all.
-
-        Returns:
-            See :func:`scan_annotations`.
-        """
+        """Write the counts to the report; return as :func:`scan_annotations`."""
         for name, counts in zip(self.names.values(), self.counts.tolist()):
-            count = self.report.counts[name]
-            count.small, count.medium, count.large, count.crowd = counts
+            self.report.counts[name] = ClassCount(*counts)
         is_wanted = np.array(
             [wanted is None or x in wanted for x in self.names.values()], dtype=bool
         )
-        pairs = np.concatenate([np.zeros((2, 0), np.int64), *self.pairs], 1)
+        image, label = np.concatenate([np.zeros((2, 0), np.int64), *self.pairs], 1)
         ids = list(self.images)
-        every = np.unique(pairs[0])
-        some = np.unique(pairs[0][is_wanted[pairs[1]]])
-        return {'any': {ids[i] for i in every.tolist()}, 'wanted': {ids[i] for i in some.tolist()}}
+        used = {'any': image, 'wanted': image[is_wanted[label]]}
+        return {key: {ids[i] for i in np.unique(x).tolist()} for key, x in used.items()}
 
-    def _arrays(self, chunk: list) -> tuple:
-        """Ids and values of a chunk, and which annotations are good.
 
-        Raises:
-            KeyError, TypeError, ValueError, OverflowError: If an annotation lacks a key, or has a
-                value of the wrong type or an unknown
-                id.
-        """
-        count = len(chunk)
-        boxes = [ann['bbox'] for ann in chunk]
-        if set(map(type, boxes)) != {list} or set(map(len, boxes)) != {4}:
-            raise ValueError
-        box = _floats(list(chain.from_iterable(boxes))).reshape(count, 4)
-        area = _floats([ann['area'] for ann in chunk])
-        crowd = np.array([ann['iscrowd'] for ann in chunk])
-        if crowd.dtype.kind not in 'ifb' or crowd.ndim != 1:
-            raise ValueError
-        ids = [[ann[key] for ann in chunk] for key in _IDS]
-        if not set(map(type, chain.from_iterable(ids))) <= {int, str}:
-            raise ValueError
-        image, label = (
-            np.fromiter(map(index.__getitem__, own), np.int64, count)
-            for index, own in zip((self.image_index, self.class_index), ids[1:])
-        )
-        x, y, w, h = box.T
-        width, height = self.sizes[image].T
-        good = (
-            (np.abs(box) <= LARGEST_PIXEL).all(1)
-            & (w > 0)
-            & (h > 0)
-            & (-w < x)
-            & (x < width)
-            & (-h < y)
-            & (y < height)
-            & (area > 0)
-            & (area <= LARGEST_PIXEL**2)
-            & ((crowd == 0) | (crowd == 1))
-        )
-        return ids[0], box, area, crowd, image, label, good
-
-    def _count(
-        self,
-        box: np.ndarray,
-        area: np.ndarray,
-        crowd: np.ndarray,
-        image: np.ndarray,
-        label: np.ndarray,
-    ) -> None:
-        size = (area >= SMALL_AREA).astype(np.int64) + (area >= LARGE_AREA)
-        size[crowd == 1] = 3
-        self.counts += np.bincount(label * 4 + size, minlength=self.counts.size).reshape(-1, 4)
-        self.pairs.append(np.stack([image, label]))
-        beyond = box[:, :2] + box[:, 2:] > self.sizes[image] + _OVERHANG_PIXELS
-        self.overhang += int(beyond.any(1).sum())
-
-    def _diagnose(self, index: int, ann: object) -> set[str]:
-        """Report what is wrong with one annotation; return the kinds."""
-        kinds = _report(index, ann, self.images, self.names, self.seen_ids, self.found)
-        if isinstance(ann, dict) and is_id(ann.get('id')):
-            self.seen_ids.add(ann['id'])
-        if kinds == {'box of zero size'}:
-            self.empty.append(index)
-        elif kinds:
-            self.report.bad_annotations.add(index)
-        return kinds
+def _in_form(i: int, ann: object, malformed: dict) -> dict:
+    """The annotation, or one of the form in its place; then ``malformed`` gets an entry for i."""
+    if not isinstance(ann, dict) or not ann.keys() >= _FORMS.keys():
+        malformed[i] = []
+        ann_id = ann.get('id') if isinstance(ann, dict) else None
+        return {**_SUBSTITUTES, 'id': ann_id if is_id(ann_id) else object()}
+    wrong = [[x for x, form in forms.items() if not form([ann[x]])] for forms, *_ in _GROUPS]
+    if not any(wrong):
+        return ann
+    malformed[i] = [
+        ('malformed value', f'{keys[0]} is {shown(ann[keys[0]])}') if keys else None
+        for keys in wrong
+    ]
+    return {**ann, **{x: _SUBSTITUTES.get(x, object()) for keys in wrong for x in keys}}
 
 
 def _floats(values: list) -> np.ndarray:
-    """(N,) float64 of numbers; NumPy itself would take '3' and True, too."""
-    if not set(map(type, values)) <= {int, float}:
-        raise ValueError
-    return np.fromiter(values, float, len(values))
-
-
-def _report(
-    index: int, ann: object, images: dict, names: dict, seen_ids: set, found: Findings
-) -> set[str]:
-    where = f'annotations[{index}]'
-    keys = (*_IDS, 'bbox', 'area', 'iscrowd')
-    if lacks_keys(ann, where, keys, found):
-        return {'missing key'}
-    findings = [*_id_findings(ann, images, names, seen_ids), *_box_findings(ann, images)]
-    if findings:
-        where += f' (id {shown(ann["id"])}, image_id {shown(ann["image_id"])})'
-    for kind, text in findings:
-        found.add(kind, f'{where}: {text}')
-    return {kind for kind, _ in findings}
-
-
-def _id_findings(ann: dict, images: dict, names: dict, seen_ids: set) -> list[tuple[str, str]]:
-    for key in _IDS:
-        if not is_id(ann[key]):
-            return [('malformed value', f'{key} is {shown(ann[key])}')]
-    findings = []
-    if ann['id'] in seen_ids:
-        findings.append(('duplicate annotation id', 'this id occurs again'))
-    if ann['image_id'] not in images:
-        text = f'no image has the id {shown(ann["image_id"])}'
-        findings.append(('unknown image id', text))
-    if ann['category_id'] not in names:
-        known = ', '.join(map(shown, list(names)[:10]))
-        known += ', ...' if len(names) > 10 else ''
-        text = f'category_id is {shown(ann["category_id"])}'
-        findings.append(('unknown category id', f'{text}; the file has {known}'))
-    return findings
-
-
-def _box_findings(ann: dict, images: dict) -> list[tuple[str, str]]:
-    box, area = ann['bbox'], ann['area']
-    text = f'bbox is {shown(box)}'
-    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-        return [('malformed value', text)]
-    if not is_number(area):
-        return [('malformed value', f'area is {shown(area)}')]
-    if ann['iscrowd'] not in (0, 1):
-        return [('malformed value', f'iscrowd is {shown(ann["iscrowd"])}')]
-    if not all(abs(v) <= LARGEST_PIXEL for v in box):
-        # isfinite would refuse the integer 10^400.
-        if all(isinstance(v, int) or isfinite(v) for v in box):
-            return [('box of impossible size', text)]
-        return [('box with NaN or infinity', text)]
-    x, y, w, h = box
-    if w < 0 or h < 0:
-        side = 'width' if w < 0 else 'height'
-        text += f', its {side} is {min(w, h):g}'
-        return [('box of negative size', text)]
-    if w == 0 or h == 0:
-        return [('box of zero size', f'{text}, {w:g} x {h:g} pixels')]
-    key = ann['image_id'] if is_id(ann['image_id']) else None
-    width, height = images.get(key, (inf, inf))
-    if not (-w < x < width and -h < y < height):
-        text += f', the image is {width} x {height}'
-        return [('box outside the image', text)]
-    text = f'area is {shown(area)}'
-    if area > LARGEST_PIXEL**2:
-        return [('box of impossible size', text)]
-    return [] if area > 0 else [('area not positive', text)]
+    """(N,) float64 of numbers; integers that it cannot hold become huge ones."""
+    try:
+        return np.fromiter(values, float, len(values))
+    except OverflowError:
+        return np.array([x if type(x) is float else max(-1e300, min(x, 1e300)) for x in values])

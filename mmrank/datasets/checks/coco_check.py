@@ -2,43 +2,60 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from mmengine.logging import print_log
+from mmengine.registry import DATASETS
+from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.coco_sources import CocoSource, find_sources
+from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 
-__all__ = ['CocoReport', 'check_coco_file', 'check_config']
+
+@dataclass
+class _Source:
+    """One COCO data set in a config.
+
+    Attributes:
+        where: Its place in the config, like ``train_dataloader.dataset``.
+        ann_file: Path of the annotation file, joined with ``data_root``.
+        image_dir: Folder of the images, joined with ``data_root``.
+        is_remote: Whether the files lie behind a file backend.
+        classes: ``metainfo['classes']`` or the data set class's own; None where neither is known.
+        classes_from: Where ``classes`` was found, for messages.
+        options: Of :func:`~.coco_inspect.inspect_coco`.
+    """
+
+    where: str
+    ann_file: str
+    image_dir: str
+    is_remote: bool
+    classes: tuple[str, ...] | None
+    classes_from: str
+    options: dict
+
 
 # Parts of a model whose `num_classes` counts something else: RPN tells
 # object from background, a semantic head counts stuff classes.
 _OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
 _CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
+#: Class that a data set of mmrank derives from; the registry holds a builder.
+_HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
 
 
 def check_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Check an annotation file and refuse a bad one.
+    """Check an annotation file and refuse a bad one; arguments as of ``inspect_coco``.
 
-    Images without objects, one class only and crowds are fine.
-
-    Args:
-        ann_file: COCO JSON file.
-        image_dir: Folder of its images; None looks for no image file.
-        **options: ``classes``, ``verify_images``, ``skip_empty_images``, ``min_size``,
-            ``require_annotations``, ``max_examples``, ``federated``: see
-            :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
-
-    Returns:
-        The report of a good file, perhaps with warnings.
+    Images without objects, one class only and crowds are fine. The report may have warnings.
 
     Raises:
-        UserError: If the file cannot be read or has an error. The
-            message names every kind of problem with its count, the first few places and the fix.
+        UserError: If the file cannot be read or has an error. The message names every kind of
+            problem with its count, the first few places and the fix.
     """
     report = inspect_coco_file(ann_file, image_dir, **options)
     report.raise_if_bad()
@@ -52,20 +69,15 @@ def check_config(
 
     Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
     COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
-    logger.
-
-    Args:
-        cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to check. The test split is only needed by testing, so where training
-            is checked too, a missing test annotation file is a warning.
-        verify_images: Also decode each image and compare its size.
+    logger. The test split is only needed by testing, so where training is checked too, a missing
+    test annotation file is a warning.
 
     Returns:
         One report per annotation file checked.
 
     Raises:
-        UserError: If a file is bad, ``metainfo['classes']`` does not
-            fit it, or ``num_classes`` of a head differs from the number of classes.
+        UserError: If a file is bad, ``metainfo['classes']`` does not fit it, or ``num_classes`` of
+            a head differs from the number of classes.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
@@ -75,7 +87,10 @@ def check_config(
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
-        for source in find_sources(loader.get('dataset'), f'{split}_dataloader.dataset', scope):
+        for where, dataset in config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset'):
+            if 'ann_file' not in dataset or not _is_coco(dataset.get('type'), scope):
+                continue
+            source = _make_source(dataset, where, scope)
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -86,24 +101,20 @@ def check_config(
                     'does not exist; testing will need it'
                 )
                 continue
-            key = (source.ann_file, source.image_dir, source.classes, source.federated)
+            source.options['verify_images'] = verify_images
+            source.options['require_annotations'] = _has_labels(evaluator)
+            federated = source.options['federated']
+            key = (source.ann_file, source.image_dir, source.classes, federated)
             if key not in reports:
-                reports[key] = _check_source(source, verify_images, _has_labels(evaluator))
+                reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
     return list(reports.values())
 
 
-def _check_source(source: CocoSource, verify_images: bool, require_annotations: bool) -> CocoReport:
+def _check_source(source: _Source) -> CocoReport:
     try:
         report = check_coco_file(
-            source.ann_file,
-            source.image_dir,
-            classes=source.classes,
-            verify_images=verify_images,
-            skip_empty_images=source.skip_empty_images,
-            min_size=source.min_size,
-            require_annotations=require_annotations,
-            federated=source.federated,
+            source.ann_file, source.image_dir, classes=source.classes, **source.options
         )
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from None
@@ -121,10 +132,10 @@ def _has_labels(evaluator: object) -> bool:
     return not any(part.get('format_only') for part in parts if isinstance(part, Mapping))
 
 
-def _refuse_empty_training(split: str, source: CocoSource, report: CocoReport) -> None:
+def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
-    if split == 'train' and source.skip_empty_images and not objects:
+    if split == 'train' and source.options['skip_empty_images'] and not objects:
         raise UserError(
             f'{source.where}: annotation file {source.ann_file} has no object of the classes '
             f'{wanted[:5]}, and filter_cfg.filter_empty_gt=True drops images without objects: '
@@ -150,7 +161,7 @@ def _find_num_classes(node: object, path: str) -> Iterator[tuple[str, int]]:
             yield from _find_num_classes(value, f'{path}.{index}')
 
 
-def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
+def _compare_num_classes(counts: dict[str, int], source: _Source) -> None:
     if source.classes is None:
         return
     expected = len(source.classes)
@@ -164,3 +175,75 @@ def _compare_num_classes(counts: dict[str, int], source: CocoSource) -> None:
             f'classes ({names}) by {source.classes_from}. Fix: set num_classes={expected}, or '
             'metainfo=dict(classes=...) of the data set if they are wrong.'
         )
+
+
+def _type_name(data_type: object) -> str:
+    """The class name without scope, of a string or a class."""
+    return str(getattr(data_type, '__name__', data_type)).rpartition('.')[2]
+
+
+def _registered(data_type: object, scope: str) -> object:
+    """The data set class a config means; None if it cannot be had."""
+    if not isinstance(data_type, str):
+        return data_type
+    with DATASETS.switch_scope_and_registry(scope) as registry:
+        return registry.get(data_type)
+
+
+def _is_coco(data_type: object, scope: str) -> bool:
+    """Whether a data set type reads COCO detection files."""
+    if _type_name(data_type) in ('CocoDataset', *_HOSTS):
+        return True
+    found = _registered(data_type, scope)
+    bases = getattr(found, '__mro__', ())
+    coco = next((b for b in bases if b.__name__ == 'CocoDataset'), None)
+    # A subclass that reads files its own way (panoptic, captions) has its
+    # own format; its requirements are unknown here.
+    return coco is not None and all(
+        getattr(found, name) is getattr(coco, name)
+        for name in ('load_data_list', 'parse_data_info')
+    )
+
+
+def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
+    root = dataset.get('data_root') or ''
+    prefix = (dataset.get('data_prefix') or {}).get('img', '')
+    paths = [
+        path if is_abs(path) else os.path.join(root, path) for path in (dataset['ann_file'], prefix)
+    ]
+    backend = (dataset.get('backend_args') or {}).get('backend', 'local')
+    filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
+    options = dict(
+        skip_empty_images=bool(filters.get('filter_empty_gt')),
+        min_size=filters.get('min_size') or 0,
+        federated=_type_name(dataset.get('type')) == 'LVISDataset',
+    )
+    is_remote = backend != 'local' or '://' in paths[0]
+    return _Source(where, *paths, is_remote, *_find_classes(dataset, where, scope), options)
+
+
+def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
+    """Class names of a data set and where they come from."""
+    classes = (dataset.get('metainfo') or {}).get('classes')
+    if isinstance(classes, str):
+        if not os.path.isfile(classes):
+            raise UserError(
+                f"{where}.metainfo['classes'] is the string {classes!r}, "
+                'neither a sequence of names nor a file of names. Fix: write '
+                f'a one-class tuple with a comma: classes=({classes!r},).'
+            )
+        try:
+            with open(classes, encoding='utf-8') as lines:
+                classes = [line.rstrip('\n\r') for line in lines]
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{where}.metainfo['classes']={classes!r} cannot be read: "
+                f'{error}. Fix: save the names as UTF-8, one a line.'
+            ) from error
+    if classes is not None:
+        return tuple(classes), f"{where}.metainfo['classes']"
+    data_type = dataset.get('type')
+    host = _HOSTS.get(_type_name(data_type), data_type)
+    classes = getattr(_registered(host, scope), 'METAINFO', {}).get('classes')
+    origin = f"the default of {_type_name(data_type)} ('metainfo' is not set)"
+    return (None if classes is None else tuple(classes)), origin

@@ -6,12 +6,12 @@ from itertools import islice
 from math import inf
 
 from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, scan_annotations
-from mmrank.datasets.checks.coco_findings import Findings, is_id, is_number, lacks_keys, shown
 from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
-from mmrank.datasets.checks.coco_report import ClassCount, CocoReport
+from mmrank.datasets.checks.coco_report import FIXES, ClassCount, CocoReport
+from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 from mmrank.datasets.lvis_annotations import complete_lvis, is_lvis, scan_federated
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 
 @collector_paused()
@@ -28,31 +28,24 @@ def inspect_coco(
     max_examples: int = 3,
     federated: bool = False,
 ) -> CocoReport:
-    """Find all problems of a COCO document.
+    """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
     Args:
-        document: What
-            :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned. What LVIS leaves
-            out of COCO's form is filled in.
+        document: What :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned.
         ann_file: Where it came from, for messages.
         image_dir: Folder that ``file_name`` is relative to; None checks no image file.
-        classes: Names the data set requires (``metainfo['classes']``); None accepts what the file
-            has.
+        classes: Names that the data set requires; None accepts what the file has.
         verify_images: Also decode every image and compare its size.
-        skip_empty_images: Do not require the files of images without
-            objects (``filter_cfg.filter_empty_gt``).
+        skip_empty_images: Do not require the files of images without objects
+            (``filter_cfg.filter_empty_gt``).
         min_size: Do not require the files of images whose shorter side is below this many pixels
             (``filter_cfg.min_size``).
-        require_annotations: Whether ``annotations`` must exist; test sets
-            for submission have none.
+        require_annotations: Whether ``annotations`` must exist; test sets for submission have none.
         max_examples: Findings of one kind that are spelt out.
         federated: Whether every image must say which classes it lacks, as in LVIS; otherwise a
             missing field is a warning in LVIS files, and nothing in others.
-
-    Returns:
-        The report; see its ``ok`` and ``problems``.
     """
-    found = Findings(max_examples)
+    found = Findings(max_examples, FIXES)
     report = CocoReport(str(ann_file))
     federated_file = is_lvis(document)
     if federated_file:
@@ -85,8 +78,7 @@ def inspect_coco(
                 for entry in parts['images']
                 if _is_needed(entry, used['wanted'], skip_empty_images, min_size)
             ]
-            for finding in find_image_problems(entries, image_dir, verify_images):
-                found.add(finding.kind, finding.text, fix=finding.fix)
+            find_image_problems(entries, image_dir, verify_images, found)
     report.problems = sorted(found.by_kind.values(), key=lambda p: not p.is_error)
     return report
 
@@ -94,21 +86,12 @@ def inspect_coco(
 def inspect_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Read a file and find all its problems.
-
-    Args:
-        ann_file: COCO JSON file.
-        image_dir: Folder of its images, or None.
-        **options: See :func:`inspect_coco`.
-
-    Returns:
-        The report.
+    """Read a file and find all its problems; arguments as of :func:`inspect_coco`.
 
     Raises:
         UserError: If the file cannot be read as a COCO document.
     """
-    document = read_coco_json(ann_file)
-    return inspect_coco(document, ann_file, image_dir, **options)
+    return inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
 
 
 def _is_needed(entry: object, used: Collection, skip_empty: bool, min_size: int) -> bool:
@@ -127,26 +110,20 @@ def _scan_categories(categories: list, found: Findings) -> dict:
     names, known = {}, set()
     for index, category in enumerate(categories):
         where = f'categories[{index}]'
-        if lacks_keys(category, where, ('id', 'name'), found):
+        if found.lacks_keys(category, where, ('id', 'name')):
             continue
         cat_id, name = category['id'], category['name']
+        whole = f'{where} (id {shown(cat_id)})'
         if not is_id(cat_id) or not isinstance(name, str):
             found.add('malformed value', f'{where} is {shown(category)}')
         elif not _is_unicode(name):
-            found.add(
-                'malformed value',
-                f'{where} (id {shown(cat_id)}): name {shown(name)} holds a '
-                'character that is not valid Unicode',
-            )
+            text = f'name {shown(name)} holds a character that is not valid Unicode'
+            found.add('malformed value', f'{whole}: {text}')
         elif cat_id in names:
-            found.add(
-                'duplicate category id',
-                f'id {shown(cat_id)} belongs to {shown(names[cat_id])} and {shown(name)}',
-            )
+            text = f'belongs to {shown(names[cat_id])} and {shown(name)}'
+            found.add('duplicate category id', f'id {shown(cat_id)} {text}')
         elif name in known:
-            found.add(
-                'duplicate category name', f'{where} (id {shown(cat_id)}) is another {shown(name)}'
-            )
+            found.add('duplicate category name', f'{whole} is another {shown(name)}')
         else:
             names[cat_id] = name
             known.add(name)
@@ -155,21 +132,21 @@ def _scan_categories(categories: list, found: Findings) -> dict:
     return names
 
 
+def _first(names: Sequence[str], most: int, end: str) -> str:
+    return ', '.join(map(repr, names[:most])) + (end if len(names) > most else '')
+
+
 def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) -> None:
     """Compare the requested classes with the file's categories."""
     known, requested = set(names), set(classes)
     absent = [name for name in classes if name not in known]
     present = [name for name in classes if name in known]
     if absent:
-        shown = ', '.join(map(repr, absent[:5]))
-        more = f' and {len(absent) - 5} more' if len(absent) > 5 else ''
-        has = ', '.join(map(repr, names[:10]))
-        has += ', ...' if len(names) > 10 else ''
         found.add(
             'class without category',
-            f"{len(absent)} of {len(classes)} names in metainfo['classes'] "
-            f'are no category of the file: {shown}{more}; the file has '
-            f'{len(names)}: {has}',
+            f"{len(absent)} of {len(classes)} names in metainfo['classes'] are no category of the "
+            f'file: {_first(absent, 5, f" and {len(absent) - 5} more")}; the file has '
+            f'{len(names)}: {_first(names, 10, ", ...")}',
         )
     elif present != [name for name in names if name in requested]:
         found.add(
@@ -184,40 +161,39 @@ def _scan_images(images: list, found: Findings) -> dict:
     sizes: dict = {}
     for index, image in enumerate(images):
         where = f'images[{index}]'
-        if lacks_keys(image, where, ('id', 'width', 'height'), found):
+        if found.lacks_keys(image, where, ('id', 'width', 'height')):
             continue
         image_id = image['id']
         if not is_id(image_id):
             found.add('malformed value', f'{where}: id is {shown(image_id)}')
             continue
-        findings, size = _image_findings(image)
+        size = image['width'], image['height']
+        findings = _image_findings(image)
         if image_id in sizes:
             findings = [('duplicate image id', 'occurs again')]
         for kind, text in findings:
             found.add(kind, f'{where} (id {shown(image_id)}) {text}')
-        sizes.setdefault(image_id, size)
+        sizes.setdefault(image_id, size if _is_size(size) else (inf, inf))
     return sizes
 
 
-def _image_findings(image: dict) -> tuple[list[tuple[str, str]], tuple]:
-    """What is wrong with an image beside its id, and its size."""
+def _image_findings(image: dict) -> list[tuple[str, str]]:
+    """What is wrong with an image beside its id."""
     findings = []
     if 'file_name' in image:
         name = image['file_name']
         if fault := path_fault(name):
-            text = f'has file_name {shown(name)}, which {fault}'
-            findings.append(('unusable file name', text))
+            findings = [('unusable file name', f'has file_name {shown(name)}, which {fault}')]
     elif 'coco_url' not in image:
-        findings.append(('missing key', "has no 'file_name'"))
-    width, height = image['width'], image['height']
-    if _is_side(width) and _is_side(height):
-        return findings, (width, height)
-    text = f'has width {shown(width)}, height {shown(height)}'
-    return [*findings, ('malformed value', text)], (inf, inf)
+        findings = [('missing key', "has no 'file_name'")]
+    if not _is_size((image['width'], image['height'])):
+        text = f'has width {shown(image["width"])}, height {shown(image["height"])}'
+        findings.append(('malformed value', text))
+    return findings
 
 
-def _is_side(value: object) -> bool:
-    return is_number(value) and 0 < value <= LARGEST_PIXEL
+def _is_size(sides: tuple) -> bool:
+    return all(is_number(side) and 0 < side <= LARGEST_PIXEL for side in sides)
 
 
 def _is_unicode(text: str) -> bool:

@@ -14,17 +14,11 @@ _ZIP_MAGIC = b'PK\x03\x04'
 
 
 def read_coco_json(ann_file: str | os.PathLike) -> dict:
-    """Read an annotation file.
-
-    Args:
-        ann_file: Path of a COCO JSON file.
-
-    Returns:
-        The document, a dict.
+    """Read a COCO JSON file.
 
     Raises:
-        UserError: If the file is missing, empty, compressed, cut off,
-            not JSON or not an object at top level.
+        UserError: If the file is missing, empty, compressed, cut off, not JSON or not an object at
+            top level.
     """
     path = Path(ann_file)
     if os.path.isdir(path):
@@ -40,10 +34,9 @@ def read_coco_json(ann_file: str | os.PathLike) -> dict:
             else 'this is not an annotation file'
         )
         raise UserError(
-            f'annotation file {path} holds a JSON {type(document).__name__} '
-            "at top level, not an object with 'images', 'annotations' and "
-            f"'categories': {hint}. Fix: set ann_file to the ground-truth "
-            'file.'
+            f'annotation file {path} holds a JSON {type(document).__name__} at top level, not an '
+            f"object with 'images', 'annotations' and 'categories': {hint}. Fix: set ann_file to "
+            'the ground-truth file.'
         )
     return document
 
@@ -68,8 +61,8 @@ def _missing_message(path: Path) -> str:
 def collector_paused() -> Iterator[None]:
     """Keep Python's garbage collector off.
 
-    It would walk over the millions of objects of a large file again and
-    again, a third of the time, and find nothing.
+    It would walk over the millions of objects of a large file again and again, a third of the time,
+    and find nothing.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -82,12 +75,6 @@ def collector_paused() -> Iterator[None]:
 
 def parse_json(text: str) -> object:
     """Parse JSON; every way to fail is a ``ValueError``.
-
-    Args:
-        text: The JSON.
-
-    Returns:
-        The document.
 
     Raises:
         ValueError: If it is no JSON, too deeply nested, or has an integer of more digits than
@@ -151,17 +138,13 @@ def _parse(path: Path, text: str) -> object:
                 f'value that starts at {where} ({error.msg}). Fix: the copy or download was '
                 'interrupted; fetch it again and compare its size with the source.'
             ) from error
+        around = text[max(0, error.pos - 20) : error.pos + 20]
         raise UserError(
-            f'annotation file {path} ({size}) is not valid JSON at {where}: '
-            f'{error.msg}, near {_around(text, error.pos)!r}. Fix: correct '
-            'that place, or fetch the file again if it was cut off.'
+            f'annotation file {path} ({size}) is not valid JSON at {where}: {error.msg}, near '
+            f'{around!r}. Fix: correct that place, or fetch the file again if it was cut off.'
         ) from error
     except ValueError as error:
         raise UserError(
             f'annotation file {path} cannot be used: {error}. Fix: export the '
             'file again as COCO; no part of it needs that.'
         ) from error
-
-
-def _around(text: str, position: int) -> str:
-    return text[max(0, position - 20) : position + 20]

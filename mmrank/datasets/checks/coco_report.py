@@ -1,4 +1,4 @@
-"""What a check of a COCO file found."""
+"""What a check of a COCO file finds: its contents, and the kinds of problems with their fixes."""
 
 from dataclasses import dataclass, field
 
@@ -6,8 +6,84 @@ from mmrank.datasets.checks.data_report import DataReport
 from mmrank.errors import UserError
 
 # COCO's limits between small, medium and large objects, in square pixels.
-SMALL_AREA = 32**2
-LARGE_AREA = 96**2
+SMALL_AREA, LARGE_AREA = 32**2, 96**2
+
+_IMAGES = 'copy or download the image again, or remove it from the file.'
+_MISSING = (
+    'copy the missing images, or correct data_prefix/data_root so that '
+    'data_prefix["img"] + file_name is the path.'
+)
+
+FIXES = {
+    'missing key': 'add the key, or export the file again as COCO.',
+    'duplicate image id': 'give every image its own id.',
+    'duplicate annotation id': (
+        'number the annotations 1, 2, 3, ...; merged files are the usual cause.'
+    ),
+    'duplicate category id': 'give every category its own id.',
+    'duplicate category name': 'merge the categories or rename one.',
+    'unknown image id': "add the image to 'images' or remove the annotation.",
+    'unknown category id': (
+        "add the category to 'categories' or remove the annotation; it would "
+        'silently be left out of training.'
+    ),
+    'malformed value': (
+        'write the value in the form COCO requires: id an integer, bbox four numbers [x, y, width, '
+        'height], width and height of an image positive integers.'
+    ),
+    'box with NaN or infinity': (
+        'remove the annotation or write its real box; NaN makes the loss NaN.'
+    ),
+    'box of impossible size': (
+        'remove the annotation or write its real box, in pixels; coordinates end at 10^9.'
+    ),
+    'box of negative size': (
+        'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.'
+    ),
+    'box of zero size': 'remove the annotation or write its real box.',
+    'box outside the image': (
+        "correct the box or the image's width and height: the box covers no pixel of the image."
+    ),
+    'boxes reach beyond the image': (
+        'if bbox holds corners [x1, y1, x2, y2], turn it into [x, y, width, '
+        'height]; otherwise check width and height of the images.'
+    ),
+    'area not positive': (
+        'set area to the pixels of the object, or width * height of the box; '
+        'mmdet drops objects without area.'
+    ),
+    'unusable file name': (
+        "make file_name the path of the image within its folder, without a leading '/' and '..'; "
+        'what the images have in common goes to data_prefix["img"].'
+    ),
+    'class without category': (
+        "make metainfo['classes'] of the data set the names in 'categories' "
+        '(write a one-class list with a comma: classes=("cell",)).'
+    ),
+    'order of classes differs': (
+        "list metainfo['classes'] in the file's order; mmdet numbers labels "
+        'by the file, so names in tables and drawings would be swapped.'
+    ),
+    'no annotation at all': 'use the file that holds the boxes.',
+    'federated field': (
+        'take an official LVIS file of the split (v0.5 or v1), whose images have lists '
+        "'neg_category_ids' and 'not_exhaustive_category_ids'; tools that merge or filter "
+        'annotations drop them. A data set in which every class is annotated in every image is a '
+        "'mmrank.CheckedCocoDataset', and the head needs no federated=True."
+    ),
+    'verified absent and annotated': (
+        'remove the class from neg_category_ids of the image, or the annotation; the annotation '
+        'decides.'
+    ),
+    'missing image folder': _MISSING,
+    'missing image file': _MISSING,
+    'empty image file': _IMAGES,
+    'unreadable image file': _IMAGES,
+    'image size differs': (
+        'write the real width and height, or put the image that was annotated in '
+        'place: boxes are in the pixels of the annotated one.'
+    ),
+}
 
 
 @dataclass
@@ -23,17 +99,6 @@ class ClassCount:
     def total(self) -> int:
         """Objects of all sizes without crowds."""
         return self.small + self.medium + self.large
-
-    def add(self, area: float, is_crowd: bool) -> None:
-        """Count one object of ``area`` square pixels."""
-        if is_crowd:
-            self.crowd += 1
-        elif area < SMALL_AREA:
-            self.small += 1
-        elif area < LARGE_AREA:
-            self.medium += 1
-        else:
-            self.large += 1
 
 
 @dataclass
@@ -63,11 +128,7 @@ class CocoReport(DataReport):
         return f'annotation file {self.ann_file}:'
 
     def raise_if_bad(self) -> None:
-        """Raise when the file has an error.
-
-        Raises:
-            UserError: With all errors in one message.
-        """
+        """Raise a ``UserError`` with all errors in one message, if there is any."""
         if not self.ok:
             raise UserError(
                 self.describe(self.errors)

@@ -1,8 +1,8 @@
-"""Findings of a data check, and how they are reported."""
+"""Findings of a data check, and how they are reported. Needs no torch."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-
-from mmrank.errors import UserError
+from reprlib import Repr
 
 
 @dataclass
@@ -23,14 +23,50 @@ class Problem:
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
+    def lines(self) -> list[str]:
+        """The examples, and how many more there are."""
+        more = self.count - len(self.examples)
+        return [*self.examples, *([f'... and {more} more'] if more > 0 else [])]
+
     def __str__(self) -> str:
         """Kind, count, first findings and fix on indented lines."""
-        lines = [f'{self.kind} ({self.count} found):']
-        lines += [f'    {example}' for example in self.examples]
-        if self.count > len(self.examples):
-            lines.append(f'    ... and {self.count - len(self.examples)} more')
-        lines.append(f'    Fix: {self.fix}')
-        return '\n'.join(lines)
+        lines = [*self.lines(), f'Fix: {self.fix}']
+        return '\n    '.join([f'{self.kind} ({self.count} found):', *lines])
+
+
+class Findings:
+    """Collects problems by kind and keeps the first few examples.
+
+    Args:
+        max_examples: Findings of one kind that are spelt out.
+        fixes: Fix of each kind.
+
+    Attributes:
+        by_kind: The problems so far.
+    """
+
+    def __init__(self, max_examples: int, fixes: Mapping[str, str]) -> None:
+        self.max_examples, self.fixes = max_examples, fixes
+        self.by_kind: dict[str, Problem] = {}
+
+    def add(self, kind: str, example: str, is_error: bool = True) -> None:
+        """Count one finding; the first of a kind decides whether it is an error."""
+        problem = self.by_kind.get(kind)
+        if problem is None:
+            problem = self.by_kind[kind] = Problem(kind, self.fixes[kind], is_error)
+        problem.count += 1
+        if len(problem.examples) < self.max_examples:
+            problem.examples.append(example)
+
+    def lacks_keys(self, entry: object, where: str, keys: tuple[str, ...]) -> bool:
+        """Report the keys that ``entry`` lacks; whether there are any."""
+        if not isinstance(entry, dict):
+            self.add('malformed value', f'{where} is a {type(entry).__name__}, not an object')
+            return True
+        absent = [key for key in keys if key not in entry]
+        if absent:
+            self.add('missing key', f'{where} has no {", ".join(map(repr, absent))}')
+        return bool(absent)
 
 
 @dataclass(kw_only=True)
@@ -68,11 +104,33 @@ class DataReport:
         parts = [f'  {i}. {p}' for i, p in enumerate(problems, start=1)]
         return '\n'.join([self.heading, *parts])
 
-    def raise_if_bad(self) -> None:
-        """Raise when there is an error.
 
-        Raises:
-            UserError: With all errors in one message.
-        """
-        if not self.ok:
-            raise UserError(self.describe(self.errors))
+def is_id(value: object) -> bool:
+    """Whether ``value`` can be an id: an integer or a string."""
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is an integer or a float, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def shown(value: object) -> str:
+    """A value as messages show it, however long or deeply nested it is."""
+    return _SHORT.repr(value)
+
+
+def config_datasets(dataset: object, where: str) -> Iterator[tuple[str, Mapping]]:
+    """Place and config of a data set, inside of its wrappers first."""
+    if not isinstance(dataset, Mapping):
+        return
+    inner = dataset.get('datasets')
+    if isinstance(inner, list | tuple):
+        for index, item in enumerate(inner):
+            yield from config_datasets(item, f'{where}.datasets.{index}')
+    yield from config_datasets(dataset.get('dataset'), f'{where}.dataset')
+    yield where, dataset

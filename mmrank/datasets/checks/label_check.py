@@ -1,9 +1,10 @@
 """Whether the labels of a classification data set can be learnt from."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
-from mmrank.datasets.long_tail.multi_label_items import check_every_class
 from mmrank.errors import UserError
 
 
@@ -21,8 +22,8 @@ def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> 
         (N, C) int64 of 0 and 1.
 
     Raises:
-        UserError: On a label outside of {0, 1} or of the classes, a
-            class that is named twice, or one without a positive.
+        UserError: On a label outside of {0, 1} or of the classes, a class that is named twice, or
+            one without a positive.
     """
     while isinstance(dataset, RepeatDataset):
         dataset = dataset.dataset
@@ -59,9 +60,8 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
             size = size or len(row)
             if len(row) != size or not np.isin(row, (0, 1)).all():
                 raise UserError(
-                    f'{place} of the {split} split of {name} has '
-                    f'gt_score={row.tolist()[:20]}, not {size} numbers 0 or '
-                    '1. Fix: map other values to 0 or 1 in the data set, one '
+                    f'{place} of the {split} split of {name} has gt_score={row.tolist()[:20]}, not '
+                    f'{size} numbers 0 or 1. Fix: map other values to 0 or 1 in the data set, one '
                     "for each class of metainfo['classes']"
                 )
         elif 'gt_label' in info:
@@ -77,9 +77,8 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
                 or not ((labels >= 0) & (labels < size)).all()
             ):
                 raise UserError(
-                    f'{place} of the {split} split of {name} has '
-                    f'gt_label={labels.tolist()[:20]}, not class indices '
-                    f'from 0 to {size - 1}, each once. Fix: correct the '
+                    f'{place} of the {split} split of {name} has gt_label={labels.tolist()[:20]}, '
+                    f'not class indices from 0 to {size - 1}, each once. Fix: correct the '
                     "annotation, or metainfo['classes']"
                 )
             row = np.zeros(size)
@@ -93,3 +92,26 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
     if not rows:
         raise UserError(f'the {split} split of {name} has no item')
     return np.stack(rows).astype(np.int64)
+
+
+def check_every_class(targets: np.ndarray, classes: Sequence[str], split: str, source: str) -> None:
+    """Refuse a split in which a class cannot be ranked, by its (N, C) targets of 0 and 1.
+
+    Raises:
+        UserError: Naming all classes that have no positive or no negative.
+    """
+    positives = targets.sum(0)
+    for kind, bad in (('positive', positives == 0), ('negative', positives == len(targets))):
+        if bad.any():
+            names = [name for name, is_bad in zip(classes, bad) if is_bad]
+            raise UserError(
+                f'the {split} split of {source} has {len(targets)} images and no {kind} of '
+                f'{_shown(names)}, whose average precision is undefined. Fix: use another split, '
+                'or remove these classes from `classes`'
+            )
+
+
+def _shown(names: list[str]) -> str:
+    """The first twenty names, each cut off where it is long."""
+    more = [f'{len(names) - 20} more'] if len(names) > 20 else []
+    return ', '.join([name[:80] for name in names[:20]] + more)

@@ -3,17 +3,97 @@
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from functools import cache
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
-from mmrank.datasets.checks.coco_findings import Findings
-from mmrank.datasets.checks.retrieval_report import RetrievalReport
+from mmrank.datasets.checks.data_report import DataReport, Findings
 from mmrank.datasets.image_header import image_fault
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
 
 if TYPE_CHECKING:
     from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset
+
+_FIXES = {
+    'line that cannot be read': 'correct or remove the line, or fetch the file again.',
+    'path outside the folder of the images': f'{PATH_FIX}.',
+    'unusable': 'follow the message of the finding.',
+    'class without image': (
+        'remove the folder, or put its images there; it is no class of the data set.'
+    ),
+    'class with a single image': (
+        'add images or leave the class out: its image has no positive, so PKSampler skips it and a '
+        'query of it is not counted.'
+    ),
+    'image of several classes': (
+        'decide for one class; an image is a positive or a negative, not both.'
+    ),
+    'image listed twice': (
+        'remove the double lines; the copy would be found as a positive of the image itself.'
+    ),
+    'image file missing': (
+        'check data_root and data_prefix, that the images were '
+        'unpacked whole, and that links lead to a file.'
+    ),
+    'image that cannot be decoded': (
+        'fetch or convert the file again, or remove it from the list.'
+    ),
+    'image that is trained on as well': (
+        'give the splits different classes; what the figures '
+        'tell otherwise is how well the model remembers.'
+    ),
+    'class that is trained on as well': (
+        'fine where the folders number their classes each '
+        'from the start; else give the splits different classes.'
+    ),
+}
+
+
+@dataclass
+class RetrievalReport(DataReport):
+    """Contents and problems of one split.
+
+    Attributes:
+        where: Its place in the config, or its folder.
+        source: The list or folder that was read.
+        counts: Images of every class, in the order of the labels.
+        paths: Path of every image, as it would be opened.
+    """
+
+    where: str
+    source: str = ''
+    counts: dict[str, int] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def heading(self) -> str:
+        """The split and what was read."""
+        return f'{self.where} ({self.source}):' if self.source else self.where
+
+    def summary(self) -> dict[str, float]:
+        """Classes, images and the spread of images a class."""
+        sizes = list(self.counts.values())
+        return {
+            'classes': len(sizes),
+            'images': sum(sizes),
+            'min': min(sizes, default=0),
+            'median': median(sizes or [0]),
+            'mean': mean(sizes or [0]),
+            'max': max(sizes, default=0),
+            'single_image_classes': sizes.count(1),
+        }
+
+    def histogram(self) -> dict[int, int]:
+        """How many classes have a number of images, by that number."""
+        return dict(sorted(Counter(self.counts.values()).items()))
+
+    def to_dict(self) -> dict:
+        """All of it but the paths, for JSON."""
+        document = {'where': self.where, 'source': self.source, 'summary': self.summary()}
+        document |= {'histogram': self.histogram(), 'counts': self.counts}
+        return {**document, 'problems': [asdict(problem) for problem in self.problems]}
 
 
 def inspect_split(
@@ -33,11 +113,8 @@ def inspect_split(
         read_images: Whether to decode every image as well.
         max_examples: Findings of a kind that are spelt out.
         progress: Called as ``progress(done, total)`` per image decoded.
-
-    Returns:
-        The report. Where lines cannot be read it has no counts.
     """
-    found = Findings(max_examples)
+    found = Findings(max_examples, _FIXES)
     report = RetrievalReport(where)
     _inspect(dataset, report, found, find_images)
     if read_images:
@@ -56,53 +133,27 @@ def _inspect(
             found.add(
                 'line that cannot be read',
                 f'{line.place}: {line.text!r} is not of the form "{listed.line_format}"',
-                fix='correct or remove the line, or fetch the file again.',
             )
         for line in listed.unusable_paths():
-            found.add(
-                'path outside the folder of the images',
-                f'{line.place}: {line.text}',
-                fix=f'{PATH_FIX}.',
-            )
+            found.add('path outside the folder of the images', f'{line.place}: {line.text}')
         if found.by_kind:
             return
         items = dataset.load_data_list()
     except (UserError, ValueError) as error:
-        found.add('unusable', str(error), fix='follow the message of the finding.')
+        found.add('unusable', str(error))
         return
     names = dataset.metainfo['classes']
     counts = Counter(item['gt_label'] for item in items)
     report.counts = {n: counts[i] for i, n in enumerate(names)}
     report.paths = [item['img_path'] for item in items]
-    _find_empty_folders(dataset, found)
-    _find_small_classes(report, found)
+    for folder in dataset.empty_classes():
+        found.add('class without image', f'folder {folder} holds no image', is_error=False)
+    for name, count in report.counts.items():
+        if count == 1:
+            found.add('class with a single image', f'class {name!r}', is_error=False)
     _find_duplicates(items, names, found)
     if find_images:
         _find_missing(report.paths, found)
-
-
-def _find_empty_folders(dataset: 'RetrievalDataset', found: Findings) -> None:
-    """Report class folders without an image; lists have no empty class."""
-    for folder in dataset.empty_classes():
-        found.add(
-            'class without image',
-            f'folder {folder} holds no image',
-            is_error=False,
-            fix='remove the folder, or put its images there; it is no class of the data set.',
-        )
-
-
-def _find_small_classes(report: RetrievalReport, found: Findings) -> None:
-    for name, count in report.counts.items():
-        if count == 1:
-            found.add(
-                'class with a single image',
-                f'class {name!r}',
-                is_error=False,
-                fix='add images or leave the class out: its image has no '
-                'positive, so PKSampler skips it and a query of it is not '
-                'counted.',
-            )
 
 
 def _find_duplicates(items: list[dict], names: tuple[str, ...], found: Findings) -> None:
@@ -112,23 +163,13 @@ def _find_duplicates(items: list[dict], names: tuple[str, ...], found: Findings)
     for path, own in labels.items():
         if len(set(own)) > 1:
             classes = sorted({names[label] for label in own})
-            found.add(
-                'image of several classes',
-                f'{path} is of {classes}',
-                fix='decide for one class; an image is a positive or a negative, not both.',
-            )
+            found.add('image of several classes', f'{path} is of {classes}')
         elif len(own) > 1:
-            found.add(
-                'image listed twice',
-                f'{path}, {len(own)} times',
-                fix='remove the double lines; the copy would be found as a '
-                'positive of the image itself.',
-            )
+            found.add('image listed twice', f'{path}, {len(own)} times')
 
 
 def _find_missing(paths: list[str], found: Findings) -> None:
-    # One listing a folder instead of one look-up an image: ten times faster
-    # on network disks.
+    # One listing a folder instead of one look-up an image: ten times faster on network disks.
     @cache
     def listing(folder: str) -> frozenset[str]:
         try:
@@ -140,12 +181,7 @@ def _find_missing(paths: list[str], found: Findings) -> None:
     for path in paths:
         folder, name = os.path.split(path)
         if name not in listing(folder):
-            found.add(
-                'image file missing',
-                path,
-                fix='check data_root and data_prefix, that the images were '
-                'unpacked whole, and that links lead to a file.',
-            )
+            found.add('image file missing', path)
 
 
 def _is_file(entry: os.DirEntry) -> bool:
@@ -162,46 +198,27 @@ def _read_images(
     for done, path in enumerate(paths, 1):
         fault = image_fault(path) if os.path.isfile(path) else None
         if fault:
-            found.add(
-                'image that cannot be decoded',
-                f'{path}: {fault}',
-                fix='fetch or convert the file again, or remove it from the list.',
-            )
+            found.add('image that cannot be decoded', f'{path}: {fault}')
         if progress is not None:
             progress(done, len(paths))
 
 
-def compare_splits(train: RetrievalReport, other: RetrievalReport, max_examples: int = 5) -> None:
+def compare_splits(train: RetrievalReport, other: RetrievalReport) -> None:
     """Add to ``other`` what it has in common with the training split.
 
-    Shared images are an error in the test split. Shared classes are a
-    warning: retrieval is measured on classes not trained on.
-
-    Args:
-        train: Report of the training split.
-        other: Report of another one; gets the problems.
-        max_examples: Findings of a kind that are spelt out.
+    Shared images are an error in the test split. Shared classes are a warning: retrieval is
+    measured on classes not trained on.
     """
-    found = Findings(max_examples)
+    found = Findings(5, _FIXES)
     trained = {os.path.normpath(path) for path in train.paths}
     is_test = other.where.startswith('test')
     for path in other.paths:
         if os.path.normpath(path) in trained:
-            found.add(
-                'image that is trained on as well',
-                f'{path} is also in {train.where}',
-                is_error=is_test,
-                fix='give the splits different classes; what the figures '
-                'tell otherwise is how well the model remembers.',
-            )
+            text = f'{path} is also in {train.where}'
+            found.add('image that is trained on as well', text, is_error=is_test)
     if not found.by_kind:
         for name in other.counts:
             if name in train.counts:
-                found.add(
-                    'class that is trained on as well',
-                    f'class {name!r} is also in {train.where}',
-                    is_error=False,
-                    fix='fine where the folders number their classes each '
-                    'from the start; else give the splits different classes.',
-                )
+                text = f'class {name!r} is also in {train.where}'
+                found.add('class that is trained on as well', text, is_error=False)
     other.problems += found.by_kind.values()

@@ -9,10 +9,9 @@ from mmrank.datasets.interactions.interaction_dataset import (
     TopKDataset,
     pair_collate,
 )
-from mmrank.datasets.interactions.interactions import Interactions
+from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
-from mmrank.datasets.interactions.sparse_features import SparseFeatures
 
 __all__ = [
     'InteractionDataset',

@@ -33,18 +33,16 @@ def read_interactions(
     Args:
         ann_file: The file, relative to ``data_root``.
         data_root: Folder.
-        file_format: ``csv``: ``user,item[,rating][,timestamp]``;
-            ``movielens``: the same with ``::`` between, ratings below ``min_rating`` left out, 4 if
-            None; ``xmc``: multi-label text
-            with sparse features, also called LIBSVM.
+        file_format: ``csv``: ``user,item[,rating][,timestamp]``; ``movielens``: the same with
+            ``::`` between, ratings below ``min_rating`` left out, 4 if None; ``xmc``: multi-label
+            text with sparse features, also called LIBSVM.
         min_rating: See :func:`read_csv`.
         duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only ``error``.
         one_based: See :func:`read_xmc`.
         vocabulary: The training set, for a test set.
 
     Raises:
-        ValueError: On an unknown format, or an option that it has no use
-            for; see also the readers.
+        ValueError: On an unknown format, or an option that it has no use for; see also the readers.
     """
     path = Path(data_root) / ann_file
     if file_format not in FORMATS:
@@ -62,8 +60,7 @@ def read_interactions(
         )
     separator = ','
     if file_format == 'movielens':
-        separator = '::'
-        min_rating = 4 if min_rating is None else min_rating
+        separator, min_rating = '::', 4 if min_rating is None else min_rating
     return read_csv(path, min_rating, separator, vocabulary, duplicates)
 
 
@@ -71,16 +68,11 @@ class PairBatch(dict):
     """A whole batch; says so to a collate function that expects samples."""
 
     def __missing__(self, key: object) -> None:
-        """Refuse what a list of samples would answer.
-
-        Raises:
-            UserError: If a collate function takes it for such a list.
-        """
+        """Raise a ``UserError`` to a collate function that takes it for a list of samples."""
         if isinstance(key, int):
             raise UserError(
-                'the data set returns whole batches, and collate_fn of its '
-                'data loader takes them for lists of samples. Fix: '
-                "collate_fn=dict(type='mmrank.pair_collate') in "
+                'the data set returns whole batches, and collate_fn of its data loader takes them '
+                "for lists of samples. Fix: collate_fn=dict(type='mmrank.pair_collate') in "
                 'train_dataloader, val_dataloader and test_dataloader'
             )
         raise KeyError(key)
@@ -90,18 +82,17 @@ class PairBatch(dict):
 class InteractionDataset(Dataset):
     """Positive pairs to train a two-tower model on.
 
-    A sampler of the same kind as ``sampling`` says which pairs a batch has;
-    a whole batch is put together at once by ``__getitems__``, so the data loader needs
-    ``collate_fn=dict(type='mmrank.pair_collate')``. A batch
-    holds each distinct entity once and says where the pairs find theirs.
+    A sampler of the same kind as ``sampling`` says which pairs a batch has; a whole batch is put
+    together at once by ``__getitems__``, so the data loader needs
+    ``collate_fn=dict(type='mmrank.pair_collate')``. A batch holds each distinct entity once and
+    says where the pairs find theirs.
 
     Args:
         ann_file: See :func:`read_interactions`.
         sampling: What the sampler yields. ``in_batch``: numbers of positive pairs
-            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of
-            two samples behind each other. ``naive``: cells of the matrix
-            (``mmrank.NaivePairSampler``). ``cross``: rows and columns
-            (``mmrank.CrossPairSampler``).
+            (``mmrank.InBatchPairSampler``). ``sogram``: the same, of two samples behind each other.
+            ``naive``: cells of the matrix (``mmrank.NaivePairSampler``). ``cross``: rows and
+            columns (``mmrank.CrossPairSampler``).
         **reading: Further arguments of :func:`read_interactions`.
 
     Attributes:
@@ -131,10 +122,7 @@ class InteractionDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of what the sampler yielded.
-
-        Args:
-            indices: Pairs, cells, or rows and columns; see ``sampling``.
+        """The batch of what the sampler yielded; see ``sampling``.
 
         Returns:
             Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with
@@ -168,8 +156,8 @@ class InteractionDataset(Dataset):
 class TopKDataset(Dataset):
     """Held-out pairs to evaluate a two-tower model on.
 
-    An item is a left entity that has a held-out pair. The pairs that it has
-    in the training set are not to be found again.
+    An item is a left entity that has a held-out pair. The pairs that it has in the training set are
+    not to be found again.
 
     Args:
         ann_file: Held-out pairs; see :func:`read_interactions`.
@@ -180,8 +168,7 @@ class TopKDataset(Dataset):
         interactions: The held-out :class:`Interactions`.
 
     Raises:
-        ValueError: If a held-out pair is a training pair as well; see also
-            the readers.
+        ValueError: If a held-out pair is a training pair as well; see also the readers.
     """
 
     def __init__(self, ann_file: str | Path, train_ann_file: str | Path, **reading) -> None:
@@ -227,16 +214,12 @@ class TopKDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of some left entities.
-
-        Args:
-            indices: Which of those with a held-out pair.
+        """The batch of some of the left entities with a held-out pair.
 
         Returns:
-            Dict with ``left`` as in :class:`InteractionDataset`, of B
-            entities in the requested order; ``num_right`` n; ``true`` and ``seen``, each a dict of
-            int64 tensors: ``cols`` of the held-out and the training pairs, and ``rows``, the number
-            in the batch.
+            Dict with ``left`` as in :class:`InteractionDataset`, of B entities in the requested
+            order; ``num_right`` n; ``true`` and ``seen``, each a dict of int64 tensors: ``cols`` of
+            the held-out and the training pairs, and ``rows``, the number in the batch.
         """
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
         pairs = self.interactions
@@ -254,9 +237,6 @@ class TopKDataset(Dataset):
 @FUNCTIONS.register_module()
 def pair_collate(batch: dict) -> dict:
     """Return the batch that ``__getitems__`` of a data set collated.
-
-    Args:
-        batch: What :class:`InteractionDataset` returned.
 
     Raises:
         TypeError: If it is a list of samples: the data set has no ``__getitems__``.

@@ -1,26 +1,47 @@
-"""A sparse matrix of positive pairs."""
+"""Sparse matrices: of positive pairs, and of features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from mmrank.datasets.interactions.sparse_features import SparseFeatures
-
 DUPLICATES = ('error', 'merge')
 
 
 def check_duplicates(duplicates: str) -> None:
-    """Refuse an unknown way to treat duplicates.
-
-    Args:
-        duplicates: See :meth:`Interactions.of_pairs`.
-
-    Raises:
-        ValueError: If it is none of ``DUPLICATES``.
-    """
+    """Raise a ``ValueError`` on an unknown way to treat duplicates."""
     if duplicates not in DUPLICATES:
         raise ValueError(f'duplicates={duplicates!r} is unknown; use one of {DUPLICATES}')
+
+
+@dataclass(eq=False)
+class SparseFeatures:
+    """Rows of a sparse matrix, one behind the other.
+
+    Attributes:
+        starts: (m + 1,) int64: entries of row i are ``[starts[i], starts[i + 1])``.
+        indices: (E,) int32 feature numbers in ``[0, num_features)``.
+        values: (E,) float32.
+        num_features: Length of a vector.
+    """
+
+    starts: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    num_features: int
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def take(self, rows: np.ndarray) -> 'SparseFeatures':
+        """The (U,) given rows, integers in ``[0, m)``, in that order."""
+        begin = self.starts[rows]
+        lengths = self.starts[np.asarray(rows) + 1] - begin
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        entries = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
+        return SparseFeatures(
+            starts, self.indices[entries], self.values[entries], self.num_features
+        )
 
 
 @dataclass(eq=False)
@@ -33,8 +54,8 @@ class Interactions:
         row_names: Names of the m left entities in the file.
         col_names: Names of the n right entities.
         row_features: Features of the left entities, or None.
-        num_unknown: Pairs that were left out because one of their entities
-            is not in the vocabulary that was given.
+        num_unknown: Pairs that were left out because one of their entities is not in the vocabulary
+            that was given.
     """
 
     rows: np.ndarray
@@ -63,15 +84,9 @@ class Interactions:
         duplicates: str = 'error',
         **other,
     ) -> 'Interactions':
-        """Sort pairs that come in any order.
+        """Sort pairs that come in any order; arguments are the attributes.
 
-        Args:
-            rows: (P,) integers in ``[0, m)``.
-            cols: (P,) integers in ``[0, n)``.
-            row_names: Names of the left entities.
-            col_names: Names of the right entities.
-            duplicates: ``error`` refuses a pair that occurs twice, ``merge`` keeps one of it.
-            **other: Further attributes.
+        ``duplicates='error'`` refuses a pair that occurs twice, ``'merge'`` keeps one of it.
 
         Raises:
             ValueError: On a duplicate, or an unknown ``duplicates``.
@@ -87,10 +102,9 @@ class Interactions:
             if duplicates == 'error':
                 row, col = divmod(int(keys[~fresh][0]), n)
                 raise ValueError(
-                    f'{int((~fresh).sum())} pairs occur more than once, the '
-                    f'first is ({row_names[row]!s:.80}, '
-                    f'{col_names[col]!s:.80}). Fix: '
-                    "duplicates='merge' counts each pair once"
+                    f'{int((~fresh).sum())} pairs occur more than once, the first is '
+                    f"({row_names[row]!s:.80}, {col_names[col]!s:.80}). Fix: duplicates='merge' "
+                    'counts each pair once'
                 )
             keys = keys[fresh]
         rows, cols = np.divmod(keys, n)
@@ -105,14 +119,10 @@ class Interactions:
         return len(self.rows)
 
     def is_positive(self, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
-        """Look pairs up.
-
-        Args:
-            rows: Integers in ``[0, m)``.
-            cols: Integers in ``[0, n)``, of a shape that broadcasts.
+        """Look pairs of integers in ``[0, m)`` and ``[0, n)`` up, in O(log P) each.
 
         Returns:
-            Bool array of the broadcast shape, in O(log P) each.
+            Bool array of the shape to which ``rows`` and ``cols`` broadcast.
         """
         keys = np.asarray(rows) * self.shape[1] + np.asarray(cols)
         if not len(self._keys):

@@ -1,9 +1,12 @@
 """Reads lists of interactions, one a line."""
 
 import csv
+import gzip
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, compress, islice
 from numbers import Real
 from pathlib import Path
@@ -11,24 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.datasets.interactions.interactions import Interactions, check_duplicates
-from mmrank.datasets.interactions.text_lines import text_lines
 
 #: Lines read at a time; what bounds the memory beside the pairs themselves. Python's garbage
 #: collector would walk over more of them again and again.
 CHUNK = 1 << 9
+#: Characters of the longest line: a packed file of a few megabytes can hold one that fills the
+#: memory.
+LONGEST_LINE = 1 << 24
 _COLUMNS = ('user', 'item', 'rating', 'timestamp')
-_HEADER_NAMES = {
-    'user': 'user',
-    'user_id': 'user',
-    'userid': 'user',
-    'item': 'item',
-    'item_id': 'item',
-    'itemid': 'item',
-    'movie_id': 'item',
-    'movieid': 'item',
-    'rating': 'rating',
-    'timestamp': 'timestamp',
-}
+_HEADER_NAMES = {'rating': 'rating', 'timestamp': 'timestamp'}
+_HEADER_NAMES |= dict.fromkeys(('user', 'user_id', 'userid'), 'user')
+_HEADER_NAMES |= dict.fromkeys(('item', 'item_id', 'itemid', 'movie_id', 'movieid'), 'item')
 
 
 def read_csv(
@@ -54,14 +50,10 @@ def read_csv(
             counted.
         duplicates: See :meth:`Interactions.of_pairs`.
 
-    Returns:
-        The pairs.
-
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: On an option that makes no sense; on a line that cannot be read, naming it; if
-            there is no rating to go by, or there are ratings and no ``min_rating``; if no pair is
-            left.
+            there is no rating to go by, or ratings and no ``min_rating``; if no pair is left.
     """
     check_options(min_rating, separator, duplicates)
     fixed = vocabulary is not None
@@ -100,16 +92,7 @@ def read_csv(
 
 
 def check_options(min_rating: float | None, separator: str, duplicates: str = 'error') -> None:
-    """Refuse options that make no sense, before a long file is read.
-
-    Args:
-        min_rating: See :func:`read_csv`.
-        separator: See there.
-        duplicates: See there.
-
-    Raises:
-        ValueError: If one makes no sense.
-    """
+    """Raise a ``ValueError`` on options that make no sense, before a long file is read."""
     check_duplicates(duplicates)
     if not isinstance(separator, str) or not separator:
         raise ValueError(f"separator={separator!r} must be text, like ',', '::' or a tab")
@@ -124,14 +107,9 @@ def check_options(min_rating: float | None, separator: str, duplicates: str = 'e
 
 
 def split_fields(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
-    """Part lines into fields.
+    """Yield the fields of lines with their ends; blanks around them may be left.
 
-    Args:
-        lines: With their line ends.
-        separator: One character, outside of quotes, or several.
-
-    Yields:
-        The fields of each line; blanks around them may be left.
+    ``separator`` is one character, outside of quotes, or several.
     """
     if len(separator) > 1:
         return (line.rstrip('\r\n').split(separator) for line in lines)
@@ -139,17 +117,57 @@ def split_fields(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
 
 
 def header_columns(first: list[str]) -> list[str | None] | None:
-    """Return what the columns are by a header.
+    """``user``, ``item``, ``rating``, ``timestamp`` or None of each field of the first line.
 
-    Args:
-        first: Fields of the first line.
-
-    Returns:
-        ``user``, ``item``, ``rating``, ``timestamp`` or None of each; None
-        if the line is no header.
+    None if the line is no header.
     """
     named = [_HEADER_NAMES.get(x.strip().lower()) for x in first]
     return named if {'user', 'item'} <= set(named) else None
+
+
+def text_lines(path: str | Path) -> Iterator[str]:
+    """Read a file in UTF-8 line by line.
+
+    Lines keep their ends. The file is unpacked if its name ends in ``.gz``.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is not UTF-8, its ``.gz`` is damaged, or a line is too long. The message
+            names the file, the place and the fix.
+    """
+    number = 0
+    try:
+        with _opened(Path(path)) as file:
+            lines = iter(partial(file.readline, LONGEST_LINE), '')
+            for number, line in enumerate(lines, 1):
+                if len(line) == LONGEST_LINE and line[-1] not in '\r\n':
+                    raise ValueError(
+                        f'{path}, line {number} has more than {LONGEST_LINE:,} characters. Fix: '
+                        'write one entry a line, or unpack the file again'
+                    )
+                yield line
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        # A block is decoded when no whole line is left of those before.
+        number += 1 + error.object[: error.start].count(b'\n')
+        raise ValueError(
+            f'{path}, line {number} is not UTF-8 text: it holds the byte 0x{byte:02x}. Fix: save '
+            'the file as UTF-8, as by `iconv -f latin1 -t utf-8`'
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f'{path} is not a whole gzip file: {error}, after line {number}. Fix: fetch it again, '
+            "or leave '.gz' out of its name if it is not packed"
+        ) from error
+
+
+def _opened(path: Path):
+    if '\0' in str(path):
+        raise ValueError(f'the file name {str(path)!r} holds a null character')
+    # A byte-order mark, as spreadsheets write it, is no part of a name.
+    if path.suffix == '.gz':
+        return gzip.open(path, 'rt', encoding='utf-8-sig', newline='')
+    return path.open(encoding='utf-8-sig', newline='')
 
 
 def _numbering(names) -> defaultdict:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import Interactions
-from mmrank.datasets.interactions.sparse_features import SparseFeatures
-from mmrank.datasets.interactions.text_lines import text_lines
+from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
+from mmrank.datasets.interactions.read_csv import text_lines
 
 #: Features are numbered by int32.
 _MOST_DIGITS = 10
@@ -18,26 +17,21 @@ def read_xmc(
 ) -> Interactions:
     """Read LIBSVM's multi-label form: ``label,label feature:value ...``.
 
-    Left entities are the lines, right ones the labels, numbered as they
-    first occur. The files of the extreme classification repository begin
-    with a line ``lines features labels``, which is then checked. Lines
-    without a label, which begin with a blank, have no positive pair and are left out.
+    Left entities are the lines, named by their numbers, right ones the labels, numbered as they
+    first occur. The files of the extreme classification repository begin with a line ``lines
+    features labels``, which is then checked. Lines without a label, which begin with a blank, have
+    no positive pair and are left out.
 
     Args:
         path: The file, also ``.gz``.
         vocabulary: Number the labels, and count the features, as here: the training set. Pairs with
-            other labels are left out and counted,
-            and so are features beyond its last, which no weight was learnt for. The lines are new
-            entities all the same.
+            other labels are left out and counted, and so are features beyond its last, which no
+            weight was learnt for. The lines are new entities all the same.
         one_based: Features are numbered from 1, not 0.
-
-    Returns:
-        The pairs, with ``row_features``. Names of rows are line numbers.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: On a line that cannot be read, naming it, or if there is
-            no pair.
+        ValueError: On a line that cannot be read, naming it, or if there is no pair.
     """
     fixed = vocabulary is not None
     names = vocabulary.col_names if fixed else ()

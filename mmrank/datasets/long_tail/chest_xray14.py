@@ -6,7 +6,8 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi_label_items
+from mmrank.datasets.checks.label_check import check_every_class
+from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.long_tail.read_chest_xray14 import (
     CLASSES,
     Entry,
@@ -15,7 +16,7 @@ from mmrank.datasets.long_tail.read_chest_xray14 import (
     read_image_list,
 )
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.class_split import split_classes
+from mmrank.datasets.retrieval.retrieval_dataset import split_classes
 
 SPLITS = ('train', 'val', 'trainval', 'test')
 SPLIT_BY = ('lists', 'patients')
@@ -30,15 +31,14 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
 
     No patient is in two splits. The validation patients are taken from those of
     ``train_val_list.txt``. ``split_by='patients'`` makes a random split 8:1:1 of all patients
-    instead, the sizes of the stable AP paper (which
-    does not say whether it parted patients).
+    instead, the sizes of the stable AP paper (which does not say whether it parted patients).
 
     Args:
         data_root: Folder of the table and the lists.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
         data_prefix: Folder of the images within ``data_root``.
-        classes: Findings to tell apart, in this order; None: all 14. One
-            name makes a binary problem.
+        classes: Findings to tell apart, in this order; None: all 14. One name makes a binary
+            problem.
         ann_file: The table.
         split_by: ``'lists'`` or ``'patients'``.
         val_fraction: Share of the training and validation patients that validate; 1/8 makes 7:1 of
@@ -80,13 +80,8 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
                 )
         self.split, self.split_by = split, split_by
         self.val_fraction, self.split_seed = val_fraction, split_seed
-        super().__init__(
-            ann_file=ann_file,
-            data_root=data_root,
-            data_prefix=data_prefix,
-            classes=classes,
-            **kwargs,
-        )
+        kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
+        super().__init__(data_root=data_root, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of the split."""

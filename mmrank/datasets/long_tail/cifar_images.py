@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100
 
-from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.image_header import decode_image
 from mmrank.datasets.retrieval.image_lists import scan_class_folders
 from mmrank.errors import UserError
@@ -21,19 +21,8 @@ SPLITS = ('train', 'test')
 _LARGEST_FILE = 10**9
 #: What NumPy and zipfile raise for damaged arrays.
 _DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
+    *(OSError, ValueError, KeyError, EOFError, MemoryError, NotImplementedError, OverflowError),
+    *(RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error, struct.error),
 )
 
 
@@ -52,13 +41,7 @@ class LabelledImages:
     source: str
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """Return some of the images.
-
-        Args:
-            indices: (n,) which.
-
-        Returns:
-            (n, H, W, 3) uint8 in RGB.
+        """The (n, H, W, 3) uint8 images in RGB of (n,) indices.
 
         Raises:
             UserError: If a file cannot be read, or sizes differ.
@@ -76,21 +59,13 @@ class LabelledImages:
 
 
 def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledImages:
-    """Read one part of CIFAR.
+    """Read one part, ``'train'`` or ``'test'``, of CIFAR with 10 or 100 classes.
 
     Three forms are looked for, in this order: the published files (``cifar-10-batches-py/`` or
     ``cifar-100-python/``), read by mmpretrain; one array a part (``train.npz``, ``test.npz``), as
     ``tools/dataset_converters/cifar10.py`` writes them; folders of images
-    (``train/<class>/*.jpg``).
-
-    Args:
-        data_root: Folder of the files.
-        split: ``'train'`` or ``'test'``.
-        num_classes: 10 or 100.
-
-    Returns:
-        The images, labelled by the order of mmpretrain's class names. From
-        folders: the first of each class, then the second of each, and so on.
+    (``train/<class>/*.jpg``), of which the first of each class comes first, then the second of
+    each, and so on. Labels follow mmpretrain's class names.
 
     Raises:
         UserError: If there is none of the forms, or it is damaged.
@@ -110,19 +85,18 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
-    """Read a file of arrays.
-
-    Args:
-        path: ``.npz`` with ``images`` (N, H, W, 3) uint8 in RGB, ``labels`` (N,) and ``classes``,
-            the names.
-        names: What the classes should be.
+    """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file.
 
     Raises:
-        UserError: If it is not so.
+        UserError: If it does not hold them, or its ``classes`` are not ``names``.
     """
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
-        _check_array_sizes(path)
+        with zipfile.ZipFile(path) as archive:
+            size = sum(info.file_size for info in archive.infolist())
+        # NumPy reserves what the header of an array says, and a bomb unpacks 1,000 times its size.
+        if size > _LARGEST_FILE:
+            raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
         with np.load(path, allow_pickle=False) as file:
             # What lacks the header of an array comes as bytes.
             images, labels, classes = (
@@ -152,28 +126,8 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
     return LabelledImages(images, labels.astype(np.int64), str(path))
 
 
-def _check_array_sizes(path: Path) -> None:
-    """Refuse arrays that no version of CIFAR has.
-
-    Raises:
-        ValueError: If they would fill the memory; NumPy reserves what the header of an array says,
-            and a bomb unpacks 1,000 times its size.
-    """
-    with zipfile.ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    if size > _LARGEST_FILE:
-        raise ValueError(f'its arrays have {size:,} bytes, more than {_LARGEST_FILE:,}')
-
-
 def read_rgb(path: Path) -> np.ndarray:
-    """Decode a file.
-
-    Returns:
-        (H, W, 3) uint8 in RGB.
-
-    Raises:
-        UserError: If it cannot be decoded.
-    """
+    """Decode a file to (H, W, 3) uint8 in RGB."""
     try:
         image = decode_image(path.read_bytes())
     except (OSError, ValueError) as error:

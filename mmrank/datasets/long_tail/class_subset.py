@@ -1,26 +1,24 @@
-"""Which images of a balanced data set make its long-tailed version."""
+"""Which images of a balanced data set make its long-tailed version, and its parts."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from mmrank.errors import UserError
+
+PARTS = ('train', 'val', 'test')
+PROFILES = ('exponential', 'positives')
+
 
 def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) -> np.ndarray:
-    """Class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
+    """(C,) class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
 
     Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
-    form of Cao et al., LDAM, NeurIPS 2019.
-
-    Args:
-        num_classes: C, at least 2.
-        largest: Images of class 0.
-        imbalance_ratio: Size of the largest over that of the smallest class, at least 1.
-
-    Returns:
-        (C,) int64, falling.
+    form of Cao et al., LDAM, NeurIPS 2019. The ratio is that of the largest to the smallest class.
 
     Raises:
-        ValueError: If the ratio is out of range, or leaves a class empty.
+        ValueError: If the ratio is below 1 or leaves a class empty, or C is below 2.
     """
     if num_classes < 2:
         raise ValueError(f'a long tail needs 2 classes, got {num_classes}')
@@ -42,18 +40,10 @@ def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) ->
 
 
 def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
-    """Place of each class in the order of falling size.
+    """(C,) place of each class in the order of falling size.
 
-    Args:
-        num_classes: C.
-        order_seed: None: class 0 is the largest, as published. Else the seed decides which class is
-            how large.
-
-    Returns:
-        (C,) int64, a permutation.
-
-    Raises:
-        ValueError: If the seed is negative.
+    ``order_seed`` None: class 0 is the largest, as published. Else the seed, at least 0, decides
+    which class is how large.
     """
     if order_seed is None:
         return np.arange(num_classes)
@@ -64,20 +54,10 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
 
 
 def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-    """The images of each class in an order that the seed decides.
+    """The indices of each class in an order that the seed decides, given the (N,) labels.
 
-    What is taken from the front of these lists is a subset; a larger
-    imbalance ratio takes a subset of what a smaller one takes.
-
-    Args:
-        labels: (N,) class of each image, 0 to C-1.
-        seed: At least 0.
-
-    Returns:
-        C arrays of indices.
-
-    Raises:
-        ValueError: If the seed is negative.
+    What is taken from the front of these arrays is a subset; a larger imbalance ratio takes a
+    subset of what a smaller one takes.
     """
     if seed < 0:
         raise ValueError(f'seed must be at least 0, got {seed}')
@@ -92,18 +72,94 @@ def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
 
 
 def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
-    """Refuse sizes that a class does not have.
-
-    Args:
-        wanted: Images to take of each class.
-        classes: Images that there are of each.
-        reason: What takes them, for the message.
-
-    Raises:
-        ValueError: Naming the first class that is too small.
-    """
+    """Raise a ``ValueError`` if ``reason`` takes more images of a class than there are."""
     for label, (size, members) in enumerate(zip(wanted, classes)):
         if size > len(members):
             raise ValueError(
                 f'{reason} takes {size} images of class {label}, which has only {len(members)}'
             )
+
+
+def long_tail_sizes(
+    counts: np.ndarray, positive: Sequence[int], imbalance_ratio: float, profile: str
+) -> np.ndarray:
+    """(C,) images to take of each class, of the (C,) ``counts`` that there are.
+
+    Profile ``'exponential'``: the long tail over all classes, largest to smallest class.
+    ``'positives'``: all images of the other classes, and so many of the positive ones, equally many
+    of each, that there are ``imbalance_ratio`` negatives to a positive.
+
+    Raises:
+        ValueError: If the ratio cannot be had.
+    """
+    if profile not in PROFILES:
+        raise ValueError(f'profile must be one of {PROFILES}, got {profile!r}')
+    if profile == 'exponential':
+        sizes = exponential_sizes(len(counts), counts[0], imbalance_ratio)
+    else:
+        if not imbalance_ratio > 0:
+            raise ValueError(
+                'imbalance_ratio is the number of negatives to a positive '
+                f'and must be above 0, got {imbalance_ratio!r}'
+            )
+        sizes = counts.copy()
+        positive = list(positive)
+        num_negative = counts.sum() - counts[positive].sum()
+        share = num_negative / imbalance_ratio / len(positive)
+        if share > counts[positive].min():
+            least = num_negative / (counts[positive].min() * len(positive))
+            raise ValueError(
+                f'imbalance_ratio={imbalance_ratio!r} needs {share:.0f} images of each positive '
+                f'class, of which the smallest has {counts[positive].min()}. Fix: at least '
+                f'imbalance_ratio={least:.2f}'
+            )
+        sizes[positive] = int(share + 0.5)
+    return sizes
+
+
+def split_sizes(sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)) -> np.ndarray:
+    """Images of (C,) classes in training, validation and test part.
+
+    Returns:
+        (3, C) int64, columns sum to ``sizes``; validation and test get at least one image of a
+        class that has three.
+    """
+    if len(ratios) != 3 or not min(ratios) > 0:
+        raise ValueError(
+            f'ratios must be three numbers above 0, got {tuple(ratios)}; '
+            '(8, 1, 1) is that of the paper'
+        )
+    total = sum(ratios)
+    val, test = (np.maximum(np.floor(sizes * r / total + 0.5), sizes >= 3) for r in ratios[1:])
+    return np.stack([sizes - val - test, val, test]).astype(np.int64)
+
+
+def choose_part(
+    labels: np.ndarray, sizes: np.ndarray, part: str, ratios: Sequence[float], seed: int
+) -> np.ndarray:
+    """Rising indices of the images of a part; parts share no image, each class is split alike.
+
+    ``labels`` are the (N,) classes of the images, ``sizes`` the (C,) images to take of each,
+    ``ratios`` those of :func:`split_sizes`. Another seed takes and splits otherwise.
+    """
+    classes = shuffled_classes(labels, seed)
+    check_class_sizes(sizes, classes, 'the long tail')
+    ends = np.cumsum(split_sizes(sizes, ratios), axis=0)
+    row = PARTS.index(part)
+    begins = ends[row - 1] if row else np.zeros_like(sizes)
+    chosen = [members[begin:end] for members, begin, end in zip(classes, begins, ends[row])]
+    return np.sort(np.concatenate(chosen))
+
+
+def check_both_sides(is_positive: np.ndarray, part: str, fix: str) -> None:
+    """Refuse a part in which nothing can be ranked.
+
+    Raises:
+        UserError: If there is no positive or no negative; ``fix`` says what to do.
+    """
+    num_positive = int(is_positive.sum())
+    if not 0 < num_positive < len(is_positive):
+        raise UserError(
+            f'the {part} part has {num_positive} positives and {len(is_positive) - num_positive} '
+            f'negatives, so that no positive can be ranked against a negative. Fix: {fix}'
+        )

@@ -9,12 +9,12 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
-from mmrank.datasets.checks.coco_findings import shown
-from mmrank.datasets.long_tail.multi_label_items import check_every_class, multi_label_items
+from mmrank.datasets.checks.data_report import shown
+from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 _BITS = {'0': 0, '1': 1, '0.0': 0, '1.0': 1}
 
@@ -54,13 +54,8 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         **kwargs,
     ) -> None:
         self.image_column, self.split = image_column, split
-        super().__init__(
-            ann_file=ann_file,
-            data_root=data_root,
-            data_prefix=data_prefix,
-            classes=classes,
-            **kwargs,
-        )
+        kwargs.update(data_root=data_root, data_prefix=data_prefix, classes=classes)
+        super().__init__(ann_file=ann_file, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
@@ -118,3 +113,14 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                     f'{image!r:.200}, which {fault}. Fix: {PATH_FIX}'
                 )
         return images, targets
+
+
+def multi_label_items(paths: Sequence[str], targets: np.ndarray) -> list[dict]:
+    """Items that any head takes, of N image files and (N, C) targets of 0 and 1.
+
+    Each has ``img_path``, ``gt_label``, the list of its classes, and ``gt_score``, (C,) float32.
+    """
+    return [
+        dict(img_path=path, gt_label=np.flatnonzero(row).tolist(), gt_score=row.astype(np.float32))
+        for path, row in zip(paths, targets)
+    ]

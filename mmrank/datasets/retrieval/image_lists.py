@@ -1,13 +1,13 @@
-"""Readers of the published lists of retrieval images."""
+"""Readers of the published lists of retrieval images, and of class folders."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES
 from mmrank.errors import UserError
-from mmrank.files.relative_path import path_fault
+from mmrank.files import path_fault
 
 #: What to do about a path that leads out of the folder of the images.
 PATH_FIX = (
@@ -34,15 +34,18 @@ class ListedImage(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that does not follow the format.
-
-    Attributes:
-        place: ``file:line``.
-        text: The line.
-    """
+    """A line that does not follow the format: its place, ``file:line``, and its text."""
 
     place: str
     text: str
+
+
+def first_bad(lines: Sequence[BadLine]) -> str:
+    """The first lines, indented, and how many more there are."""
+    shown = [f'    {line.place}: {line.text}' for line in lines[:_EXAMPLES]]
+    if len(lines) > _EXAMPLES:
+        shown.append(f'    ... and {len(lines) - _EXAMPLES} more')
+    return '\n'.join(shown)
 
 
 class ImageList(NamedTuple):
@@ -69,23 +72,13 @@ class ImageList(NamedTuple):
         ]
 
     def raise_if_bad(self) -> None:
-        """Raise when a line or path is bad, or there is no image.
-
-        Raises:
-            UserError: Names the first bad lines.
-        """
+        """Raise a ``UserError`` when a line or path is bad, or there is no image."""
         if self.bad_lines:
-            shown = [f'    {b.place}: {b.text!r}' for b in self.bad_lines]
-            more = len(shown) - _EXAMPLES
-            shown = shown[:_EXAMPLES]
-            if more > 0:
-                shown.append(f'    ... and {more} more')
             raise UserError(
                 f'{len(self.bad_lines)} lines of {self.source} are not of '
                 f'the form "{self.line_format}":\n'
-                + '\n'.join(shown)
-                + '\n  Fix: correct or remove these lines, or fetch the file '
-                'again'
+                + first_bad([BadLine(x.place, repr(x.text)) for x in self.bad_lines])
+                + '\n  Fix: correct or remove these lines, or fetch the file again'
             )
         unusable = self.unusable_paths()
         if unusable:
@@ -101,113 +94,99 @@ class ImageList(NamedTuple):
             )
 
 
-def read_sop_list(path: str | os.PathLike) -> ImageList:
-    """Read a list of Stanford Online Products, like ``Ebay_train.txt``.
+class ListFormat(NamedTuple):
+    """The form of the lines of a list.
 
-    Args:
-        path: File whose first line names the columns ``image_id class_id super_class_id path``.
-
-    Returns:
-        Class and super-class are the numbers of the file; bad lines included.
-
-    Raises:
-        UserError: If the file cannot be read.
+    Attributes:
+        text: For messages; also the first line of the file, where ``has_header``.
+        parse: Returns path, class and super-class of a line's fields; None for a bad line.
+        has_header: Whether the first line names the columns.
     """
 
-    def parse(fields: list[str]) -> tuple[str, str, str] | None:
-        if len(fields) != 4 or not all(x.isdigit() for x in fields[:3]):
-            return None
-        return fields[3], fields[1], fields[2]
+    text: str
+    parse: Callable[[list[str]], tuple[str, str, str] | None]
+    has_header: bool = False
 
-    form = 'image_id class_id super_class_id path'
-    return _read(path, form, parse, header=form)
+    def read(self, path: str | os.PathLike) -> ImageList:
+        """Read a list; bad lines are included.
 
-
-def read_vehicle_id_list(path: str | os.PathLike) -> ImageList:
-    """Read a list of PKU VehicleID, like ``train_list.txt``.
-
-    Args:
-        path: File with lines ``image vehicle``, two numbers, the image
-            without its suffix.
-
-    Returns:
-        Paths end in ``.jpg``; bad lines included.
-
-    Raises:
-        UserError: If the file cannot be read.
-    """
-
-    def parse(fields: list[str]) -> tuple[str, str, str] | None:
-        if len(fields) != 2 or not all(x.isdigit() for x in fields):
-            return None
-        return f'{fields[0]}.jpg', fields[1], ''
-
-    return _read(path, 'image vehicle', parse)
-
-
-def read_inaturalist_list(path: str | os.PathLike) -> ImageList:
-    """Read a retrieval split of iNaturalist-2018.
-
-    Args:
-        path: File with one path a line, ``.../super-class/class/image``,
-            as the splits of SmoothAP (Brown et al., ECCV 2020) have them. A class after the path is
-            taken instead of the folder's.
-
-    Returns:
-        Class names contain the super-class; bad lines included.
-
-    Raises:
-        UserError: If the file cannot be read.
-    """
-
-    def parse(fields: list[str]) -> tuple[str, str, str] | None:
-        parts = fields[0].split('/')
-        if len(fields) > 2 or len(parts) < 3 or '' in parts[-3:]:
-            return None
-        name = f'{parts[-3]}/{parts[-2]}' if len(fields) == 1 else fields[1]
-        return fields[0], name, parts[-3]
-
-    return _read(path, '.../super-class/class/image', parse)
+        Raises:
+            UserError: If the file cannot be read.
+        """
+        try:
+            # A byte-order mark is no part of a name.
+            lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f'list {path!s:.300} cannot be read: {error}. Fix: check '
+                'data_root, and that the data set was unpacked completely'
+            ) from error
+        images, bad_lines = [], []
+        for number, line in enumerate(lines, 1):
+            is_header = number == 1 and self.has_header and line.split() == self.text.split()
+            if is_header or not line.strip():
+                continue
+            place = f'{path}:{number}'
+            fields = line.split('\t') if '\t' in line else line.split()
+            parsed = self.parse([field.strip() for field in fields])
+            if parsed is None:
+                bad_lines.append(BadLine(place, line[:80]))
+            else:
+                images.append(ListedImage(*parsed, place))
+        return ImageList(str(path), self.text, images, bad_lines)
 
 
-def read_path_list(path: str | os.PathLike) -> ImageList:
-    """Read a list of paths, each with its class or in a folder named so.
+def _sop(fields: list[str]) -> tuple[str, str, str] | None:
+    if len(fields) != 4 or not all(x.isdigit() for x in fields[:3]):
+        return None
+    return fields[3], fields[1], fields[2]
 
-    Args:
-        path: File with lines ``path class``, parted by a tab where one of
-            them contains blanks, or ``path`` alone: its folder is the class.
 
-    Returns:
-        All images, bad lines included.
+def _vehicle_id(fields: list[str]) -> tuple[str, str, str] | None:
+    if len(fields) != 2 or not all(x.isdigit() for x in fields):
+        return None
+    return f'{fields[0]}.jpg', fields[1], ''
 
-    Raises:
-        UserError: If the file cannot be read.
-    """
 
-    def parse(fields: list[str]) -> tuple[str, str, str] | None:
-        if len(fields) == 2 and all(fields):
-            return fields[0], fields[1], ''
-        folder = os.path.dirname(fields[0])
-        return (fields[0], folder, '') if len(fields) == 1 and folder else None
+def _inaturalist(fields: list[str]) -> tuple[str, str, str] | None:
+    parts = fields[0].split('/')
+    if len(fields) > 2 or len(parts) < 3 or '' in parts[-3:]:
+        return None
+    name = f'{parts[-3]}/{parts[-2]}' if len(fields) == 1 else fields[1]
+    return fields[0], name, parts[-3]
 
-    return _read(path, 'path class', parse)
+
+def _path_list(fields: list[str]) -> tuple[str, str, str] | None:
+    if len(fields) == 2 and all(fields):
+        return fields[0], fields[1], ''
+    folder = os.path.dirname(fields[0])
+    return (fields[0], folder, '') if len(fields) == 1 and folder else None
+
+
+#: Lists of Stanford Online Products, like ``Ebay_train.txt``.
+SOP_LIST = ListFormat('image_id class_id super_class_id path', _sop, has_header=True)
+#: Lists of PKU VehicleID, like ``train_list.txt``: two numbers, the image without its suffix.
+VEHICLE_ID_LIST = ListFormat('image vehicle', _vehicle_id)
+#: Splits of iNaturalist-2018 as SmoothAP (Brown et al., ECCV 2020) has them. Class names contain
+#: the super-class. A class after the path is taken instead of the folder's.
+INATURALIST_LIST = ListFormat('.../super-class/class/image', _inaturalist)
+#: Lines ``path class``, parted by a tab where one of them contains blanks, or ``path`` alone: its
+#: folder is the class.
+PATH_LIST = ListFormat('path class', _path_list)
 
 
 def scan_class_folders(
     root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
 ) -> ImageList:
-    """Find the images of a tree whose folders are the classes.
+    """Find the images of a tree whose folders are the classes, sorted by path.
 
     Folders whose name begins with a dot are passed over.
 
     Args:
         root: Folder of the class folders.
-        depth: Levels of folders that name a class, 1 for ``class/image`` and
-            2 for ``super-class/class/image``. Images may lie deeper.
+        depth: Levels of folders that name a class, 1 for ``class/image`` and 2 for
+            ``super-class/class/image``. Images may lie deeper.
         within: Folders of the first level to look into; empty: all.
-
-    Returns:
-        The images, sorted by path.
 
     Raises:
         UserError: If the folder, or one of ``within``, is not there.
@@ -232,29 +211,20 @@ def scan_class_folders(
             parts = Path(folder).relative_to(root).parts
             if len(parts) < depth:
                 continue
-            class_name = '/'.join(parts[:depth])
-            super_class = '/'.join(parts[: depth - 1])
+            class_name, super_class = '/'.join(parts[:depth]), '/'.join(parts[: depth - 1])
             images += [
                 ListedImage('/'.join((*parts, file)), class_name, super_class, '')
                 for file in sorted(files)
                 if file.lower().endswith(IMAGE_SUFFIXES)
             ]
-    form = '/'.join(['folder'] * depth + ['image'])
-    return ImageList(str(root), form, images, [])
+    return ImageList(str(root), '/'.join(['folder'] * depth + ['image']), images, [])
 
 
 def empty_class_folders(
     root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
 ) -> list[str]:
-    """Return the class folders of a tree that hold no image.
-
-    Args:
-        root: As for :func:`scan_class_folders`.
-        depth: As there.
-        within: As there.
-    """
-    images = scan_class_folders(root, depth, within).images
-    full = {image.class_name for image in images}
+    """The class folders of a tree that hold no image; see :func:`scan_class_folders`."""
+    full = {image.class_name for image in scan_class_folders(root, depth, within).images}
     folders = sorted(Path(root).glob('/'.join('*' * depth)))
     names = [p.relative_to(root).parts for p in folders if p.is_dir()]
     return [
@@ -264,39 +234,3 @@ def empty_class_folders(
         and not any(part.startswith('.') for part in parts)
         and (not within or parts[0] in within)
     ]
-
-
-def _read(
-    path: str | os.PathLike,
-    line_format: str,
-    parse: Callable[[list[str]], tuple[str, str, str] | None],
-    header: str = '',
-) -> ImageList:
-    try:
-        # A byte-order mark is no part of a name.
-        text = Path(path).read_text(encoding='utf-8-sig')
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'list {path!s:.300} cannot be read: {error}. Fix: check '
-            'data_root, and that the data set was unpacked completely'
-        ) from error
-    images, bad_lines = [], []
-    for number, line in enumerate(_without_header(text, header), 1):
-        if not line.strip():
-            continue
-        place = f'{path}:{number}'
-        fields = line.split('\t') if '\t' in line else line.split()
-        parsed = parse([field.strip() for field in fields])
-        if parsed is None:
-            bad_lines.append(BadLine(place, line[:80]))
-        else:
-            images.append(ListedImage(*parsed, place))
-    return ImageList(str(path), line_format, images, bad_lines)
-
-
-def _without_header(text: str, header: str) -> Iterable[str]:
-    """The lines; the header's stays as a blank one to keep the numbers."""
-    lines = text.splitlines()
-    if header and lines and lines[0].split() == header.split():
-        lines[0] = ''
-    return lines

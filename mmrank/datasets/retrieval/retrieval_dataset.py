@@ -1,14 +1,15 @@
 """Base of the retrieval data sets. Imports mmpretrain."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.datasets.checks.coco_findings import shown
+from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.class_split import split_classes
 from mmrank.datasets.retrieval.image_lists import ImageList
 from mmrank.errors import UserError
 
@@ -28,16 +29,15 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
     Args:
         data_root: Folder of the data set.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
-        val_fraction: Share of the training classes, in each super-class,
-            that make the validation split; 0 for none.
+        val_fraction: Share of the training classes, in each super-class, that make the validation
+            split; 0 for none.
         split_seed: Another seed sets other classes aside.
         data_prefix: Folder of the images within ``data_root``.
-        classes: Keep these classes only, in this order: names, or a file
-            with one a line.
+        classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``,
-            ``indices``, ``test_mode`` and so on.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``indices``, ``test_mode`` and so
+            on.
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
@@ -67,19 +67,11 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         self.val_fraction = val_fraction
         self.split_seed = split_seed
         self.num_val_classes = num_val_classes
-        super().__init__(
-            ann_file=ann_file,
-            data_root=data_root,
-            data_prefix=data_prefix,
-            classes=classes,
-            **kwargs,
-        )
+        kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
+        super().__init__(data_root=data_root, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
-        """Read the images of one part.
-
-        Args:
-            test: The test part; else the training part, with the validation classes.
+        """Read the test part, or the training part with the validation classes.
 
         Raises:
             UserError: If it cannot be read.
@@ -87,14 +79,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         raise NotImplementedError
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
-        """Return the classes of the split.
-
-        Args:
-            groups: Super-class of every class of the part, natural order.
-
-        Raises:
-            ValueError: If a fraction is out of range.
-        """
+        """Return the classes of the split, given the super-class of every class of the part."""
         if self.split in ('test', 'trainval'):
             return list(groups)
         stay, aside = split_classes(
@@ -164,3 +149,64 @@ def natural_order(name: str) -> list:
         for part in parts
         if part
     ]
+
+
+def split_classes(
+    groups: Mapping[str, str], fraction: float, seed: int, count: int | None = None
+) -> tuple[list[str], list[str]]:
+    """Set a fraction of the classes aside, in every group alike.
+
+    The order in which classes are taken is that of a hash of seed and name. It depends neither on
+    the order of the list nor on a random number generator, and a class that is added moves few
+    others.
+
+    Args:
+        groups: Group, like a super-class, of every class.
+        fraction: Share of the classes of a group that is set aside, in [0, 1); rounded to the
+            nearest number, and at least one class of the largest group.
+        seed: Another seed makes another split.
+        count: Number of classes to set aside instead, shared by the groups in proportion to their
+            size.
+
+    Returns:
+        The classes that stay and those set aside, both in the order given.
+    """
+    if count is not None and not 0 < count < len(groups):
+        raise UserError(
+            f'num_val_classes={count} of {len(groups)} classes. Fix: a number '
+            f'from 1 to {len(groups) - 1}; None takes a fraction'
+        )
+    if not 0 <= fraction < 1:
+        raise ValueError(f'a fraction must be in [0, 1), got {fraction}')
+    members = defaultdict(list)
+    for name, group in groups.items():
+        members[group].append(name)
+    sizes = {group: len(names) for group, names in members.items()}
+    if count is None:
+        share = {g: int(fraction * n + 0.5) for g, n in sizes.items()}
+    else:
+        share = _proportional(sizes, count)
+    aside: set[str] = set()
+    for group, names in members.items():
+        names.sort(key=lambda name: hashlib.sha256(f'{seed}:{name}'.encode()).digest())
+        aside.update(names[: share[group]])
+    if fraction and not aside:
+        largest = max(members.values(), key=len, default=[])
+        aside.update(largest[:1])
+    stay = [name for name in groups if name not in aside]
+    if not stay:
+        raise ValueError(
+            f'a fraction of {fraction} of {len(groups)} classes leaves none. '
+            'Fix: set a smaller fraction'
+        )
+    return stay, [name for name in groups if name in aside]
+
+
+def _proportional(sizes: Mapping[str, int], count: int) -> dict[str, int]:
+    """Whole shares of ``count``, by the largest remainders."""
+    total = sum(sizes.values())
+    share = {group: count * n // total for group, n in sizes.items()}
+    by_remainder = sorted(sizes, key=lambda group: (-(count * sizes[group] % total), group))
+    for group in by_remainder[: count - sum(share.values())]:
+        share[group] += 1
+    return share

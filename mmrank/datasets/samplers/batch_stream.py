@@ -1,6 +1,7 @@
-"""What samplers of whole batches share: epochs, ranks, resuming."""
+"""Base of the samplers: a stream of whole batches, dealt out to the ranks."""
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 from mmengine.dist import get_dist_info, sync_random_seed
@@ -16,32 +17,72 @@ class BatchStream(Sampler):
     earlier batches, and the batches are the same for every number of ranks. Epoch e has the batches
     ``e * num_batches`` to ``(e + 1) * num_batches - 1``. Global random state is left alone.
 
-    Subclasses define :meth:`rank_batch` and may use :meth:`generator`.
+    Subclasses define :meth:`rank_batch` or :meth:`global_batch`. They draw uniform numbers and sort
+    them: the bits behind these stay the same in all versions of NumPy.
 
     Args:
-        num_batches: Batches in an epoch.
-        share: Indices that a rank yields for a batch, always as many: the ``batch_size`` of the
-            data loader.
-        seed: Seed, the same on all ranks. None: drawn by mmengine on the
-            first rank.
+        batch_size: Items in a batch, over all ranks; W ranks must divide it. The ``batch_size`` of
+            the data loader is ``share``: ``batch_size / W``, unless the subclass says otherwise.
+        epoch_items: Items that an epoch shows.
+        num_batches: Batches in an epoch. None: as many as ``epoch_items`` fill, at least one.
+        seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
 
+    Attributes:
+        share: Indices that a rank yields for a batch, always as many.
+
     Raises:
-        ValueError: If ``num_batches`` is not positive.
+        ValueError: If the ranks do not divide the batch, or ``num_batches`` is not positive.
     """
 
-    def __init__(self, num_batches: int, share: int, seed: int | None, infinite: bool) -> None:
+    #: Name of the option that sets ``batch_size``.
+    size_option: ClassVar[str] = 'batch_size'
+
+    def __init__(
+        self,
+        batch_size: int,
+        epoch_items: int,
+        num_batches: int | None,
+        seed: int | None,
+        infinite: bool,
+    ) -> None:
+        self.rank, self.world_size = get_dist_info()
+        self.batch_size = batch_size
+        self.check_batch_size()
+        if num_batches is None:
+            num_batches = max(1, epoch_items // batch_size)
         if num_batches < 1:
-            raise ValueError(f'num_batches must be at least 1, got {num_batches}')
-        self.num_batches, self.share = num_batches, share
+            raise ValueError(
+                f'num_batches must be at least 1, got {num_batches}; None takes as many as the '
+                'data set fills'
+            )
+        self.num_batches = num_batches
+        self.part = self.share = batch_size // self.world_size
         self.seed = sync_random_seed() if seed is None else seed
         self.infinite = infinite
         self.epoch = 0
         self._skipped = 0
 
-    def rank_batch(self, number: int) -> np.ndarray:
-        """The (share,) indices of this rank in a batch of the stream."""
+    def check_batch_size(self) -> None:
+        """Refuse a batch that cannot be dealt out to the ranks."""
+        if self.batch_size < 1 or self.batch_size % self.world_size:
+            raise ValueError(
+                f'{self.size_option}={self.batch_size} counts over all ranks and must be a '
+                f'positive multiple of their number, {self.world_size}'
+            )
+
+    def global_batch(self, number: int) -> np.ndarray:
+        """All indices of a batch of the stream, the same on every rank."""
         raise NotImplementedError
+
+    def rank_batch(self, number: int) -> np.ndarray:
+        """The (share,) indices of this rank: every W-th of the batch."""
+        return self.global_batch(number)[self.rank :: self.world_size]
+
+    def own_part(self, items: np.ndarray) -> np.ndarray:
+        """The contiguous part of this rank of a batch's (batch_size, ...) items."""
+        begin = self.rank * self.part
+        return items[begin : begin + self.part]
 
     def generator(self, *numbers: int) -> np.random.Generator:
         """Random numbers that belong to the seed and some numbers."""
@@ -71,11 +112,7 @@ class BatchStream(Sampler):
         return self.num_batches * self.share
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from where ``skip`` led.
-
-        Args:
-            epoch: From 0; without meaning where the stream is infinite.
-        """
+        """Choose the epoch, from 0, counted from where ``skip`` led; no effect if infinite."""
         self.epoch = epoch
 
     def skip(self, num_samples: int) -> None:
@@ -83,9 +120,6 @@ class BatchStream(Sampler):
 
         The contract of mmengine's ``InfiniteSampler.skip``: counted from the start of the stream,
         and called before the iteration.
-
-        Args:
-            num_samples: Indices that this rank has consumed.
 
         Raises:
             ValueError: If it is negative.
@@ -96,56 +130,11 @@ class BatchStream(Sampler):
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Refuse a data loader whose batches are not those of its sampler.
-
-    Args:
-        loader: Any; one whose sampler does not draw batches is passed over.
+    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`.
 
     Raises:
-        UserError: If the loader and the sampler disagree on the batch size.
+        UserError: If the loader and the sampler disagree.
     """
     sampler = getattr(loader, 'sampler', None)
-    if not isinstance(sampler, BatchStream):
-        return
-    if loader.batch_size is not None:
+    if isinstance(sampler, BatchStream) and loader.batch_size is not None:
         sampler.drawn_batch().check(loader.batch_size)
-
-
-def rank_and_share(batch_size: int, name: str) -> tuple[int, int]:
-    """This rank and its share of a batch.
-
-    Args:
-        batch_size: Over all ranks.
-        name: What the caller calls it.
-
-    Raises:
-        ValueError: If it is not a positive multiple of the number of ranks.
-    """
-    rank, world_size = get_dist_info()
-    if batch_size < 1 or batch_size % world_size:
-        raise ValueError(
-            f'{name}={batch_size} counts over all ranks and must be a '
-            f'positive multiple of their number, {world_size}'
-        )
-    return rank, batch_size // world_size
-
-
-def check_sampling(dataset, expected: tuple[str, ...]):
-    """The interactions of a data set that yields what a sampler means.
-
-    Raises:
-        TypeError: If the data set is no ``InteractionDataset``.
-        ValueError: If its ``sampling`` is another.
-    """
-    sampling = getattr(dataset, 'sampling', None)
-    if sampling is None:
-        raise TypeError(
-            f'{type(dataset).__name__} has no positive pairs; use '
-            "type='mmrank.InteractionDataset', without a wrapper"
-        )
-    if sampling not in expected:
-        raise ValueError(
-            f'the data set has sampling={sampling!r}, but its sampler is for '
-            f'{" or ".join(map(repr, expected))}; set sampling of the data set so'
-        )
-    return dataset.interactions

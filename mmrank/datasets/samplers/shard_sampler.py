@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mmrank.datasets.samplers.batch_stream import BatchStream, rank_and_share
+from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -10,30 +10,28 @@ from mmrank.registry import DATA_SAMPLERS
 class ShardSampler(BatchStream):
     """Shuffles samples so that each shard is read from front to back.
 
-    Samples drawn from all shards at random, as by mmengine's samplers, need
-    a disk with fast access anywhere. Here an epoch shuffles the shards and puts their samples in a
-    row, from a random one on. The row is cut into as many lanes as there are data loading workers
-    in all processes, and each lane into ``readers`` stretches, which are read side by side:
-    ``buffer`` samples at a time, shuffled. That is WebDataset's shuffle buffer, but that batch
-    number t depends on the seed and t alone, as in every
-    :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no sample comes twice in an epoch,
-    whatever reads it, and a training resumes anywhere, bit for bit, without reading what it has
-    seen.
+    Samples drawn from all shards at random, as by mmengine's samplers, need a disk with fast access
+    anywhere. Here an epoch shuffles the shards and puts their samples in a row, from a random one
+    on. The row is cut into as many lanes as there are data loading workers in all processes, and
+    each lane into ``readers`` stretches, which are read side by side: ``buffer`` samples at a time,
+    shuffled. That is WebDataset's shuffle buffer, but that batch number t depends on the seed and t
+    alone, as in every :class:`~mmrank.datasets.samplers.batch_stream.BatchStream`: no sample comes
+    twice in an epoch, whatever reads it, and a training resumes anywhere, bit for bit, without
+    reading what it has seen.
 
-    An epoch has the batches that all samples fill, rounded down to a
-    multiple of ``workers``; what is left over is other samples in each.
+    An epoch has the batches that all samples fill, rounded down to a multiple of ``workers``; what
+    is left over is other samples in each.
 
     Args:
         dataset: With ``shard_sizes``: ``mmrank.ShardedCaptions`` or ``mmrank.StreamedCaptions``.
-        batch_size: Samples in a batch, over all ranks.
+        batch_size: See :class:`BatchStream`.
         buffer: Samples that a lane shuffles at a time.
         readers: Shards that a lane reads side by side.
         workers: ``num_workers`` of the data loader, where it is not 0.
         parts: Parts of a batch, each from a lane of its own; the ranks share them. None: one a
             rank. For a training that continues on another number of ranks name a number that both
             divide: the batches stay the same.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no shards.
@@ -61,28 +59,24 @@ class ShardSampler(BatchStream):
         sizes = getattr(dataset, 'shard_sizes', None)
         if sizes is None:
             raise TypeError(
-                f'{type(dataset).__name__} has no shards; use '
-                "type='mmrank.ShardedCaptions' or 'mmrank.StreamedCaptions', "
-                'without a wrapper, or another sampler'
+                f"{type(dataset).__name__} has no shards; use type='mmrank.ShardedCaptions' or "
+                "'mmrank.StreamedCaptions', without a wrapper, or another sampler"
             )
         for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
             if value < 1:
                 raise ValueError(f'{name} must be at least 1, got {value}')
-        self.rank, share = rank_and_share(batch_size, 'batch_size')
-        world_size = batch_size // share
-        parts = world_size if parts is None else parts
-        if parts < 1 or parts % world_size or batch_size % parts:
-            raise ValueError(
-                f'parts={parts} must be a multiple of the number of ranks, '
-                f'{world_size}, and divide batch_size={batch_size}'
-            )
-        self.batch_size, self.buffer = batch_size, buffer
-        self.readers = readers
-        self.workers, self.parts = workers, parts
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._total = int(self._sizes.sum())
-        num_batches = self._total // (batch_size * workers) * workers
+        super().__init__(batch_size, self._total, None, seed, infinite)
+        parts = self.world_size if parts is None else parts
+        if parts < 1 or parts % self.world_size or batch_size % parts:
+            raise ValueError(
+                f'parts={parts} must be a multiple of the number of ranks, '
+                f'{self.world_size}, and divide batch_size={batch_size}'
+            )
+        self.buffer, self.readers, self.workers, self.parts = buffer, readers, workers, parts
+        self.num_batches = num_batches = self._total // (batch_size * workers) * workers
         if not num_batches:
             raise ValueError(
                 f'{self._total} samples do not fill a batch of batch_size={batch_size} for each of '
@@ -98,7 +92,6 @@ class ShardSampler(BatchStream):
         self._windows = (self._cuts - bounds[:-1]).sum(1)
         self._order: tuple = (None, None, None, 0)
         self._drawn: dict[int, tuple[tuple, np.ndarray]] = {}
-        super().__init__(num_batches, share, seed=seed, infinite=infinite)
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The parts of this rank in a batch."""

@@ -1,15 +1,15 @@
 """Which sample of a data set in shards has which index.
 
-A shard holds its samples one after the other. The index numbers them: those
-of the first shard from 0, and so on. It is made once, stored, and read by every training, so that a
-sample has the same number in all of them.
+A shard holds its samples one after the other. The index numbers them: those of the first shard from
+0, and so on. It is made once, stored, and read by every training, so that a sample has the same
+number in all of them. (webdataset and ``datasets`` iterate over shards without numbers; wids, which
+has some, is no part of webdataset 1.)
 """
 
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,20 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_folder import temporary_folder
+from mmrank.files import remove_path, temporary_folder
 
 #: Where the index of a folder of shards is, unless told otherwise.
 INDEX_FOLDER = 'mmrank_index'
 _FORMAT = 1
+_FILES = {f'{name}.npy' for name in ('keys', 'first_texts', 'text_ids', 'places')} | {'index.json'}
 #: Bytes of a member: where it begins in the shard, and how many.
-PLACE = np.dtype(
-    [
-        ('image', np.int64),
-        ('image_size', np.int64),
-        ('caption', np.int64),
-        ('caption_size', np.int64),
-    ]
-)
+PLACE = np.dtype([(name, np.int64) for name in ('image', 'image_size', 'caption', 'caption_size')])
 
 
 class ShardSample(NamedTuple):
@@ -39,8 +33,7 @@ class ShardSample(NamedTuple):
     Attributes:
         key: Its name, of which a shard has one each.
         captions: One or more.
-        place: The four numbers of ``PLACE``; None where a shard cannot be
-            read from the middle.
+        place: The four numbers of ``PLACE``; None where a shard cannot be read from the middle.
     """
 
     key: str
@@ -49,11 +42,7 @@ class ShardSample(NamedTuple):
 
 
 class ScannedShard:
-    """The samples of a shard, collected.
-
-    Args:
-        name: Of the shard.
-        samples: In their order.
+    """The samples of a shard, collected in their order.
 
     Raises:
         UserError: If a key is there twice.
@@ -79,45 +68,35 @@ class ScannedShard:
                 self.places.append(place)
             keys.append(digest_of(key))
             self.counts.append(len(captions))
-            texts += [digest_of(text) for text in captions]
-            line = json.dumps([key, captions, place])
-            total.update(line.encode() + b'\n')
-        self.keys = np.array(keys, dtype=np.uint64)
-        self.texts = np.array(texts, dtype=np.uint64)
+            texts += map(digest_of, captions)
+            total.update(json.dumps([key, captions, place]).encode() + b'\n')
+        self.keys, self.texts = np.array(keys, np.uint64), np.array(texts, np.uint64)
         self.digest = total.hexdigest()
 
 
 def digest_of(text: str) -> int:
-    """64 bits that stand for a text.
-
-    Args:
-        text: Any.
-
-    Returns:
-        An integer in [0, 2^64).
-    """
+    """64 bits that stand for a text, as an integer in [0, 2^64)."""
     encoded = text.encode('utf-8', 'surrogateescape')
-    digest = hashlib.blake2b(encoded, digest_size=8).digest()
-    return int.from_bytes(digest, 'big')
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), 'big')
 
 
 @dataclass(eq=False)
 class ShardIndex:
     """Numbers of the samples of all shards; see :func:`write_index`.
 
-    The arrays are mapped from the disk: the processes of a machine share
-    them, and what is not used is not read.
+    The arrays are mapped from the disk: the processes of a machine share them, and what is not used
+    is not read.
 
     Attributes:
         folder: Where it is stored.
         source: What the shards are and how a sample is read from them.
-        shards: Of each its ``name``, ``digest`` and number of ``samples``,
-            and what ``source`` adds.
+        shards: Of each its ``name``, ``digest`` and number of ``samples``, and what ``source``
+            adds.
         keys: (N,) uint64 digests of the keys.
         first_texts: (N + 1,) int64: sample i has the captions ``first_texts[i]`` to ``first_texts[i
             + 1] - 1``.
-        text_ids: (T,) int64: equal captions have one number. They are
-            compared by a digest of 64 bits.
+        text_ids: (T,) int64: equal captions have one number. They are compared by a digest of 64
+            bits.
         places: (N,) of ``PLACE``, or None.
     """
 
@@ -127,7 +106,7 @@ class ShardIndex:
     keys: np.ndarray
     first_texts: np.ndarray
     text_ids: np.ndarray
-    places: np.ndarray | None
+    places: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = [shard['samples'] for shard in self.shards]
@@ -147,56 +126,29 @@ class ShardIndex:
         return hashlib.blake2b(' '.join(parts).encode(), digest_size=16).hexdigest()
 
     def locate(self, sample: int) -> tuple[int, int]:
-        """Shard of a sample, and its row there.
-
-        Args:
-            sample: Its number.
-        """
+        """Shard of a sample, and its row there."""
         shard = int(np.searchsorted(self.starts, sample, side='right')) - 1
         return shard, sample - int(self.starts[shard])
-
-    def find(self, shard: str, key: str) -> int:
-        """Number of a sample.
-
-        Args:
-            shard: Name of its shard.
-            key: Its key.
-
-        Raises:
-            KeyError: If there is none.
-        """
-        names = [x['name'] for x in self.shards]
-        if shard in names:
-            number = names.index(shard)
-            begin, end = self.starts[number : number + 2]
-            found = np.flatnonzero(self.keys[begin:end] == digest_of(key))
-            if len(found):
-                return int(begin + found[0])
-        raise KeyError((shard, key))
 
 
 def write_index(
     folder: str | os.PathLike, source: dict, shards: Iterable[tuple[ScannedShard, dict]]
 ) -> ShardIndex:
-    """Number the samples of shards, and store it, whole or not at all.
+    """Number the samples of shards, each with what to note of it, and store it whole or not at all.
 
-    Args:
-        folder: Where to; an index that is there is replaced.
-        source: See :class:`ShardIndex`; plain containers.
-        shards: Each with what to note of it beside.
-
-    Returns:
-        The index.
+    An index that is in ``folder`` is replaced. ``source`` are plain containers, see
+    :class:`ShardIndex`.
 
     Raises:
-        UserError: If there is no sample.
+        UserError: If there is no sample, or ``folder`` holds something else than an index.
         OSError: If it cannot be written.
     """
+    folder = Path(folder).resolve()
+    _check_replaceable(folder)
     scanned, notes = [], []
     for shard, note in shards:
         scanned.append(shard)
-        samples = len(shard.keys)
-        notes.append(dict(note, name=shard.name, digest=shard.digest, samples=samples))
+        notes.append(dict(note, name=shard.name, digest=shard.digest, samples=len(shard.keys)))
     counts = [count for shard in scanned for count in shard.counts]
     if not counts:
         raise UserError(
@@ -208,22 +160,35 @@ def write_index(
         first_texts=np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]),
         text_ids=_number(np.concatenate([shard.texts for shard in scanned])),
     )
-    places = [place for shard in scanned for place in shard.places]
-    if places:
+    if places := [place for shard in scanned for place in shard.places]:
         arrays['places'] = np.array(places, dtype=PLACE)
-    document = dict(format=_FORMAT, source=source, shards=notes)
-    folder = Path(folder).resolve()
     with temporary_folder(folder) as temp:
         new = temp / 'new'
         new.mkdir()
         for name, array in arrays.items():
             np.save(new / f'{name}.npy', array)
-        text = json.dumps(document, indent=1)
+        text = json.dumps(dict(format=_FORMAT, source=source, shards=notes), indent=1)
         (new / 'index.json').write_text(text, encoding='utf-8')
-        if folder.is_dir():
-            shutil.rmtree(folder)
+        _check_replaceable(folder)
+        for name in _FILES:
+            remove_path(folder / name)
+        if folder.exists():
+            folder.rmdir()
         new.rename(folder)
     return read_index(folder)
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse a folder in which there is anything that :func:`write_index` did not write."""
+    if not folder.exists():
+        return
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else [folder.name]
+    foreign = [name for name in names if name not in _FILES]
+    if foreign or (names and 'index.json' not in names):
+        raise UserError(
+            f'{folder} is not an index of samples: it holds {(foreign or names)[0]!r}, which would '
+            'be lost. Fix: name a folder that does not exist, or that of an index'
+        )
 
 
 def _number(digests: np.ndarray) -> np.ndarray:
@@ -237,9 +202,6 @@ def _number(digests: np.ndarray) -> np.ndarray:
 def read_index(folder: str | os.PathLike) -> ShardIndex:
     """Read what :func:`write_index` has stored.
 
-    Args:
-        folder: Where it is.
-
     Raises:
         UserError: If it is not there, or is damaged.
     """
@@ -248,28 +210,17 @@ def read_index(folder: str | os.PathLike) -> ShardIndex:
     if not (folder / 'index.json').is_file():
         raise UserError(f'{folder} holds no index of the samples. Fix: make it once, with {again}')
     try:
-        text = (folder / 'index.json').read_text(encoding='utf-8')
-        document = json.loads(text)
+        document = json.loads((folder / 'index.json').read_text(encoding='utf-8'))
         if document['format'] != _FORMAT:
             raise ValueError(f'it has format {document["format"]}')
         arrays = {
             name: np.load(folder / f'{name}.npy', mmap_mode='r')
-            for name in ('keys', 'first_texts', 'text_ids')
+            for name in ('keys', 'first_texts', 'text_ids', 'places')
+            if name != 'places' or (folder / 'places.npy').is_file()
         }
-        places = folder / 'places.npy'
-        index = ShardIndex(
-            folder,
-            document['source'],
-            document['shards'],
-            places=np.load(places, mmap_mode='r') if places.is_file() else None,
-            **arrays,
-        )
-        sizes = {
-            len(index.keys),
-            len(index.first_texts) - 1,
-            int(index.starts[-1]),
-            len(index if index.places is None else index.places),
-        }
+        index = ShardIndex(folder, document['source'], document['shards'], **arrays)
+        sizes = {len(index.keys), len(index.first_texts) - 1, int(index.starts[-1])}
+        sizes.add(len(index if index.places is None else index.places))
         if len(sizes) > 1 or index.first_texts[-1] != len(index.text_ids):
             raise ValueError('its parts have different lengths')
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
@@ -278,21 +229,3 @@ def read_index(folder: str | os.PathLike) -> ShardIndex:
             f'{error}. Fix: make it again, with {again}'
         ) from error
     return index
-
-
-def scan_shards(
-    names: Iterable[str], scan: Callable[[str], Iterable[ShardSample]], note: Callable[[str], dict]
-) -> Iterator[tuple[ScannedShard, dict]]:
-    """Scan shards, for :func:`write_index`.
-
-    Args:
-        names: Of the shards, in the order in which they are numbered.
-        scan: Returns the samples of a shard.
-        note: Returns what to note of a shard.
-
-    Yields:
-        Each shard and its note.
-    """
-    for name in names:
-        before = note(name)
-        yield ScannedShard(name, scan(name)), before

@@ -6,8 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mmrank.datasets.captions.caption_list import clean_captions
-from mmrank.datasets.shards.shard_index import ShardIndex, ShardSample, scan_shards, write_index
+from mmrank.datasets.captions.caption_files import clean_captions
+from mmrank.datasets.shards.shard_index import ScannedShard, ShardIndex, ShardSample, write_index
 from mmrank.errors import UserError
 from mmrank.required_package import required_package
 
@@ -23,12 +23,8 @@ MOST_OPEN = 32
 def open_stream(load: Mapping[str, Any]) -> Any:
     """Open a data set of Hugging Face without fetching its samples.
 
-    Args:
-        load: Arguments of ``datasets.load_dataset``: ``path``,
-            ``data_files``, ``name``, ``split``, ``revision``.
-
-    Returns:
-        A ``datasets.IterableDataset`` that decodes no images.
+    ``load`` are arguments of ``datasets.load_dataset``: ``path``, ``data_files``, ``name``,
+    ``split``, ``revision``. Returns a ``datasets.IterableDataset`` that decodes no images.
 
     Raises:
         PackageError: If ``datasets`` is absent or of a wrong version.
@@ -69,14 +65,7 @@ class StreamColumns:
         self.names = [x for x in (image, self.caption, key) if x is not None]
 
     def check(self, stream: Any) -> None:
-        """Refuse a stream that lacks a column.
-
-        Args:
-            stream: The stream.
-
-        Raises:
-            UserError: If it does.
-        """
+        """Raise a ``UserError`` if the stream lacks a column."""
         known = stream.column_names
         missing = [x for x in self.names if known and x not in known]
         if missing:
@@ -107,16 +96,7 @@ class StreamColumns:
 
 
 def rows_of(stream: Any, shard: int, columns: list[str]) -> Iterator[dict]:
-    """Rows of one shard, in their order.
-
-    Args:
-        stream: The stream.
-        shard: Number of the shard.
-        columns: Those to read.
-
-    Yields:
-        The rows.
-    """
+    """Yield the rows of a shard in their order, with the named columns."""
     part = stream.shard(num_shards=stream.num_shards, index=shard)
     part = part.select_columns(columns)
     # Not iter(part): in a data loading worker that shares the shards of the stream out among the
@@ -131,15 +111,8 @@ def index_stream(
 ) -> ShardIndex:
     """Number the samples of a stream, once: each shard is read through.
 
-    Args:
-        load: See :func:`open_stream`.
-        index: Folder to write to.
-        image: See :class:`StreamColumns`.
-        caption: See there.
-        key: See there.
-
-    Returns:
-        The index.
+    ``load`` is that of :func:`open_stream`, ``index`` the folder to write to, ``image``,
+    ``caption`` and ``key`` are those of :class:`StreamColumns`.
 
     Raises:
         UserError: If a row has no caption, or a key occurs twice.
@@ -149,31 +122,28 @@ def index_stream(
     columns.check(stream)
     wanted = [x for x in columns.names if x != image]
 
-    def scan(name: str) -> Iterator[ShardSample]:
-        for number, row in enumerate(rows_of(stream, int(name), wanted)):
+    def scan(shard: int) -> Iterator[ShardSample]:
+        for number, row in enumerate(rows_of(stream, shard, wanted)):
             captions = columns.captions(row)
             if captions is None:
                 raise UserError(
-                    f'row {number} of shard {name} has no caption in {caption!r}. Fix: remove the '
+                    f'row {number} of shard {shard} has no caption in {caption!r}. Fix: remove the '
                     'row, or name the column: --caption COLUMN, --caption COLUMN:FIELD'
                 )
             yield ShardSample(columns.key_of(row, number, captions), captions)
 
-    names = [str(number) for number in range(stream.num_shards)]
+    shards = ((ScannedShard(str(i), scan(i)), {}) for i in range(stream.num_shards))
     source = dict(kind='stream', load=dict(load), image=image, caption=caption, key=key)
-    return write_index(index, source, scan_shards(names, scan, lambda _: {}))
+    return write_index(index, source, shards)
 
 
 class ShardReaders:
     """Gives rows of shards that can only be read from front to back.
 
-    What is read on the way to a row is kept until it is asked for. A row
-    that was passed and is not kept opens its shard again.
+    What is read on the way to a row is kept until it is asked for. A row that was passed and is not
+    kept opens its shard again.
 
-    Args:
-        stream: The stream.
-        columns: Names of the columns to read.
-        most_kept: Rows to keep at most; the oldest go first.
+    ``most_kept`` rows are kept at most; the oldest go first.
     """
 
     def __init__(self, stream: Any, columns: list[str], most_kept: int) -> None:
@@ -185,12 +155,7 @@ class ShardReaders:
         self._kept: OrderedDict[tuple[int, int], dict] = OrderedDict()
 
     def take(self, shard: int, row: int) -> dict | None:
-        """A row; None where the shard has fewer.
-
-        Args:
-            shard: Number of the shard.
-            row: Number of the row there.
-        """
+        """A row of a shard, by their numbers; None where the shard has fewer."""
         self.num_taken += 1
         found = self._kept.pop((shard, row), None)
         if found is not None:

@@ -1,9 +1,9 @@
 """Shards in WebDataset's form: tar files whose members share a key.
 
-A sample is the members one behind the other whose names agree up to the
-first dot after the last slash: ``000/17.jpg`` and ``000/17.txt`` are the members ``jpg`` and
-``txt`` of the sample ``000/17``. Written by hand, by ``webdataset.ShardWriter``, img2dataset or
-``tar --sort=name``.
+A sample is the members one behind the other whose names agree up to the first dot after the last
+slash: ``000/17.jpg`` and ``000/17.txt`` are the members ``jpg`` and ``txt`` of the sample
+``000/17``. Written by hand, by ``webdataset.ShardWriter``, img2dataset or ``tar --sort=name``.
+webdataset's own reader says neither where a member lies nor that a shard is cut off.
 """
 
 import json
@@ -12,13 +12,12 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from mmrank.datasets.captions.caption_list import clean_captions
+from mmrank.datasets.captions.caption_files import clean_captions
 from mmrank.datasets.shards.shard_index import (
     INDEX_FOLDER,
     ScannedShard,
     ShardIndex,
     ShardSample,
-    scan_shards,
     write_index,
 )
 from mmrank.errors import UserError
@@ -27,19 +26,14 @@ from mmrank.errors import UserError
 IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
 _NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
 _BLOCK = 512
-_FORMS = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
+_PACKED = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
 def captions_in(data: bytes, caption: str) -> list[str] | None:
-    """Captions of a member.
+    """Captions of a member, without blanks around and line breaks; None where there is none.
 
-    Args:
-        data: Its bytes.
-        caption: ``txt``: they are one caption. ``json:FIELD``: they are a
-            JSON object, whose field is a caption or a list of them.
-
-    Returns:
-        At least one, without blanks around and line breaks; None where there is none.
+    ``caption='txt'``: the data are one caption. ``'json:FIELD'``: they are a JSON object, whose
+    field is a caption or a list of them.
     """
     _, _, field = caption.partition(':')
     try:
@@ -52,14 +46,7 @@ def captions_in(data: bytes, caption: str) -> list[str] | None:
 
 
 def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
-    """Find the samples of a shard. No image is read.
-
-    Args:
-        path: The tar file, not compressed.
-        caption: See :func:`captions_in`.
-
-    Yields:
-        The samples.
+    """Yield the samples of a tar file that is not compressed. No image is read.
 
     Raises:
         UserError: If the file is absent or damaged, or a sample lacks its image or caption.
@@ -68,21 +55,25 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
     with open_shard(path) as file:
         for key, members in _samples(path):
             images = [name for name in IMAGE_MEMBERS if name in members]
+            captions = None
+            if member in members:
+                offset, size = members[member]
+                file.seek(offset)
+                captions = captions_in(file.read(size), caption)
             if len(images) != 1:
-                raise _bad(
-                    path,
-                    key,
-                    f'has {len(images)} images, and needs one of {", ".join(IMAGE_MEMBERS[:4])}',
-                )
-            if member not in members:
-                raise _bad(path, key, f'has no caption: no member {member}')
-            offset, size = members[member]
-            file.seek(offset)
-            captions = captions_in(file.read(size), caption)
-            if captions is None:
-                raise _bad(path, key, f'has no caption: {caption} is empty or no text')
-            place = (*members[images[0]], offset, size)
-            yield ShardSample(key, captions, place)
+                some = ', '.join(IMAGE_MEMBERS[:4])
+                fault = f'has {len(images)} images, and needs one of {some}'
+            elif member not in members:
+                fault = f'has no caption: no member {member}'
+            elif captions is None:
+                fault = f'has no caption: {caption} is empty or no text'
+            else:
+                yield ShardSample(key, captions, (*members[images[0]], offset, size))
+                continue
+            raise UserError(
+                f'shard {path}: sample {key!r:.200} {fault}. Fix: write the shard without it or '
+                'with its missing part, or name the caption: --caption txt, --caption json:FIELD'
+            )
 
 
 def _samples(path: Path) -> Iterator[tuple[str, dict]]:
@@ -130,9 +121,6 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
 def open_shard(path: Path):
     """Open a shard for reading.
 
-    Args:
-        path: The file.
-
     Raises:
         UserError: If it is not there, or cannot be opened.
     """
@@ -145,55 +133,40 @@ def open_shard(path: Path):
         ) from error
 
 
-def _bad(path: Path, key: str, fault: str) -> UserError:
-    return UserError(
-        f'shard {path}: sample {key!r:.200} {fault}. Fix: write the shard without it or with its '
-        'missing part, or name the caption: --caption txt, --caption json:FIELD'
-    )
-
-
 def index_tars(
     folder: str | Path, caption: str = 'txt', index: str | Path | None = None
 ) -> ShardIndex:
-    """Number the samples of a folder of shards, once.
+    """Number the samples of a folder of ``*.tar``, in the order of their names, once.
 
     Args:
-        folder: With ``*.tar``, numbered in the order of their names.
+        folder: Of the shards.
         caption: See :func:`captions_in`.
         index: Folder to write to; None: ``mmrank_index`` in ``folder``.
-
-    Returns:
-        The index.
 
     Raises:
         UserError: If there is no shard, or one is bad.
     """
     folder = Path(folder)
-    names = sorted(path.name for path in folder.glob('*.tar'))
-    if not names:
-        other = [x.name for x in folder.glob('*') if x.name.endswith(_FORMS)]
+    paths = sorted(folder.glob('*.tar'))
+    if not paths:
+        other = [x.name for x in folder.glob('*') if x.name.endswith(_PACKED)]
         raise UserError(
             f'{folder} holds no shard *.tar'
             + (f', only compressed ones such as {other[0]}' if other else '')
             + '. Fix: name the folder of the shards; unpack compressed ones '
             '(gunzip), as their samples are read from the middle'
         )
-    shards = scan_shards(
-        names, lambda name: scan_tar(folder / name, caption), lambda name: file_note(folder / name)
+    # The file is noted before it is read, so that a change meanwhile is found.
+    shards = (
+        (ScannedShard(path.name, scan_tar(path, caption)), note)
+        for path, note in ((path, file_note(path)) for path in paths)
     )
     source = dict(kind='tar', caption=caption)
     return write_index(index or folder / INDEX_FOLDER, source, shards)
 
 
 def file_note(path: Path) -> dict:
-    """Size and time of a file, by which a change is seen.
-
-    Args:
-        path: The file.
-
-    Raises:
-        UserError: If it is not there.
-    """
+    """Size and time of a shard, by which a change is seen."""
     with open_shard(path):
         stat = path.stat()
     return dict(bytes=stat.st_size, mtime_ns=stat.st_mtime_ns)
@@ -204,10 +177,6 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
 
     A shard of another time, such as a copy, is scanned again: the names, places and captions of its
     samples must be those of the index. Pixels are not compared.
-
-    Args:
-        index: Of the shards.
-        folder: Where they are now.
 
     Raises:
         UserError: If a shard is missing, new or changed.
@@ -224,9 +193,7 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
         path = folder / shard['name']
         note = file_note(path)
         same = note['bytes'] == shard['bytes']
-        if same and note['mtime_ns'] == shard['mtime_ns']:
-            continue
-        if same:
+        if same and note['mtime_ns'] != shard['mtime_ns']:
             scanned = ScannedShard(shard['name'], scan_tar(path, index.source['caption']))
             same = scanned.digest == shard['digest']
         if not same:

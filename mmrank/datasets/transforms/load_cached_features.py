@@ -11,7 +11,7 @@ from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 
 from mmrank.errors import UserError
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.registry import TRANSFORMS
 
 
@@ -58,11 +58,7 @@ class FeatureCache:
         return (stem.with_name(stem.name + '.json'), stem.with_name(stem.name + '.npy'))
 
     def row(self, img_path: str) -> int:
-        """Row of an image.
-
-        Raises:
-            UserError: If the cache does not have it.
-        """
+        """Row of an image; raises a ``UserError`` if the cache does not have it."""
         name = os.path.relpath(os.path.realpath(img_path), self.root)
         try:
             return self._rows[name]
@@ -102,12 +98,8 @@ class FeatureCache:
         for view, stream in enumerate(views):
             for row, values in enumerate(stream):
                 if maps is None:
-                    maps = np.lib.format.open_memmap(
-                        part,
-                        mode='w+',
-                        dtype=np.float16,
-                        shape=(len(paths), len(views), *values.shape),
-                    )
+                    shape = (len(paths), len(views), *values.shape)
+                    maps = np.lib.format.open_memmap(part, 'w+', np.float16, shape)
                 if not np.abs(values).max() < 65504:
                     raise UserError(
                         f'the map of {paths[row]} has values of {np.abs(values).max()}, above what '
@@ -115,7 +107,6 @@ class FeatureCache:
                     )
                 maps[row, view] = values
         maps.flush()
-        shape = list(maps.shape)
         del maps
         part.replace(array)
         content = {
@@ -164,14 +155,7 @@ class LoadCachedFeatures(BaseTransform):
         return 1 + np.random.randint(opened(self.cache).maps.shape[1] - 1)
 
     def transform(self, results: dict) -> dict:
-        """Read the map.
-
-        Args:
-            results: Item with ``img_path``.
-
-        Returns:
-            The item with the map.
-        """
+        """Add the map of ``img_path``."""
         stored = opened(self.cache)
         view = self._view() if self.random_view else 0
         values = stored.maps[stored.row(results['img_path']), view]

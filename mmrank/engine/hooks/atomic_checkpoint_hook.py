@@ -11,33 +11,30 @@ from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.optim import OptimWrapperDict
-from mmengine.runner import EpochBasedTrainLoop, FlexibleRunner, IterBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from mmrank.engine.resume.atomic_save import remove_checkpoint
 from mmrank.engine.resume.checkpoint import (
     ATOMIC_BACKEND,
     POINTER_NAME,
     find_last_whole_checkpoint,
     pointed_foreign_folder,
 )
-from mmrank.engine.resume.missed_validation import missed_validation, note_validation
-from mmrank.engine.resume.recorded_files import (
-    confine_best_checkpoints,
-    note_outdated,
-    recorded_outdated,
-)
-from mmrank.engine.resume.strategies import (
+from mmrank.engine.resume.whole_checkpoint import recover_folders, remove_checkpoint
+from mmrank.engine.runners import (
     accumulates_gradients,
     has_own_statistics,
     hides_checkpoints,
+    unwrap_model,
+    writes_itself,
 )
-from mmrank.engine.unwrap_model import unwrap_model
-from mmrank.files.atomic_file import remove_temporary_files, write_atomically
-from mmrank.files.whole_folder import recover_folders
+from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
-from mmrank.state.sharding.shard_files import remove_shards
+from mmrank.state.shard_files import remove_shards
 
+#: Keys of a checkpoint. Not 'val...': mmengine's log shows the runtime infos of such names.
 GRADIENT_KEY = 'accumulated_gradients'
+OUTDATED_KEY = 'mmrank_outdated_ckpts'
+VALIDATED_KEY = 'mmrank_validated_at'
 
 
 @HOOKS.register_module()
@@ -56,13 +53,15 @@ class AtomicCheckpointHook(CheckpointHook):
     * A run that was killed before the validation of its last checkpoint ended does that validation
       first when it is resumed: mmengine would leave it out, and with it the best checkpoint and a
       ``ReduceOnPlateau`` step.
-    * In the middle of a gradient accumulation the gradients so far are part
-      of the checkpoint; mmengine warns that they are lost, this hook puts
-      them back (one process; with several they are lost, with a warning).
+    * In the middle of a gradient accumulation the gradients so far are part of the checkpoint;
+      mmengine warns that they are lost, this hook puts them back (one process; with several they
+      are lost, with a warning).
+    * What a resumed checkpoint names as the best one so far counts only in the folder of this
+      training: mmengine removes it when there is a better one.
 
-    With :class:`RNGStateHook` beside it, a resumed training ends with the
-    same bits as one that was not interrupted. Other storage backends, and the deprecated
-    ``file_client_args``, keep the behaviour of the original.
+    With :class:`RNGStateHook` beside it, a resumed training ends with the same bits as one that was
+    not interrupted. Other storage backends, and the deprecated ``file_client_args``, keep the
+    behaviour of the original.
 
     Args:
         validate_on_resume: Whether to do a missed validation when resuming. Costs at most one
@@ -94,43 +93,19 @@ class AtomicCheckpointHook(CheckpointHook):
         """
         if not runner._resume or runner._load_from is not None:
             return
-        pointer = Path(runner.work_dir) / POINTER_NAME
         if is_main_process():
             recover_folders(runner.work_dir)
-        if (
-            is_main_process()
-            and os.path.lexists(pointer)
-            and pointed_foreign_folder(runner.work_dir) is None
-        ):
-            whole = find_last_whole_checkpoint(runner.work_dir)
-            if whole is None:
-                runner.logger.warning(
-                    f'No complete checkpoint in {runner.work_dir}: the '
-                    'training starts from the beginning.'
-                )
-                pointer.unlink()
-            elif not _points_to(pointer, whole):
-                runner.logger.warning(
-                    f'{pointer} now points to the last complete checkpoint, {whole}.'
-                )
-                write_atomically(whole.encode(), pointer)
+            self._point_to_whole(runner)
         barrier()
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the accumulated gradients until the optimiser exists.
-
-        Of the files that the checkpoint names only those of this training's folder count: mmengine
-        would remove any.
-        """
         confine_best_checkpoints(checkpoint, runner)
         self._gradients = checkpoint.get(GRADIENT_KEY)
 
     def before_train(self, runner) -> None:
-        """Choose the atomic backend and finish what a resumed run missed.
-
-        What the hook cannot do in this runner is said first.
-        """
-        self._use_atomic_backend(runner)
+        self._atomic = self._can_be_atomic(runner)
+        if self._atomic:
+            self.backend_args = {'backend': ATOMIC_BACKEND}
         self._warn_of_limits(runner)
         super().before_train(runner)
         if self._atomic and is_main_process():
@@ -140,7 +115,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if runner.iter > 0:
             self._restore_gradients(runner)
             self._take_up_last_checkpoint(runner)
-            if self.validate_on_resume and missed_validation(runner):
+            if self.validate_on_resume and _missed_validation(runner):
                 runner.logger.info(
                     'The run was interrupted before the validation of its '
                     'last checkpoint: validating now.'
@@ -148,8 +123,12 @@ class AtomicCheckpointHook(CheckpointHook):
                 runner.val_loop.run()
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Add the gradients of an accumulation that is under way."""
-        if 'optimizer' not in checkpoint or not _accumulates(runner):
+        wrapper = runner.optim_wrapper
+        if (
+            'optimizer' not in checkpoint
+            or getattr(wrapper, '_accumulative_counts', 1) <= 1
+            or wrapper.should_update()
+        ):
             return
         if get_world_size() > 1:
             print_log(
@@ -160,17 +139,33 @@ class AtomicCheckpointHook(CheckpointHook):
                 level=logging.WARNING,
             )
             return
-        model = unwrap_model(runner.model)
         checkpoint[GRADIENT_KEY] = {
             name: parameter.grad.detach().cpu().clone()
-            for name, parameter in model.named_parameters()
+            for name, parameter in unwrap_model(runner.model).named_parameters()
             if parameter.grad is not None
         }
 
     def after_val_epoch(self, runner, metrics) -> None:
-        """Remember that this step was validated, then save the best."""
-        note_validation(runner)
+        position = _position(runner)
+        if position is not None:
+            runner.message_hub.update_info(VALIDATED_KEY, position)
         super().after_val_epoch(runner, metrics)
+
+    @staticmethod
+    def _point_to_whole(runner) -> None:
+        pointer = Path(runner.work_dir) / POINTER_NAME
+        if not os.path.lexists(pointer) or pointed_foreign_folder(runner.work_dir) is not None:
+            return
+        whole = find_last_whole_checkpoint(runner.work_dir)
+        if whole is None:
+            runner.logger.warning(
+                f'No complete checkpoint in {runner.work_dir}: the '
+                'training starts from the beginning.'
+            )
+            pointer.unlink()
+        elif not pointer.is_file() or pointer.read_bytes() != whole.encode():
+            runner.logger.warning(f'{pointer} now points to the last complete checkpoint, {whole}.')
+            write_atomically(whole.encode(), pointer)
 
     def _warn_of_limits(self, runner) -> None:
         loop = runner.train_loop
@@ -194,48 +189,42 @@ class AtomicCheckpointHook(CheckpointHook):
             )
         if get_world_size() > 1 and has_own_statistics(runner):
             runner.logger.warning(
-                'Batch norm statistics of the first process only are saved: '
-                'if this training is interrupted, validations of the resumed '
-                'one give other values. For an exact resume set '
-                "sync_bn='torch' on GPUs or, where there is no EMAHook, add "
+                'Batch norm statistics of the first process only are saved: if this training is '
+                'interrupted, validations of the resumed one give other values. For an exact '
+                "resume set sync_bn='torch' on GPUs or, where there is no EMAHook, add "
                 "dict(type='SyncBuffersHook') to custom_hooks."
             )
 
-    def _use_atomic_backend(self, runner) -> None:
-        if isinstance(runner, FlexibleRunner) and not getattr(
-            runner, 'saves_whole_checkpoints', False
-        ):
+    def _can_be_atomic(self, runner) -> bool:
+        backend = get_file_backend(
+            str(self.out_dir or runner.work_dir), backend_args=self.backend_args
+        )
+        if writes_itself(runner):
             runner.logger.warning(
                 'AtomicCheckpointHook cannot write atomically here: '
                 f'{type(runner.strategy).__name__} of FlexibleRunner writes '
                 'its checkpoints itself. A kill while one is written leaves '
                 "it torn. Set runner_type='mmrank.FlexibleRunner'."
             )
-            return
-        backend = get_file_backend(
-            str(self.out_dir or runner.work_dir), backend_args=self.backend_args
-        )
-        if not isinstance(backend, LocalBackend):
+        elif not isinstance(backend, LocalBackend):
             runner.logger.warning(
                 f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} '
                 'writes the checkpoints. Set `out_dir` of the hook to a local folder.'
             )
-            return
-        if self.file_client_args is not None:
+        elif self.file_client_args is not None:
             runner.logger.warning(
                 '`file_client_args` is deprecated and bypasses the atomic '
                 'writing of checkpoints: remove it, or use `backend_args`.'
             )
-            return
-        self.backend_args = {'backend': ATOMIC_BACKEND}
-        self._atomic = True
+        else:
+            return True
+        return False
 
     def _take_up_last_checkpoint(self, runner) -> None:
         """Go on from the checkpoint resumed from as if just saved.
 
         mmengine saves the last one again where a validation finds a best model, and publishes it at
-        the end. A checkpoint of another folder,
-        or one that was renamed, stays as it is.
+        the end. A checkpoint of another folder, or one that was renamed, stays as it is.
         """
         step = runner.epoch if self.by_epoch else runner.iter
         name = self.filename_tmpl.format(step)
@@ -244,8 +233,11 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         self.last_ckpt = path
         if self._atomic and is_main_process():
-            for name in recorded_outdated(runner):
-                self._remove(os.path.join(self.out_dir, name))
+            names = runner.message_hub.runtime_info.get(OUTDATED_KEY)
+            for name in names if isinstance(names, list) else []:
+                # A checkpoint comes from anywhere: other folders are not its own.
+                if str(name).endswith('.pth') and os.path.basename(str(name)) == name:
+                    _remove(os.path.join(self.out_dir, name))
 
     def _restore_gradients(self, runner) -> None:
         if not self._gradients:
@@ -266,7 +258,8 @@ class AtomicCheckpointHook(CheckpointHook):
         name = self.filename_tmpl.format(step)
         self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
-        note_outdated(runner, [*outdated, *self._replaced_best()])
+        names = [os.path.basename(path) for path in (*outdated, *self._replaced_best())]
+        runner.message_hub.update_info(OUTDATED_KEY, names)
         runner.save_checkpoint(
             self.out_dir,
             name,
@@ -282,7 +275,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 str(self.last_ckpt).encode(), os.path.join(runner.work_dir, POINTER_NAME)
             )
             for path in outdated:
-                self._remove(path)
+                _remove(path)
 
     def _forget_outdated(self, runner, step: int) -> list[str]:
         """Drop the oldest step from the list of kept ones, not its file.
@@ -316,7 +309,7 @@ class AtomicCheckpointHook(CheckpointHook):
             raise
         for old in self._replaced_best():
             if is_main_process():
-                self._remove(old)
+                _remove(old)
                 runner.logger.info(f'The previous best checkpoint {old} is removed')
         after = self._best()
         self._set_best({key: after[key] or before[key] for key in before})
@@ -343,10 +336,6 @@ class AtomicCheckpointHook(CheckpointHook):
             old for key, old in self._best_before.items() if old and new[key] and old != new[key]
         ]
 
-    def _remove(self, path: str) -> None:
-        remove_checkpoint(path)  # only called where the storage is local
-        remove_shards(path)
-
     @master_only
     def _publish_model(self, runner, ckpt_path: str) -> None:
         if not self._atomic:
@@ -370,11 +359,53 @@ class AtomicCheckpointHook(CheckpointHook):
                     runner.logger.info(f'Moved to {source.with_name(made.name)}.')
 
 
-def _points_to(pointer: Path, path: str) -> bool:
-    return pointer.is_file() and pointer.read_bytes() == path.encode()
+def confine_best_checkpoints(checkpoint: dict, runner) -> None:
+    """Look for recorded best checkpoints in this training's folder alone, by their names.
+
+    Args:
+        checkpoint: Content of a file, before it is loaded; changed in place.
+        runner: Its hooks know the folder.
+    """
+    hub = checkpoint.get('message_hub')
+    infos = hub.get('runtime_info') if isinstance(hub, dict) else None
+    if not isinstance(infos, dict):
+        return
+    folder = runner.work_dir
+    for hook in runner.hooks:
+        if isinstance(hook, CheckpointHook) and hook.out_dir:
+            folder = os.path.join(hook.out_dir, os.path.basename(folder.rstrip(os.sep)))
+    for key in infos:
+        if key == 'best_ckpt' or str(key).startswith('best_ckpt_'):
+            name = os.path.basename(str(infos[key]))
+            infos[key] = os.path.join(folder, name) if name.startswith('best_') else None
 
 
-def _accumulates(runner) -> bool:
-    wrapper = runner.optim_wrapper
-    counts = getattr(wrapper, '_accumulative_counts', 1)
-    return counts > 1 and not wrapper.should_update()
+def _remove(path: str) -> None:
+    """Remove a checkpoint on the local disk with its shards."""
+    remove_checkpoint(path)
+    remove_shards(path)
+
+
+def _missed_validation(runner) -> bool:
+    """Whether the loop validates at this step and has not done it.
+
+    mmengine saves the checkpoint of a step before it validates that step. A run that is killed in
+    between resumes after the validation that it skipped.
+    """
+    loop, position = runner.train_loop, _position(runner)
+    if position is None or runner._val_loop is None:
+        return False
+    loop._decide_current_val_interval()
+    end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
+    due = position >= max(loop.val_begin, 1) and (
+        position % loop.val_interval == 0 or position == end
+    )
+    return due and runner.message_hub.get_info(VALIDATED_KEY, -1) != position
+
+
+def _position(runner) -> int | None:
+    """Epochs or iterations done, in the unit in which mmengine's loops validate."""
+    loop = runner._train_loop
+    if isinstance(loop, EpochBasedTrainLoop):
+        return loop.epoch
+    return loop.iter if isinstance(loop, IterBasedTrainLoop) else None

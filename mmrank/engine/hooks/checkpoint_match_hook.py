@@ -1,23 +1,23 @@
 """Refuses checkpoints of another model."""
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 from mmengine.dist import all_gather_object
 from mmengine.hooks import EMAHook, Hook
 
 from mmrank.checkpoint_loading import CheckpointError
+from mmrank.engine.hooks.atomic_checkpoint_hook import confine_best_checkpoints
 from mmrank.engine.resume.matching import (
     compare_states,
     compare_training,
     differences_table,
-    is_allowed,
     missing_centre,
     model_state,
     other_classes,
     without_folded,
 )
-from mmrank.engine.resume.recorded_files import confine_best_checkpoints
-from mmrank.engine.resume.strategies import has_global_state
+from mmrank.engine.runners import has_global_state
 from mmrank.registry import HOOKS
 
 
@@ -29,8 +29,7 @@ class CheckpointMatchHook(Hook):
     random weights. This hook refuses such a checkpoint with a table of the missing, unexpected and
     mismatched keys. When a training is resumed it also compares the optimiser, the number of
     parameter schedulers and whether there is an average of the weights, and refuses processes that
-    have resumed from different checkpoints, as those
-    of machines without a common disk do.
+    have resumed from different checkpoints, as those of machines without a common disk do.
 
     Values of another shape do not reach the model, so that with ``strict=False`` a fine-tuning
     starts those with fresh values.
@@ -44,9 +43,6 @@ class CheckpointMatchHook(Hook):
     Raises:
         CheckpointError: When the checkpoint is loaded and does not fit, or processes start at
             different steps.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.CheckpointMatchHook')]
     """
 
     # Before the EMAHook, which fails on such a checkpoint by itself.
@@ -56,7 +52,6 @@ class CheckpointMatchHook(Hook):
         self.strict, self.allow = strict, tuple(allow)
 
     def before_train(self, runner) -> None:
-        """Check that all processes are at the same step."""
         steps = all_gather_object((runner.epoch, runner.iter))
         for rank, (epoch, step) in enumerate(steps):
             if (epoch, step) != steps[0]:
@@ -68,7 +63,6 @@ class CheckpointMatchHook(Hook):
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Compare, and take out what does not fit but may differ."""
         name = runner._load_from or 'of the work folder'
         if not has_global_state(runner):
             runner.logger.warning(
@@ -88,23 +82,20 @@ class CheckpointMatchHook(Hook):
                 len(schedulers),
                 any(isinstance(hook, EMAHook) for hook in runner.hooks),
             )
-        why = missing_centre(found, state)
-        classes = other_classes(runner.model, found, checkpoint)
-        if classes:
-            why = f'{why}\n{classes}' if why else classes
-        refused = [d for d in found if not is_allowed(d, self.allow)]
+        reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
+        why = ''.join(f'\n{reason}' for reason in reasons if reason)
+        refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
         if self.strict and refused:
             raise CheckpointError(
-                f'checkpoint {name} does not fit this config:\n'
-                f'{differences_table(refused)}\n  Fix: pass the checkpoint of '
-                'this config, or the config of this checkpoint (its work '
-                'folder has a copy). To leave out what differs, name it: '
-                f"--allow-partial '{refused[0].key}'{_paragraph(why)}"
+                f'checkpoint {name} does not fit this config:\n{differences_table(refused)}\n  '
+                'Fix: pass the checkpoint of this config, or the config of this checkpoint (its '
+                'work folder has a copy). To leave out what differs, name it: --allow-partial '
+                f"'{refused[0].key}'{why}"
             )
         if found:
             runner.logger.warning(
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
-                f'{differences_table(found)}{_paragraph(why)}'
+                f'{differences_table(found)}{why}'
             )
         for item in found:
             if item.kind == 'mismatched':
@@ -117,32 +108,22 @@ class CheckpointMatchHook(Hook):
                     part.pop(prefix + item.key, None)
 
 
-def _paragraph(text: str) -> str:
-    return f'\n{text}' if text else ''
-
-
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
     """Refuse what holds no model, or no training to resume."""
-    is_dict = isinstance(checkpoint, dict)
-    if not is_dict or not isinstance(model_state(checkpoint), dict):
+    if not (isinstance(checkpoint, dict) and isinstance(model_state(checkpoint), dict)):
         raise CheckpointError(
             f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
         )
     if not resume:
         return
     meta = checkpoint.get('meta')
-    lacking = [
-        key
-        for key in ('epoch', 'iter')
-        if not isinstance(meta, dict) or type(meta.get(key)) is not int
-    ]
-    lacking += [
-        key for key in ('message_hub', 'state_dict') if not isinstance(checkpoint.get(key), dict)
-    ]
+    meta = meta if isinstance(meta, dict) else {}
+    lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
+    parts = ('message_hub', 'state_dict')
+    lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
     if lacking:
         raise CheckpointError(
-            f'checkpoint {name} cannot be resumed: it has no '
-            f'{", ".join(lacking)}. Fix: resume from a checkpoint of a '
-            'training (epoch_*.pth, iter_*.pth), or start a new training from '
-            f"these weights: --cfg-options load_from='{name}'"
+            f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
+            'from a checkpoint of a training (epoch_*.pth, iter_*.pth), or start a new training '
+            f"from these weights: --cfg-options load_from='{name}'"
         )

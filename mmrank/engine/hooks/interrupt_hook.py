@@ -15,7 +15,7 @@ from mmengine.runner import IterBasedTrainLoop
 
 from mmrank import interruption
 from mmrank.engine.resume.checkpoint import POINTER_NAME
-from mmrank.files.atomic_file import write_atomically
+from mmrank.files import write_atomically
 from mmrank.registry import HOOKS
 
 from .rng_state_hook import RNGStateHook
@@ -27,8 +27,8 @@ class InterruptHook(Hook):
 
     ``tools/train.py`` adds it. The training then ends with its hooks and its checkpoints in order,
     on all processes after the same iteration. In a validation it ends after an iteration of that,
-    or, if a checkpoint is to
-    be saved, after the whole of it: the weights may be averaged ones until then.
+    or, if a checkpoint is to be saved, after the whole of it: the weights may be averaged ones
+    until then.
 
     Args:
         save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the end of an epoch,
@@ -47,26 +47,20 @@ class InterruptHook(Hook):
         self._saved_at: tuple[int, int] | None = None
 
     def before_train(self, runner) -> None:
-        """Let signals wait for the end of an iteration."""
         interruption.defer_signals(True)
 
     def after_train(self, runner) -> None:
-        """Let signals end the process at once again."""
         interruption.defer_signals(False)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Note which step is saved, by whatever hook."""
         if 'optimizer' in checkpoint:
             meta = checkpoint['meta']
             self._saved_at = meta['epoch'], meta['iter']
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """End here, unless the epoch ends as well."""
         loop = runner.train_loop
-        by_iteration = isinstance(loop, IterBasedTrainLoop)
-        if not by_iteration and self.end_of_epoch(loop.dataloader, batch_idx):
-            return
-        if not _is_asked():
+        ends_epoch = not _is_iter_based(runner) and self.end_of_epoch(loop.dataloader, batch_idx)
+        if ends_epoch or not _is_asked():
             return
         if self.save:
             for hook in runner.hooks:
@@ -77,29 +71,23 @@ class InterruptHook(Hook):
         raise interruption.Interrupted
 
     def after_train_epoch(self, runner) -> None:
-        """End after the last iteration of an epoch."""
-        if isinstance(runner.train_loop, IterBasedTrainLoop):
-            return
-        if _is_asked():
+        if not _is_iter_based(runner) and _is_asked():
             if self.save:
                 step = runner.epoch + 1
                 self._save(runner, step, runner.iter, f'epoch_{step}.pth')
             raise interruption.Interrupted
 
     def after_val_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """End a validation where there is nothing to save."""
         if not self.save and interruption.received_signal() is not None:
             raise interruption.Interrupted
 
     def after_val_epoch(self, runner, metrics=None) -> None:
-        """End after the validation, with a checkpoint that knows of it."""
         if not interruption.is_deferred() or not _is_asked():
             return
         if self.save:
-            is_iter = isinstance(runner.train_loop, IterBasedTrainLoop)
-            kind = 'iter' if is_iter else 'epoch'
-            step = runner.iter if is_iter else runner.epoch
-            self._save(runner, runner.epoch, runner.iter, f'{kind}_{step}.pth')
+            by_iter = _is_iter_based(runner)
+            name = f'iter_{runner.iter}.pth' if by_iter else f'epoch_{runner.epoch}.pth'
+            self._save(runner, runner.epoch, runner.iter, name)
         raise interruption.Interrupted
 
     def _save(self, runner, epoch: int, step: int, name: str) -> None:
@@ -108,25 +96,29 @@ class InterruptHook(Hook):
         is_due = [self._saved_at != (epoch, step)]
         broadcast_object_list(is_due)
         if is_due[0]:
-            self._write(runner, epoch, step, name)
+            _write(runner, epoch, step, name)
         # A launcher ends all processes as soon as one has ended.
         barrier()
 
-    def _write(self, runner, epoch: int, step: int, name: str) -> None:
-        found = [h for h in runner.hooks if isinstance(h, CheckpointHook)]
-        hook = found[0] if found else None
-        folder = runner.work_dir if hook is None else hook.out_dir
-        runner.save_checkpoint(
-            folder,
-            name,
-            meta=dict(epoch=epoch, iter=step),
-            by_epoch=False,
-            backend_args=None if hook is None else hook.backend_args,
-        )
-        if is_main_process():
-            path = os.path.join(folder, name)
-            write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
-            runner.logger.info(f'Interrupted: saved {path}.')
+
+def _write(runner, epoch: int, step: int, name: str) -> None:
+    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+    folder = runner.work_dir if hook is None else hook.out_dir
+    runner.save_checkpoint(
+        folder,
+        name,
+        meta=dict(epoch=epoch, iter=step),
+        by_epoch=False,
+        backend_args=None if hook is None else hook.backend_args,
+    )
+    if is_main_process():
+        path = os.path.join(folder, name)
+        write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
+        runner.logger.info(f'Interrupted: saved {path}.')
+
+
+def _is_iter_based(runner) -> bool:
+    return isinstance(runner.train_loop, IterBasedTrainLoop)
 
 
 def _is_asked() -> bool:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import is_sharded
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
-from mmrank.engine.resume.strategies import has_global_state
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import has_global_state, unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 
@@ -26,8 +25,7 @@ class PreviousWeightsHook(Hook):
 
     The variance-reduction term of the mean positive score needs ``m_k`` under ``theta_{k-1}``:
     before each iteration the batch is scored without gradient under a kept copy of the weights of
-    the iteration before. Source: stable
-    AP (2025), eq. 6.
+    the iteration before. Source: stable AP (2025), eq. 6.
 
     The extra forward leaves no trace: random generators are set back, buffers such as batch-norm
     statistics are updated in copies, the batch is copied. It costs one forward and one copy of the
@@ -35,29 +33,17 @@ class PreviousWeightsHook(Hook):
     ``mmrank.FSDPStrategy`` each process keeps the copy of its own shards.
 
     Raises:
-        ValueError: Before training, if no module of the model requires it,
-            or where it cannot score a batch: with weights that another strategy spreads over
-            processes, several optimisers, or a model without a data preprocessor.
+        ValueError: Before training, if no module of the model requires it, or where it cannot score
+            a batch: with weights that another strategy spreads over processes, several optimisers,
+            or a model without a data preprocessor.
     """
 
     def __init__(self) -> None:
         self._previous: dict[str, torch.Tensor] | None = None
 
-    @staticmethod
-    def _model(runner) -> torch.nn.Module:
-        return unwrap_model(runner.model)
-
-    @classmethod
-    def _states(cls, runner) -> list[MeanPositiveScore]:
-        return [
-            m
-            for m in cls._model(runner).modules()
-            if isinstance(m, MeanPositiveScore) and m.mode == 'exact'
-        ]
-
     def before_train(self, runner) -> None:
-        """Refuse to run for nothing."""
-        if not self._states(runner):
+        model = unwrap_model(runner.model)
+        if not _exact_means(model):
             raise ValueError(
                 'PreviousWeightsHook is in custom_hooks, but no loss of the '
                 "model has mean_mode='exact'. Set it, or remove the hook, "
@@ -68,10 +54,9 @@ class PreviousWeightsHook(Hook):
             reason = f'{type(runner.strategy).__name__} keeps a part of the weights in each process'
         elif isinstance(runner.optim_wrapper, OptimWrapperDict):
             reason = 'the model has several optimisers'
-        elif not isinstance(self._model(runner), BaseModel):
+        elif not isinstance(model, BaseModel):
             reason = (
-                f'{type(self._model(runner)).__name__} is no '
-                'mmengine.model.BaseModel with a data preprocessor'
+                f'{type(model).__name__} is no mmengine.model.BaseModel with a data preprocessor'
             )
         if reason is not None:
             raise ValueError(
@@ -80,21 +65,20 @@ class PreviousWeightsHook(Hook):
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
-        """Score the batch under the previous weights, then keep these."""
-        params = {name: p.detach() for name, p in self._model(runner).named_parameters()}
+        params = {name: p.detach() for name, p in unwrap_model(runner.model).named_parameters()}
         if self._previous is None:
             self._previous = {n: p.clone() for n, p in params.items()}
         self._score(runner, data_batch)
         _copy_into(self._previous, params)
 
     def _score(self, runner, data_batch) -> None:
-        model = self._model(runner)
+        model = unwrap_model(runner.model)
         generators = get_rng_state()
         with ExitStack() as stack:
             stack.callback(set_rng_state, generators)
             stack.enter_context(torch.no_grad())
             stack.enter_context(runner.optim_wrapper.optim_context(model))
-            for state in self._states(runner):
+            for state in _exact_means(model):
                 stack.enter_context(state.probing())
             data = model.data_preprocessor(copy.deepcopy(data_batch), True)
             args, kwargs = ((), data) if isinstance(data, dict) else (data, {})
@@ -109,21 +93,24 @@ class PreviousWeightsHook(Hook):
                 torch.func.functional_call(model, tensors, args, kwargs)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the kept weights into the checkpoint."""
         if self._previous is not None:
             checkpoint[_CHECKPOINT_KEY] = {
                 n: p if is_sharded(p) else p.cpu() for n, p in self._previous.items()
             }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Take the kept weights back when a run is resumed."""
         kept = checkpoint.get(_CHECKPOINT_KEY)
         if kept is None or not runner._resume:
             return
         self._previous = {
             name: kept[name].to(p.device, p.dtype)
-            for name, p in self._model(runner).named_parameters()
+            for name, p in unwrap_model(runner.model).named_parameters()
         }
+
+
+def _exact_means(model: nn.Module) -> list[MeanPositiveScore]:
+    means = [m for m in model.modules() if isinstance(m, MeanPositiveScore)]
+    return [mean for mean in means if mean.mode == 'exact']
 
 
 def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:

@@ -3,9 +3,10 @@
 import math
 from collections import deque
 
+import torch
 from mmengine.hooks import Hook
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
 
@@ -17,25 +18,19 @@ class RankingMonitorHook(Hook):
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
     ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and
     ``weight_spread`` (standard deviation of the weights over their mean). SOPRC, SmoothAP and SOAP
-    have
-    an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the positives),
-    ``negatives`` (mean number of an anchor),
-    and for those with state ``log_s`` and ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain``
-    of the batch. They appear beside the losses
-    in the console, the JSON log and every visualisation backend.
+    have an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the
+    positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
+    ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch. They appear beside the
+    losses in the console, the JSON log and every visualisation backend.
 
     It warns once for each loss whose outer function is saturated, once for each whose temperatures
-    repeat their last batch, and once for each loss that has not moved for ``patience_iters``
+    repeat their last batch, and once for each loss that has not moved for 200
     iterations.
 
     Args:
         interval: Iterations between readings; a reading makes the host wait for the device once.
-        saturation: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2`` of that
-            at 0, for 20 to 1/441.
-        patience: Readings of a loss in a row above ``saturation``, or above
-            :attr:`LARGEST_GAIN`, before its one warning.
-        patience_iters: Iterations in which a loss that is learnt from must move. It has not moved
-            where all its readings lie within 0.5 % of their mean, and it was never twice as large.
+        patience: Readings of a loss in a row above :attr:`SATURATION` or :attr:`LARGEST_GAIN`
+            before its one warning.
 
     Raises:
         ValueError: If a parameter is not > 0.
@@ -44,36 +39,27 @@ class RankingMonitorHook(Hook):
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
     priority = 'NORMAL'
+    #: Argument above which h is flat: its slope has fallen to ``1/(1 + x)^2``, 1/441, of that at 0.
+    SATURATION = 20.0
+    #: Iterations in which a loss that is learnt from must move. It has not moved where all its
+    #: readings lie within 0.5 % of their mean, and it was never twice as large.
+    STILL_ITERS = 200
     #: Share of the way to what its last batch says that a temperature may go.
     LARGEST_GAIN = 0.5
 
-    def __init__(
-        self,
-        interval: int = 10,
-        saturation: float = 20.0,
-        patience: int = 5,
-        patience_iters: int = 200,
-    ) -> None:
-        for name, value in (
-            ('interval', interval),
-            ('saturation', saturation),
-            ('patience', patience),
-            ('patience_iters', patience_iters),
-        ):
+    def __init__(self, interval: int = 10, patience: int = 5) -> None:
+        for name, value in (('interval', interval), ('patience', patience)):
             if not value > 0:
                 raise ValueError(f'{name} must be > 0, got {value!r}')
-        self.interval = interval
-        self.saturation = saturation
-        self.patience = patience
-        self._flat_readings: dict[str, int] = {}
+        self.interval, self.patience = interval, patience
+        self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()
         self._warned_still: set[str] = set()
-        self._window = max(math.ceil(patience_iters / interval), 1) + 1
+        self._window = max(math.ceil(self.STILL_ITERS / interval), 1) + 1
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, check and log."""
         if not self.every_n_train_iters(runner, self.interval):
             return
         model = unwrap_model(runner.model)
@@ -89,9 +75,19 @@ class RankingMonitorHook(Hook):
                 self._check_finite(runner, name, key, value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
-                    self._check_saturation(runner, name, loss, value)
+                    text = (
+                        f'{name} is saturated: its argument is {value:.0f}, where the outer '
+                        f'function is flat and the gradient vanishes. {loss.saturation_advice}'
+                    )
+                    self._warn_once(runner, name, value, self.SATURATION, text)
                 if key.endswith('tau_gain'):
-                    self._check_gain(runner, f'{name}.{key}', loss, value)
+                    text = (
+                        f'{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly '
+                        'repeats its last batch instead of averaging over visits. Fix: eta of '
+                        f'{type(loss).__name__} of about tau / (20 rho) and 100 visits of a sample '
+                        'or more'
+                    )
+                    self._warn_once(runner, f'{name}.{key}', value, self.LARGEST_GAIN, text)
         self._check_movement(runner, outputs)
 
     @staticmethod
@@ -103,41 +99,21 @@ class RankingMonitorHook(Hook):
                 'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images and boxes'
             )
 
-    def _is_due(self, name: str, high: bool) -> bool:
-        """Whether the one warning of ``name`` is to be given now."""
-        readings = self._flat_readings.get(name, 0) + 1 if high else 0
-        self._flat_readings[name] = readings
-        if name in self._warned or readings < self.patience:
-            return False
-        self._warned.add(name)
-        return True
-
-    def _check_gain(self, runner, name: str, loss, value: float) -> None:
-        if not self._is_due(name, value > self.LARGEST_GAIN):
-            return
-        runner.logger.warning(
-            f'{name} = 2 eta rho / tau is {value:.2g}: a temperature mostly repeats its last batch '
-            f'instead of averaging over visits. Fix: eta of {type(loss).__name__} of about tau / '
-            '(20 rho) and 100 visits of a sample or more'
-        )
-
-    def _check_saturation(self, runner, name: str, loss, value: float) -> None:
-        if not self._is_due(name, value > self.saturation):
-            return
-        runner.logger.warning(
-            f'{name} is saturated: its argument is {value:.0f}, where the outer function is flat '
-            f'and the gradient vanishes. {loss.saturation_advice}'
-        )
+    def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
+        """Warn of the ``patience``-th reading in a row above a limit."""
+        readings = self._high_readings.get(name, 0) + 1 if value > limit else 0
+        self._high_readings[name] = readings
+        if readings >= self.patience and name not in self._warned:
+            self._warned.add(name)
+            runner.logger.warning(text)
 
     def _check_movement(self, runner, outputs) -> None:
         """Warn of the losses in the log that stay where they are."""
-        names = [k for k in outputs or {} if 'loss' in k and k != 'loss']
-        if not names and outputs and 'loss' in outputs:
-            names = ['loss']
-        for name in names:
-            if name in self._warned_still:
-                continue
-            value = float(outputs[name])
+        names = [key for key in outputs or {} if 'loss' in key]
+        if len(names) > 1 and 'loss' in names:  # their sum
+            names.remove('loss')
+        for name in [name for name in names if name not in self._warned_still]:
+            value = torch.as_tensor(outputs[name]).detach().item()
             readings = self._readings.setdefault(name, deque(maxlen=self._window))
             readings.append(value)
             largest = max(abs(value), self._largest.get(name, 0.0))

@@ -1,6 +1,6 @@
 """The random number generators as a part of the checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
@@ -14,7 +14,7 @@ from mmrank.engine.resume.rng_state import (
     set_rng_state,
     unpack_rng_state,
 )
-from mmrank.engine.resume.strategies import hides_checkpoints
+from mmrank.engine.runners import hides_checkpoints
 from mmrank.registry import HOOKS
 
 RNG_KEY = 'rng_state'
@@ -27,21 +27,17 @@ class RNGStateHook(Hook):
     Saves the states of Python's, NumPy's, torch's CPU generator and of all CUDA generators, for
     every process, in each checkpoint, and puts them back after ``before_train`` of a resumed run,
     the last moment before the data loader draws from them. A validation leaves no trace in the
-    stream of the
-    training: its end restores the state from before it, so that a run killed during a validation
-    and one that was not draw the same numbers.
+    stream of the training: its end restores the state from before it, so that a run killed during a
+    validation and one that was not draw the same numbers.
 
     The seeds of the training's sampler and of its workers are saved as well: without
     ``randomness.seed`` in the config mmengine builds them from a new seed before it reads the one
     in the checkpoint.
 
     Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop`` and, with
-    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that
-    does not hold the hook warns and names the setting to change. The state consists of tensors and
-    plain containers and loads with ``torch.load(weights_only=True)``.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
+    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
+    names the setting to change. The state consists of tensors and plain containers and loads with
+    ``torch.load(weights_only=True)``.
     """
 
     # After the hooks that draw numbers at the end of an iteration or an
@@ -54,35 +50,31 @@ class RNGStateHook(Hook):
         self._resumed: dict | None = None
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Keep the saved states until the training starts."""
         self._resumed = checkpoint.get(RNG_KEY)
 
     def before_train(self, runner) -> None:
-        """Put back the states, if the run is resumed, and warn of limits."""
-        self._warn_of_limits(runner)
+        for limit in _limits(runner):
+            runner.logger.warning(limit)
         if runner.iter > 0:
             self._restore(runner)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Note the state; gather it where a checkpoint by iteration is due."""
         self._note(runner, gather=self._checkpoint_due(runner))
 
     def after_train_epoch(self, runner) -> None:
-        """Note and gather the state for the checkpoint of the epoch."""
         self._note(runner, gather=True)
 
     def before_val(self, runner) -> None:
-        """Gather the state as of the last step: a best model may follow."""
+        # A best model may be saved then: its state is that of the last step.
         if self._state is not None and self._all_states is None:
             self._all_states = _gather(self._state)
 
     def after_val(self, runner) -> None:
-        """Continue where the training was before the validation."""
         if self._state is not None:
             set_rng_state(self._state)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Add the states. Runs in the main process only."""
+        # In the main process only.
         loader = runner.train_loop.dataloader
         states = self._all_states
         if states is None:
@@ -97,10 +89,7 @@ class RNGStateHook(Hook):
         }
 
     def gather_states(self, runner) -> None:
-        """Gather the states as of now, for a checkpoint that is not due.
-
-        All processes call it.
-        """
+        """Gather the states as of now, for a checkpoint that is not due; all processes call it."""
         self._note(runner, gather=True)
 
     def _note(self, runner, gather: bool) -> None:
@@ -159,41 +148,37 @@ class RNGStateHook(Hook):
             )
         set_rng_state(state)
 
-    def _warn_of_limits(self, runner) -> None:
-        loop = runner.train_loop
-        if hides_checkpoints(runner):
-            runner.logger.warning(
-                f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not '
-                'show its checkpoints to hooks. A resumed training draws other random numbers.'
-            )
-        elif not any(isinstance(h, CheckpointHook) for h in runner.hooks):
-            runner.logger.warning(
-                'RNGStateHook can save nothing here: no hook saves '
-                'checkpoints. Add `default_hooks.checkpoint = '
-                "dict(type='mmrank.AtomicCheckpointHook')`, or remove "
-                'RNGStateHook.'
-            )
-        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
-            runner.logger.warning(
-                f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the '
-                'random state before the loop starts, and what that draws first is not made up for.'
-            )
-        if not isinstance(loop.dataloader, DataLoader):
-            runner.logger.warning(
-                'RNGStateHook does not know the random numbers of '
-                f'{type(loop.dataloader).__name__}: seeds of its sampler and its workers are '
-                'restored only where it keeps them as a DataLoader does.'
-            )
-            return
-        if loop.dataloader.num_workers == 0:
-            return
+
+def _limits(runner) -> Iterator[str]:
+    """Yield the limits of the hook in this runner, as warnings."""
+    loop, loader = runner.train_loop, runner.train_loop.dataloader
+    if hides_checkpoints(runner):
+        yield (
+            f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not show '
+            'its checkpoints to hooks. A resumed training draws other random numbers.'
+        )
+    elif not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
+        yield (
+            'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
+            "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "
+            'RNGStateHook.'
+        )
+    if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
+        yield (
+            f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the random '
+            'state before the loop starts, and what that draws first is not made up for.'
+        )
+    if not isinstance(loader, DataLoader):
+        yield (
+            f'RNGStateHook does not know the random numbers of {type(loader).__name__}: seeds of '
+            'its sampler and its workers are restored only where it keeps them as a DataLoader '
+            'does.'
+        )
+    elif loader.num_workers and (isinstance(loop, IterBasedTrainLoop) or loader.persistent_workers):
+        fix = '`train_dataloader.persistent_workers=False`'
         if isinstance(loop, IterBasedTrainLoop):
             fix = '`train_dataloader.num_workers=0`, or an epoch-based loop'
-        elif loop.dataloader.persistent_workers:
-            fix = '`train_dataloader.persistent_workers=False`'
-        else:
-            return
-        runner.logger.warning(
+        yield (
             'The random state of data loading workers that live longer than an epoch cannot be '
             'saved: if this training is interrupted, the resumed one draws different '
             f'augmentations. For an exact resume set {fix}.'
@@ -201,12 +186,7 @@ class RNGStateHook(Hook):
 
 
 class _RestoringIterator:
-    """Runs a function between the build of an iterator and its first item.
-
-    Args:
-        iterator: ``IterBasedTrainLoop.dataloader_iterator``.
-        restore: Called once, before the first item is drawn.
-    """
+    """Runs a function between the build of a loop's iterator and its first item."""
 
     def __init__(self, iterator: Any, restore: Callable[[], None]) -> None:
         self._iterator = iterator
@@ -242,15 +222,12 @@ def _gather(state: dict) -> list[dict]:
 def _samplers(loader) -> list:
     """The samplers of a loader that may hold a seed, each once."""
     batch = getattr(loader, 'batch_sampler', None)
-    found = [getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch]
-    unique = {id(item): item for item in found if hasattr(item, 'seed')}
-    return list(unique.values())
+    found = (getattr(loader, 'sampler', None), getattr(batch, 'sampler', None), batch)
+    return list({id(item): item for item in found if hasattr(item, 'seed')}.values())
 
 
 def _sampler_seed(loader) -> int | None:
-    for sampler in _samplers(loader):
-        return sampler.seed
-    return None
+    return next((sampler.seed for sampler in _samplers(loader)), None)
 
 
 def _worker_seed(loader) -> int | None:

@@ -9,20 +9,19 @@ import torch
 from mmengine.dist import broadcast_object_list, get_rank, get_world_size, is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
 from mmengine.hooks import Hook
-from mmengine.runner import FlexibleRunner
 
-from mmrank.engine.resume.atomic_save import all_succeed
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.resume.whole_checkpoint import all_succeed
+from mmrank.engine.runners import unwrap_model, writes_itself
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
-from mmrank.state.sharding.shard_files import (
+from mmrank.state.shard_files import (
     SHARD_FILES_KEY,
     read_shards,
     remove_lost_shards,
     remove_shards,
     shard_names,
 )
-from mmrank.state.sharding.sharded_state import load_shards, save_shard, sharded_states
+from mmrank.state.sharding import load_shards, save_shard, sharded_states
 
 
 @HOOKS.register_module()
@@ -33,9 +32,9 @@ class ShardedStateHook(Hook):
     a file of its own, and only then the first one writes the checkpoint, which names them.
     ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its shards, and removes
     both together. A resumed training reads its rows from them, on any number of processes; a
-    checkpoint with the whole table loads as well, and shards
-    load into a whole table. ``tools/train.py`` adds the hook. A checkpoint of
-    ``mmrank.FSDPStrategy`` is a folder, and has the shards in it.
+    checkpoint with the whole table loads as well, and shards load into a whole table.
+    ``tools/train.py`` adds the hook. A checkpoint of ``mmrank.FSDPStrategy`` is a folder, and has
+    the shards in it.
 
     The folder of the checkpoints has to be one that all processes see, and that of one training
     alone. Shards go through the storage backend of the checkpoint; only in local folders are those
@@ -43,11 +42,7 @@ class ShardedStateHook(Hook):
 
     Raises:
         UserError: Before training, if there are shards and mmengine's own ``FlexibleRunner``, which
-            calls hooks after a checkpoint is
-            loaded; if a shard of the checkpoint is missing or damaged.
-
-    Examples:
-        >>> custom_hooks = [dict(type='mmrank.ShardedStateHook')]
+            calls hooks after a checkpoint is loaded; if a shard is missing or damaged.
     """
 
     # No other hook may see a training whose rows are not loaded yet.
@@ -61,8 +56,7 @@ class ShardedStateHook(Hook):
         self._swept: set[str] = set()
 
     def before_run(self, runner) -> None:
-        """Take part in whatever saves and loads a checkpoint."""
-        if self._runner is runner or _loads_before_hooks(runner):
+        if self._runner is runner or writes_itself(runner):
             return
         self._runner = runner
         runner.save_checkpoint = partial(self._save, runner, runner.save_checkpoint)
@@ -72,7 +66,6 @@ class ShardedStateHook(Hook):
             setattr(runner, name, partial(self._load, load))
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Note which shards belong to the checkpoint."""
         self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
 
     def before_train(self, runner) -> None:
@@ -82,13 +75,12 @@ class ShardedStateHook(Hook):
         """
         model = unwrap_model(runner.model)
         states = sharded_states(model).values()
-        if _loads_before_hooks(runner):
+        if writes_itself(runner):
             if any(not state.shard.is_whole for state in states):
                 raise UserError(
-                    "storage='sharded' of a loss needs another runner: "
-                    "mmengine's FlexibleRunner does not show hooks which "
-                    "checkpoint it loads. Fix: runner_type='mmrank."
-                    "FlexibleRunner', or storage='device'"
+                    "storage='sharded' of a loss needs another runner: mmengine's FlexibleRunner "
+                    'does not show hooks which checkpoint it loads. Fix: '
+                    "runner_type='mmrank.FlexibleRunner', or storage='device'"
                 )
             return
         for state in states:
@@ -97,7 +89,6 @@ class ShardedStateHook(Hook):
             load_shards(model, read_shards(self._source, self._loaded))
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Name the shards, of which a folder knows itself."""
         if self._saved:
             checkpoint[SHARD_FILES_KEY] = self._saved
 
@@ -137,10 +128,3 @@ def _write(content: dict, path: str, place: dict) -> None:
     file = io.BytesIO()
     torch.save(content, file)
     put(file.getvalue(), path, **place)
-
-
-def _loads_before_hooks(runner) -> bool:
-    """Whether a checkpoint is loaded before hooks hear of the run."""
-    return isinstance(runner, FlexibleRunner) and not getattr(
-        runner, 'saves_whole_checkpoints', False
-    )

@@ -5,12 +5,13 @@ from pathlib import Path
 from mmengine.dist import master_only
 from mmengine.hooks import Hook
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
-from mmrank.state.samples.sample_temperature import SampleTemperature
-from mmrank.visualization.temperatures.history import TemperatureHistory
-from mmrank.visualization.temperatures.temperatures import Temperatures, temperatures_of
+from mmrank.state.sample_averages import SampleTemperature
+from mmrank.visualization.temperatures import TemperatureHistory, Temperatures, temperatures_of
 
+#: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
+_NUM_BINS = 200
 _CHECKPOINT_KEY = 'mmrank_temperature_history'
 
 
@@ -19,12 +20,11 @@ class TemperatureHook(Hook):
     """Draws histograms of the temperatures over time, and what they mean.
 
     Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
-    ``work_dir/temperatures`` are brought up to
-    date. After training, :func:`~mmrank.visualization.temperatures.report.\
-write_temperature_report` adds the table of all samples, class frequency against temperature with
-    their rank correlation, and a sheet of the
-    images of the largest and the smallest temperatures. The history is kept
-    in checkpoints, so that a resumed training continues it.
+    ``work_dir/temperatures`` are brought up to date. After training,
+    :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the table of all
+    samples, class frequency against temperature with their rank correlation, and a sheet of the
+    images of the largest and the smallest temperatures. The history is kept in checkpoints, so that
+    a resumed training continues it.
 
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
@@ -32,86 +32,57 @@ write_temperature_report` adds the table of all samples, class frequency against
         interval: Epochs or iterations between readings. A reading copies the temperatures to the
             host.
         by_epoch: Whether ``interval`` counts epochs.
-        num_bins: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
-        num_extreme: How many samples count as hottest and coldest.
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
     Raises:
-        ValueError: If a number is out of range; before training, if no loss
-            of the model has temperatures.
+        ValueError: If a number is out of range; before training, if no loss of the model has
+            temperatures.
     """
 
     # After the loss has stepped, before checkpoints are written (VERY_LOW).
     priority = 'LOW'
 
-    def __init__(
-        self,
-        interval: int = 1,
-        by_epoch: bool = True,
-        num_bins: int = 200,
-        num_extreme: int = 600,
-        num_images: int = 40,
-    ) -> None:
-        for name, value, least in (
-            ('interval', interval, 1),
-            ('num_bins', num_bins, 1),
-            ('num_extreme', num_extreme, 1),
-            ('num_images', num_images, 0),
-        ):
+    def __init__(self, interval: int = 1, by_epoch: bool = True, num_images: int = 40) -> None:
+        for name, value, least in (('interval', interval, 1), ('num_images', num_images, 0)):
             if value < least:
                 raise ValueError(f'{name} must be at least {least}, got {value!r}')
-        self.interval, self.by_epoch = interval, by_epoch
-        self.num_bins = num_bins
-        self.num_extreme, self.num_images = num_extreme, num_images
+        self.interval, self.by_epoch, self.num_images = interval, by_epoch, num_images
         self._histories: dict[str, TemperatureHistory] = {}
 
-    @staticmethod
-    def _model(runner):
-        return unwrap_model(runner.model)
-
     def before_train(self, runner) -> None:
-        """Refuse to run for nothing; note the range of the histograms."""
-        states = [
-            module
-            for module in self._model(runner).modules()
-            if isinstance(module, SampleTemperature)
-        ]
+        model = unwrap_model(runner.model)
+        states = [module for module in model.modules() if isinstance(module, SampleTemperature)]
         if not states:
             raise ValueError(
-                'TemperatureHook is in custom_hooks, but no loss of the model '
-                "has per-sample temperatures. Use type='mmrank.ISogCLRLoss', "
-                'or remove the hook'
+                'TemperatureHook is in custom_hooks, but no loss of the model has per-sample '
+                "temperatures. Use type='mmrank.ISogCLRLoss', or remove the hook"
             )
-        for state, found in zip(states, temperatures_of(self._model(runner))):
+        for state, found in zip(states, temperatures_of(model)):
             self._histories.setdefault(
-                found.name, TemperatureHistory(state.tau0, state.tau_max, self.num_bins)
+                found.name, TemperatureHistory(state.step.tau0, state.step.tau_max, _NUM_BINS)
             )
 
     def after_train_epoch(self, runner) -> None:
-        """Read, if an epoch counts."""
         if self.by_epoch and self.every_n_epochs(runner, self.interval):
             self._read(runner, runner.epoch + 1)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Read, if an iteration counts."""
         if not self.by_epoch and self.every_n_train_iters(runner, self.interval):
             self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
-        """Write the report."""
-        # All processes: they may have a part of the temperatures each.
-        self._report(runner, temperatures_of(self._model(runner)))
+        self._report(runner, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
     def _report(self, runner, temperatures: list[Temperatures]) -> None:
         # Imported late: training itself needs no matplotlib.
-        from mmrank.visualization.temperatures.report import write_temperature_report
+        from mmrank.visualization.temperature_report import write_temperature_report
 
         dataset = runner.train_loop.dataloader.dataset
         for found in temperatures:
             try:
                 _, correlation = write_temperature_report(
-                    found, dataset, self._folder(runner), self.num_extreme, self.num_images
+                    found, dataset, self._folder(runner), num_images=self.num_images
                 )
             except (OSError, ValueError) as error:
                 # Not after hours of training for the sake of a picture.
@@ -125,11 +96,12 @@ write_temperature_report` adds the table of all samples, class frequency against
         runner.logger.info(f'Temperatures are in {self._folder(runner)}')
 
     def _read(self, runner, step: int) -> None:
-        self._draw(runner, step, temperatures_of(self._model(runner)))
+        # All processes: they may have a part of the temperatures each.
+        self._draw(runner, step, temperatures_of(unwrap_model(runner.model)))
 
     @master_only
     def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:
-        from mmrank.visualization.temperatures.plots import plot_history
+        from mmrank.visualization.temperature_report import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'
         for found in temperatures:
@@ -146,13 +118,11 @@ write_temperature_report` adds the table of all samples, class frequency against
         return Path(runner.work_dir) / 'temperatures'
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Put the history into the checkpoint."""
         checkpoint[_CHECKPOINT_KEY] = {
             name: history.state_dict() for name, history in self._histories.items()
         }
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        """Take it back when a run is resumed."""
         if runner._resume:
             self._histories = {
                 name: TemperatureHistory.from_state(state)

@@ -18,9 +18,9 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
-from mmrank.files.atomic_file import left_behind, write_atomically
-from mmrank.files.whole_folder import MANIFEST, REMOVED, find_folder_damage
-from mmrank.state.sharding.shard_files import named_shards
+from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
+from mmrank.files import left_behind, write_atomically
+from mmrank.state.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -38,24 +38,7 @@ class AtomicLocalBackend(LocalBackend):
     """mmengine's local file backend with writes that are all or nothing."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        """Write bytes to ``filepath``, see :func:`write_atomically`."""
         write_atomically(obj, filepath)
-
-    def put_text(self, obj: str, filepath: str | Path, encoding: str = 'utf-8') -> None:
-        """Write text to ``filepath``, see :func:`write_atomically`."""
-        write_atomically(obj.encode(encoding), filepath)
-
-
-def is_whole_checkpoint(path: str | os.PathLike) -> bool:
-    """Tell whether a checkpoint is complete and undamaged.
-
-    Args:
-        path: A checkpoint, see :func:`find_damage`.
-
-    Returns:
-        Whether there is no damage.
-    """
-    return find_damage(path) is None
 
 
 def find_damage(path: str | os.PathLike) -> str | None:
@@ -63,13 +46,9 @@ def find_damage(path: str | os.PathLike) -> str | None:
 
     A file of torch's zip format has its directory at the very end, so a truncated one has none;
     each record's CRC is compared as well, which reads the file once. A file of torch's older format
-    has neither: only running
-    its pickle would tell, so it does not count as whole. A folder is judged
-    by its manifest, see :func:`mmrank.files.whole_folder.find_folder_damage`. A file that names
-    shards needs them all (:class:`mmrank.engine.hooks.ShardedStateHook`).
-
-    Args:
-        path: A checkpoint, a file or a folder.
+    has neither: only running its pickle would tell, so it does not count as whole. A folder is
+    judged by its manifest, see :func:`find_folder_damage`. A file that names shards needs them all
+    (:class:`mmrank.engine.hooks.ShardedStateHook`).
 
     Returns:
         What is wrong, to follow the file's name in a message; None if the checkpoint is whole.
@@ -132,10 +111,9 @@ class _Candidate:
 def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     """Find the newest checkpoint from which a training can resume.
 
-    Newest is what has the largest epoch or iteration in its name. A file
-    named later than the one in ``last_checkpoint`` counts only if it was also written later: it is
-    then a checkpoint whose pointer the killed process
-    did not come to write, and not one that another training left behind.
+    Newest is what has the largest epoch or iteration in its name. A file named later than the one
+    in ``last_checkpoint`` counts only if it was also written later: it is then a checkpoint whose
+    pointer the killed process did not come to write, and not one that another training left behind.
     Files named otherwise (``iter_...`` beside ``epoch_...``) that are older than the pointer come
     last. Temporary files, ``best_*`` and published checkpoints are not considered, but a folder is
     that a killed process was about to name: it has its manifest.
@@ -150,15 +128,8 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     """
     work_dir = Path(work_dir)
     target, pointer_time = _read_pointer(work_dir)
-    folders = {work_dir}
-    if target is not None:
-        folders.add(target.parent)
-    candidates = [
-        candidate
-        for folder in folders
-        if os.path.isdir(folder)
-        for candidate in _list_candidates(folder)
-    ]
+    folders = {work_dir} if target is None else {work_dir, target.parent}
+    candidates = [found for x in folders if os.path.isdir(x) for found in _list_candidates(x)]
     for path in _order(candidates, target, pointer_time):
         damage = find_damage(path)
         if damage is None:
@@ -176,9 +147,8 @@ def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
     A strategy of mmengine has written it; whether it is whole only that strategy can tell.
     """
     target, _ = _read_pointer(Path(work_dir))
-    if target is None or not target.is_dir():
-        return None
-    return None if (target / MANIFEST).exists() else target
+    is_foreign = target is not None and target.is_dir() and not (target / MANIFEST).exists()
+    return target if is_foreign else None
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:

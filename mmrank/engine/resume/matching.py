@@ -1,10 +1,10 @@
 """Whether a checkpoint fits the model and the training that load it."""
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from mmengine.model import BaseTTAModel
@@ -12,11 +12,9 @@ from mmengine.optim import OptimWrapperDict
 from tabulate import tabulate
 from torch import nn
 
-from mmrank.engine.unwrap_model import unwrap_model
+from mmrank.engine.runners import unwrap_model
 from mmrank.state import SampleState
-from mmrank.state.sharding.sharded_state import keys_of_other_form, sharded_states
-
-from .saved_config import read_saved_config
+from mmrank.state.sharding import keys_of_other_form, sharded_states
 
 #: Key of a published file's meta: centres in the bias, by head.
 FOLDED = 'folded_centres'
@@ -44,9 +42,7 @@ class Difference:
 def bare_model(model: nn.Module) -> nn.Module:
     """The model that a checkpoint holds, inside its wrappers."""
     model = unwrap_model(model)
-    if isinstance(model, BaseTTAModel):
-        return bare_model(model.module)
-    return model
+    return bare_model(model.module) if isinstance(model, BaseTTAModel) else model
 
 
 def model_state(checkpoint: Mapping) -> Mapping:
@@ -62,10 +58,9 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         state: Tensors by key; a prefix ``module.`` does not count.
 
     Returns:
-        The differences, in the order of the model and then of the state.
-        Left out are a missing ``num_batches_tracked``, which old checkpoints lack, per-sample state
-        that is set to start fresh, and state that is
-        in shards on one side only.
+        The differences, in the order of the model and then of the state. Left out are a missing
+        ``num_batches_tracked``, which old checkpoints lack, per-sample state that is set to start
+        fresh, and state that is in shards on one side only.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -74,15 +69,9 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         if isinstance(module, SampleState) and not module.load_state
     )
     expected = {
-        key: tuple(value.shape)
-        for key, value in model.state_dict().items()
-        if hasattr(value, 'shape') and not key.startswith(fresh)
+        key: shape for key, shape in _shapes(model.state_dict()) if not key.startswith(fresh)
     }
-    saved = {
-        re.sub(r'^module\.', '', key): tuple(value.shape)
-        for key, value in state.items()
-        if hasattr(value, 'shape')
-    }
+    saved = {re.sub(r'^module\.', '', key): shape for key, shape in _shapes(state)}
     for name, table in sharded_states(model).items():
         prefix = f'{name}.' if name else ''
         for key in keys_of_other_form(table, prefix, expected, saved):
@@ -101,25 +90,25 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     return found
 
 
+def _shapes(state: Mapping) -> list[tuple[str, tuple[int, ...]]]:
+    return [(key, tuple(value.shape)) for key, value in state.items() if hasattr(value, 'shape')]
+
+
 def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
 ) -> list[Difference]:
     """Compare what else a resumed training takes from its checkpoint.
 
-    Args:
-        checkpoint: The checkpoint.
-        optim_wrapper: mmengine's wrapper of the optimiser of this run.
-        num_schedulers: Its parameter schedulers.
-        has_ema: Whether it keeps an average of the weights.
-
-    Returns:
-        The differences.
+    That is the optimiser of mmengine's ``optim_wrapper``, the number of parameter schedulers and
+    whether there is an average of the weights.
     """
     found = []
     if 'optimizer' not in checkpoint:
         found.append(Difference('optimizer', 'missing'))
     elif not isinstance(optim_wrapper, OptimWrapperDict):
-        found += _compare_optimizers(checkpoint, optim_wrapper.optimizer)
+        saved, expected = _optimizers(checkpoint, optim_wrapper.optimizer)
+        if saved != expected:
+            found.append(Difference('optimizer', 'mismatched', saved, expected))
     saved = checkpoint.get('param_schedulers', [])
     if isinstance(saved, list) and len(saved) != num_schedulers:
         found.append(
@@ -132,49 +121,25 @@ def compare_training(
     return found
 
 
-def _compare_optimizers(checkpoint: Mapping, optimizer) -> list[Difference]:
+def _optimizers(checkpoint: Mapping, optimizer) -> tuple[str, str]:
+    """Describe the optimisers of a checkpoint and of a run; equal where they fit."""
     name = type(optimizer).__name__
     saved = saved_optimizer(checkpoint.get('meta', {}).get('cfg', ''))
     if saved is not None and saved != name:
-        return [Difference('optimizer', 'mismatched', saved, name)]
+        return saved, name
     groups = checkpoint['optimizer'].get('param_groups', [])
     if len(groups) != len(optimizer.param_groups):
-        return [
-            Difference(
-                'optimizer',
-                'mismatched',
-                f'{len(groups)} parameter groups',
-                f'{len(optimizer.param_groups)} parameter groups',
-            )
-        ]
+        return f'{len(groups)} parameter groups', f'{len(optimizer.param_groups)} parameter groups'
     lacking = {
         setting
         for there, here in zip(groups, optimizer.param_groups)
         for setting in here.keys() - there.keys()
     }
-    if lacking:
-        return [
-            Difference(
-                'optimizer',
-                'mismatched',
-                f'an optimizer without {", ".join(sorted(lacking))}',
-                name,
-            )
-        ]
-    return []
+    return f'an optimizer without {", ".join(sorted(lacking))}' if lacking else name, name
 
 
 def saved_optimizer(config: str) -> str | None:
-    """Name of the optimiser in the config text of a checkpoint.
-
-    The text is parsed, not run: it is part of an untrusted file.
-
-    Args:
-        config: The text that mmengine saves as ``meta['cfg']``.
-
-    Returns:
-        Name of the class without its scope; None where it is not a literal.
-    """
+    """Name, without its scope, of the optimiser in the config text of a checkpoint."""
     node: Any = read_saved_config(config).get('optim_wrapper')
     for name in ('optimizer', 'type'):
         node = node.get(name) if isinstance(node, dict) else None
@@ -184,10 +149,7 @@ def saved_optimizer(config: str) -> str | None:
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
     """Explain differences that come from another number of classes.
 
-    Args:
-        model: The model.
-        differences: Of the model and the checkpoint.
-        checkpoint: The checkpoint; mmengine notes the classes of its training set in it.
+    mmengine notes the classes of its training set in the checkpoint.
 
     Returns:
         Sentences for a message; empty where the numbers agree, are not known, or nothing of the
@@ -207,8 +169,7 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
             and 'head' in name
             and any(key.startswith(f'{name}.') for key in changed)
         ):
-            shown = ', '.join(map(str, node[:6]))
-            shown += ', ...' if len(node) > 6 else ''
+            shown = ', '.join(map(str, node[:6])) + (', ...' if len(node) > 6 else '')
             return (
                 f'It was trained on {len(node)} classes ({shown}), but '
                 f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(node)} and '
@@ -220,11 +181,7 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
 
 
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
-    """Explain what a model loses that does not take a ranking loss's centre.
-
-    Args:
-        differences: Of the model and the checkpoint.
-        state: The model's state in the checkpoint.
+    """Explain what a model loses that does not take the centre of a ranking loss in ``state``.
 
     Returns:
         Sentences for a message; empty where no centre is left out.
@@ -235,21 +192,16 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
         ):
             continue
         value = state.get(item.key, state.get(f'module.{item.key}'))
+        numbers = ', '.join(f'{x:.2f}' for x in value.reshape(-1)[:4].tolist())
         place = item.key.partition('.loss_cls.')[0]
         return (
             f'The head that was trained shows scores around {item.key} = '
-            f'{_rounded(value)} as 0.5. {place} of this config does not '
-            'subtract it, so the scores are off and score_thr keeps the wrong '
-            f"boxes, or none.\n  Fix: {place} = dict(type='mmrank."
-            "ListwiseHead', head_type='mmdet.<its type>', loss_cls=...), as "
-            'in the config of the training'
+            f'{numbers}{", ..." if value.numel() > 4 else ""} as 0.5. {place} of this config does '
+            'not subtract it, so the scores are off and score_thr keeps the wrong boxes, or none.\n'
+            f"  Fix: {place} = dict(type='mmrank.ListwiseHead', head_type='mmdet.<its type>', "
+            'loss_cls=...), as in the config of the training'
         )
     return ''
-
-
-def _rounded(value: Any) -> str:
-    numbers = [f'{x:.2f}' for x in value.reshape(-1)[:4].tolist()]
-    return ', '.join(numbers) + (', ...' if value.numel() > 4 else '')
 
 
 def folded_heads(checkpoint: Mapping) -> list[str]:
@@ -262,12 +214,7 @@ def folded_heads(checkpoint: Mapping) -> list[str]:
 def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> list[Difference]:
     """Leave out the state of ranking losses that a stock head can do without.
 
-    Args:
-        differences: Of the model and the checkpoint.
-        checkpoint: The checkpoint; a published one names the heads whose centre is in their bias.
-
-    Returns:
-        The other differences.
+    These are the heads of a published checkpoint whose centre is in their bias.
     """
     prefixes = tuple(f'{head}.loss_cls.' for head in folded_heads(checkpoint))
     return [
@@ -275,11 +222,6 @@ def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> li
         for item in differences
         if item.kind != 'unexpected' or not item.key.startswith(prefixes)
     ]
-
-
-def is_allowed(difference: Difference, patterns: Iterable[str]) -> bool:
-    """Whether a pattern of ``--allow-partial`` names this difference."""
-    return any(fnmatchcase(difference.key, pattern) for pattern in patterns)
 
 
 def differences_table(differences: list[Difference]) -> str:
@@ -290,3 +232,44 @@ def differences_table(differences: list[Difference]) -> str:
     if others:
         text += '\nand ' + ', '.join(f'{n} {k}' for k, n in others.items())
     return text
+
+
+def read_saved_config(text: str) -> dict[str, Any]:
+    """Settings, by name, in ``meta['cfg']``: assignments of literals and of ``dict(...)``.
+
+    The text is parsed, not run: it is part of an untrusted file. What is something else is left
+    out.
+    """
+    settings = {}
+    try:
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return settings
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            try:
+                settings[statement.targets[0].id] = _literal(statement.value)
+            except (ValueError, TypeError, RecursionError):
+                continue
+    return settings
+
+
+def _literal(node: ast.AST) -> Any:
+    if isinstance(node, ast.Call):
+        if not (isinstance(node.func, ast.Name) and node.func.id == 'dict'):
+            raise ValueError('a call of something else than dict')
+        if node.args or any(k.arg is None for k in node.keywords):
+            raise ValueError('a dict of something else than keywords')
+        return {k.arg: _literal(k.value) for k in node.keywords}
+    if isinstance(node, ast.Dict):
+        if None in node.keys:
+            raise ValueError('a dict with **')
+        keys = [ast.literal_eval(key) for key in node.keys]
+        return dict(zip(keys, map(_literal, node.values)))
+    if isinstance(node, ast.List | ast.Set):
+        return [_literal(item) for item in node.elts]
+    if isinstance(node, ast.Tuple):
+        return tuple(_literal(item) for item in node.elts)
+    if isinstance(node, ast.Name) and node.id in ('inf', 'nan'):
+        return float(node.id)
+    return ast.literal_eval(node)

@@ -13,14 +13,12 @@ def get_rng_state() -> dict:
 
     CUDA counts only when the process has used it: asking would start it.
     """
-    cuda = []
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        cuda = torch.cuda.get_rng_state_all()
+    has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         'python': random.getstate(),
         'numpy': np.random.get_state(),
         'torch': torch.get_rng_state(),
-        'cuda': cuda,
+        'cuda': torch.cuda.get_rng_state_all() if has_cuda else [],
     }
 
 
@@ -30,9 +28,7 @@ def set_rng_state(state: dict) -> None:
     np.random.set_state(state['numpy'])
     torch.set_rng_state(state['torch'])
     cuda = state['cuda']
-    if not cuda:
-        return
-    devices = torch.cuda.device_count()
+    devices = torch.cuda.device_count() if cuda else 0
     if len(cuda) != devices:
         print_log(
             f'The checkpoint has random states of {len(cuda)} CUDA devices, {devices} are '
@@ -69,15 +65,11 @@ def pack_rng_state(state: dict) -> dict:
 def unpack_rng_state(packed: dict) -> dict:
     """Undo :func:`pack_rng_state`; the tensors may be on any device."""
     python, numpy = packed['python'], packed['numpy']
+    numpy_keys = numpy['keys'].cpu().numpy().astype(np.uint32)
+    rest = (numpy['position'], numpy['has_gauss'], numpy['cached'])
     return {
         'python': (python['version'], tuple(python['keys'].tolist()), python['gauss']),
-        'numpy': (
-            numpy['kind'],
-            numpy['keys'].cpu().numpy().astype(np.uint32),
-            numpy['position'],
-            numpy['has_gauss'],
-            numpy['cached'],
-        ),
+        'numpy': (numpy['kind'], numpy_keys, *rest),
         'torch': packed['torch'].cpu(),
         'cuda': [state.cpu() for state in packed['cuda']],
     }

@@ -2,8 +2,8 @@
 
 The folder holds what a file of mmengine's ``Runner`` holds. Its large tensors are in the format of
 ``torch.distributed.checkpoint`` (``__<rank>_0.distcp`` and ``.metadata``), where a tensor that is
-spread over processes is written
-by all of them and one that all have by the first. Everything else is in ``rest.pth``. It loads on
+spread over processes is written by all of them and one that all have by the first. Everything else
+is in ``rest.pth``, which is read as data: what torch writes beside tensors is a pickle. It loads on
 any number of processes.
 """
 
@@ -17,11 +17,11 @@ import torch
 from mmengine.dist import get_rank, get_world_size, is_main_process
 from torch import Tensor
 
-from mmrank.checkpoint_loading import CheckpointError, guarded_loader
-from mmrank.engine.resume.atomic_save import all_succeed
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.errors import UserError
-from mmrank.state.sharding.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
-from mmrank.state.sharding.sharded_state import SHARDS_KEY
+from mmrank.state.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
+from mmrank.state.sharding import SHARDS_KEY
 
 try:
     from torch.distributed import checkpoint as dcp
@@ -57,9 +57,6 @@ def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) 
         folder: A new folder.
         own: What this process has of state that is spread over them, see
             :func:`mmrank.state.save_shard`. All have some, or none has.
-
-    Raises:
-        OSError: A process could not write its part of the state.
     """
     tensors: dict[Path_, Tensor] = {}
     rest = _take_out(checkpoint, (), tensors)
@@ -101,12 +98,12 @@ def load_sharded(
         CheckpointError: It holds more than data, or is no such folder.
     """
     folder = Path(folder)
-    if not (folder / REST).is_file() or not (folder / _METADATA).is_file():
+    if not all((folder / name).is_file() for name in (REST, _METADATA)):
         raise CheckpointError(
             f'checkpoint {folder} is a folder without {REST} or {_METADATA}: no '
             'mmrank.FSDPStrategy wrote it. Fix: resume with the strategy that did'
         )
-    rest = guarded_loader()(folder / REST, map_location='cpu')
+    rest = load_checkpoint(folder / REST, map_location='cpu')
     keys, versions = _popped(rest, folder)
     reader = DataReader(folder)
     saved = reader.read_metadata().state_dict_metadata
@@ -144,71 +141,52 @@ def load_sharded(
 
 
 def join_tables(checkpoint: dict, folder: str | Path) -> dict:
-    """Replace the shards of the state by whole tables.
+    """Replace the shards of the state by whole tables, as one process would save them.
 
     Args:
-        checkpoint: What :func:`load_sharded` gave; changed in place.
+        checkpoint: What :func:`load_sharded` gave; changed in place and returned.
         folder: Where it was read from.
-
-    Returns:
-        ``checkpoint``, as one process would save it.
     """
     names = checkpoint.pop(SHARD_FILES_KEY, None)
-    if not names:
-        return checkpoint
-    tables = whole_tables(folder, names)
-    modules = {key.rpartition('.')[0] for key in tables}
+    tables = whole_tables(folder, names) if names else {}
     # The EMAHook exchanges the values of both.
     for part, prefix in (('state_dict', ''), ('ema_state_dict', 'module.')):
-        if part not in checkpoint:
-            continue
-        for module in modules:
-            checkpoint[part].pop(f'{prefix}{module}.{SHARDS_KEY}', None)
-        for key, table in tables.items():
-            checkpoint[part][prefix + key] = table
+        if part in checkpoint:
+            for key, table in tables.items():
+                module = key.rpartition('.')[0]
+                checkpoint[part].pop(f'{prefix}{module}.{SHARDS_KEY}', None)
+                checkpoint[part][prefix + key] = table
     return checkpoint
 
 
 def spread(checkpoint: dict, place: Placement) -> dict:
-    """Spread the whole tensors of a file over the processes, in place.
+    """Spread the whole tensors of a file over the processes, in place. Sends nothing.
 
     Args:
         checkpoint: Nested containers, the same on all processes.
         place: Says how each tensor is spread.
-
-    Returns:
-        ``checkpoint``.
     """
     tensors: dict[Path_, Tensor] = {}
     _take_out(checkpoint, (), tensors, lambda path, tensor: True)
     for path, tensor in tensors.items():
         like = place(path, tensor.shape)
-        if like is None or isinstance(tensor, DTensor):
-            continue
-        _put(checkpoint, path, spread_like(tensor, like))
+        if like is not None and not isinstance(tensor, DTensor):
+            own = distribute_tensor(
+                tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
+            )
+            _put(checkpoint, path, own)
     return checkpoint
-
-
-def spread_like(tensor: Tensor, like: DTensor) -> DTensor:
-    """Keep this process's part of a tensor that all have. Sends nothing."""
-    return distribute_tensor(
-        tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None
-    )
 
 
 class DataReader(dcp.FileSystemReader):
     """Torch's reader of such a folder, without running code from it.
 
-    ``.metadata`` is a pickle. Only the data classes that torch puts there
-    are built from it, and only files of the folder are opened.
+    ``.metadata`` is a pickle, which torch's own reader runs. Only the data classes that torch puts
+    there are built from it here, and only files of the folder are opened.
     """
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> metadata.Metadata:
-        """Read ``.metadata``.
-
-        Raises:
-            CheckpointError: It holds something else.
-        """
+        """Read ``.metadata``; a :class:`CheckpointError` where it holds something else."""
         path = Path(self.path, _METADATA)
         try:
             with open(path, 'rb') as file:
@@ -296,11 +274,7 @@ def _put(node: Any, path: Path_, tensor: Tensor) -> None:
 
 
 def _popped(rest: Any, folder: Path) -> tuple[dict, dict]:
-    """Take where tensors belong and versions of modules out of the rest.
-
-    Raises:
-        CheckpointError: The file is another one.
-    """
+    """Take where tensors belong and versions of modules out of the rest."""
     keys = rest.pop(_KEYS, None) if isinstance(rest, dict) else None
     try:
         for path in keys.values():

@@ -5,16 +5,9 @@ from torch import Tensor
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
-    """Number of ``scores`` that are >= each query, by one sort.
+    """Number of (m,) scores that are >= each of (n,) queries, (n,) int64, by one sort.
 
     This is ``sum_j l01(q_i - s_j)``: a tie counts as ranked above.
-
-    Args:
-        queries: (n,) scores to rank.
-        scores: (m,) scores to be ranked among.
-
-    Returns:
-        (n,) int64 counts in ``[0, m]``.
     """
     ordered = scores.sort().values
     below = torch.searchsorted(ordered, queries.contiguous(), right=False)
@@ -22,12 +15,7 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 
 def check_list(scores: Tensor, is_positive: Tensor) -> None:
-    """Refuse what is no list of scores with labels.
-
-    Raises:
-        ValueError: If the shapes are not one and the same 1-D shape.
-        TypeError: If the scores are not of a float dtype.
-    """
+    """Check that both are 1-D of one length, and that the scores are floats."""
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '
@@ -85,10 +73,6 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     Returns:
         Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
         NaN when the list has no positive or no negative, or a score is NaN.
-
-    Raises:
-        ValueError: If the shapes are not one and the same 1-D shape.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]),

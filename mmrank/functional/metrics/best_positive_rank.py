@@ -17,25 +17,20 @@ def best_positive_rank(
 
     ``1 + #{negatives whose score >= that of the best positive}``: among ties the negatives come
     first, the least favourable order, and no place depends on the order of the gallery. Recall@K is
-    the share of the queries whose place is at most K.
-
-    Other than in :func:`mmrank.functional.retrieval_metrics` any pair may be
-    positive: a caption of several images, an image with several captions.
+    the share of the queries whose place is at most K. Other than in
+    :func:`mmrank.functional.retrieval_metrics` any pair may be positive: a caption of several
+    images, an image with several captions.
 
     Args:
         queries: (Q, D) floats; the score is the inner product.
         gallery: (N, D) floats.
-        rows: (P,) integers in ``[0, Q)``, ascending, each there at least
-            once: together with ``cols`` the positive pairs.
+        rows: (P,) integers in ``[0, Q)``, ascending, each there at least once: together with
+            ``cols`` the positive pairs.
         cols: (P,) integers in ``[0, N)``.
         max_scores: Scores held at a time, which bounds the memory; at least the N of one query are.
 
     Returns:
         (Q,) int64, from 1.
-
-    Raises:
-        ValueError: If the rows do not ascend, a query has no positive, or an embedding is not
-            finite.
 
     Example:
         >>> x, pairs = torch.eye(3), torch.arange(3)
@@ -49,9 +44,8 @@ def best_positive_rank(
                 'check the model and its input'
             )
     every = torch.arange(len(queries), device=rows.device)
-    there = torch.searchsorted(rows, every, right=True)
-    there = there - torch.searchsorted(rows, every)
-    if not bool((rows[1:] >= rows[:-1]).all()) or not bool((there > 0).all()):
+    pairs_of = torch.searchsorted(rows, every, right=True) - torch.searchsorted(rows, every)
+    if not bool((rows[1:] >= rows[:-1]).all()) or not bool((pairs_of > 0).all()):
         raise ValueError(
             'rows must ascend and name every query at least once; sort the '
             'pairs, and remove queries without a positive'
@@ -70,7 +64,7 @@ def best_positive_rank(
             own = scores[pairs]
             best = scores.new_full((len(scores),), -torch.inf)
             best.scatter_reduce_(0, pairs[0], own, 'amax')
-            # What is left are the negatives.
+            # Only the negatives are left.
             scores[pairs] = -torch.inf
             places.append(1 + row_counts(scores.ge_(best[:, None])))
     return torch.cat(places) if places else rows.new_zeros(0)

@@ -14,11 +14,11 @@ def k_nearest_votes(
     k: int = 200,
     tau: float = 0.07,
 ) -> Tensor:
-    """What the k most similar samples of a bank vote for.
+    """Votes of the k most similar samples of a bank.
 
     A neighbour z votes for its class with ``exp(<q, z>/tau)``. Source: Wu et al., Unsupervised
-    Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018, section 3.4.
-    Similarities are there in blocks, never all at once.
+    Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018, section 3.4. A block of
+    similarities is in memory at a time.
 
     Args:
         queries: (Q, D) features; of length 1 for cosines.

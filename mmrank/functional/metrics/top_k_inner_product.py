@@ -35,9 +35,6 @@ def top_k_inner_product(
     Returns:
         (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
         order, NaN first.
-
-    Raises:
-        ValueError: If ``k`` is not positive or the rows do not ascend.
     """
     return top_k_with_scores(left, right, k, excluded_rows, excluded_cols, max_scores)[1]
 
@@ -50,22 +47,11 @@ def top_k_with_scores(
     excluded_cols: Tensor,
     max_scores: int = _MAX_SCORES,
 ) -> tuple[Tensor, Tensor]:
-    """The same with the inner products themselves.
-
-    Args:
-        left: See :func:`top_k_inner_product`.
-        right: See there.
-        k: See there.
-        excluded_rows: See there.
-        excluded_cols: See there.
-        max_scores: See there.
+    """As :func:`top_k_inner_product`, with the inner products themselves.
 
     Returns:
         (B, k) inner products, at least float32, -inf where there are fewer than k to choose from,
-        and what :func:`top_k_inner_product` returns.
-
-    Raises:
-        ValueError: As :func:`top_k_inner_product` does.
+        and the (B, k) entities.
     """
     if k < 1:
         raise ValueError(f'k must be at least 1, got {k}')
@@ -74,7 +60,7 @@ def top_k_with_scores(
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
     dtype = torch.promote_types(left.dtype, torch.float32)
     left, right = left.to(dtype), right.to(dtype)
-    # Their scores are left out below.
+    # The loop masks the scores of the padding.
     right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
     block = max(1, max_scores // max(1, right.size(1)))
     begins = list(range(0, len(left), block))
@@ -107,19 +93,10 @@ def _padding(size: int, k: int) -> int:
 
 
 def _top_k(scores: Tensor, k: int, ordered: bool = True) -> tuple[Tensor, Tensor]:
-    """``scores.topk(k)``, by groups of which only the best are looked into.
+    """``scores.topk(k)`` of (B, n) floats, n padded, which looks only into the best groups.
 
     The k largest numbers are in the k groups with the largest maxima, up to ties, and these groups
-    are found in the same way. Maxima are quick, while
-    a selection takes long for each number.
-
-    Args:
-        scores: (B, n) floats, n padded by :func:`_padding`.
-        k: How many.
-        ordered: Whether they must descend.
-
-    Returns:
-        (B, k) largest scores and their columns.
+    are found in the same way. Maxima are quick, while a selection takes long for each number.
     """
     num_groups = scores.size(1) // _GROUP_SIZE
     if scores.size(1) <= _SELECT_FROM * k:

@@ -5,20 +5,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .base import ContrastedBatch, ContrastiveLoss
+
 
 def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
-    """``sum_{a != b} (x^T y)_ab^2``, by way of the smaller matrix.
+    """``sum_{a != b} (x^T y)_ab^2`` of two (n, D) matrices, by way of the smaller matrix.
 
-    With D columns and n < D rows the (D, D) matrix is not formed: the sum of its squares is that of
-    the products of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a
-    thousandth of the memory.
-
-    Args:
-        x: (n, D) floats.
-        y: (n, D) floats.
-
-    Returns:
-        Scalar.
+    With n < D rows the (D, D) matrix is not formed: the sum of its squares is that of the products
+    of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a thousandth of
+    the memory.
     """
     n, d = x.shape
     if n < d:
@@ -32,22 +27,13 @@ def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
 def cross_correlation_terms(
     view1: Tensor, view2: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
-    """How far the cross-correlation matrix of two views is from the identity.
+    """How far the cross-correlation matrix of two (B, D) views is from the identity, B >= 2.
 
-    Columns are standardised over the batch, as batch norm does it. Source: Zbontar et al., Barlow
-    Twins, ICML 2021, eq. 1 and 2. The (D, D) matrix is not formed where the batch is smaller than
-    D.
-
-    Args:
-        view1: (B, D) embeddings, B >= 2.
-        view2: (B, D) embeddings of the same samples.
-        eps: Added to the variance before the root.
+    Columns are standardised over the batch, as batch norm does it, with ``eps`` added to the
+    variance. Source: Zbontar et al., Barlow Twins, ICML 2021, eq. 1 and 2.
 
     Returns:
         ``sum_a (1 - C_aa)^2`` and ``sum_{a != b} C_ab^2``, at least float32.
-
-    Raises:
-        ValueError: If shapes do not fit.
     """
     if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2:
         raise ValueError(
@@ -84,22 +70,10 @@ class VICRegTerms:
 
 
 def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms:
-    """Variance, invariance and covariance of a batch.
+    """Variance, invariance and covariance of two (B, D) views, B >= 2, at least float32.
 
     Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over the two views in the
-    variance, as in the authors' code. The (D, D) covariances are not formed where the batch is
-    smaller than D.
-
-    Args:
-        view1: (B, D) embeddings, B >= 2, D >= 1.
-        view2: (B, D) embeddings of the same samples.
-        eps: Added to the variance before the root.
-
-    Returns:
-        The terms, at least float32.
-
-    Raises:
-        ValueError: If shapes do not fit.
+    variance and ``eps`` added to it before the root, as in the authors' code.
     """
     if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2 or view1.size(1) < 1:
         raise ValueError(
@@ -119,3 +93,94 @@ def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms
             squares = off_diagonal_square_sum(centred, centred)
             covariance = covariance + squares / (n - 1) ** 2 / d
     return VICRegTerms(invariance, variance, covariance)
+
+
+class DecorrelationLoss(ContrastiveLoss):
+    """Base of losses that compare columns of a batch, not its samples.
+
+    They have no negatives and use no index: a sample that occurs twice counts twice. With
+    ``scope='global'`` the statistics are those of the batches of all ranks.
+    """
+
+    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
+        super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """The loss of the batch, once for each sample: the base takes the mean."""
+        views = batch.all_view1, batch.all_view2
+        if batch.all_view1.size(0) < 2:
+            # The sum of a row in half precision may overflow: 0 first.
+            dtype = torch.promote_types(views[0].dtype, torch.float32)
+            loss = sum((0 * x).sum(dtype=dtype) for x in views)
+        else:
+            loss = self.batch_loss(*views)
+        return loss.expand(batch.ids.numel())
+
+    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Scalar loss of two (M, D) views, M >= 2, without ``loss_weight``."""
+        raise NotImplementedError
+
+
+class BarlowTwinsLoss(DecorrelationLoss):
+    """Cross-correlation of two views, drawn to the identity.
+
+    In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
+    That one standardises each rank by itself and sends no gradient through its sum over ranks; here
+    the batch is that of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
+
+    Args:
+        off_diagonal: Weight of the correlation of different columns, >= 0.
+        scope: ``global``: statistics of all ranks. ``local``: of this one.
+        loss_weight: Factor of the whole loss.
+    """
+
+    def __init__(
+        self, off_diagonal: float = 0.0051, scope: str = 'global', loss_weight: float = 1.0
+    ) -> None:
+        super().__init__(scope, loss_weight)
+        if not off_diagonal >= 0:
+            raise ValueError(f'off_diagonal must be >= 0, got {off_diagonal!r}')
+        self.off_diagonal = float(off_diagonal)
+
+    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Both parts of the distance from the identity, weighted."""
+        own, others = cross_correlation_terms(view1, view2)
+        self.diagnostics |= {'on_diagonal': own.detach(), 'off_diagonal': others.detach()}
+        return own + self.off_diagonal * others
+
+
+class VICRegLoss(DecorrelationLoss):
+    """Variance, invariance and covariance of two views, weighted.
+
+    Source: Bardes et al., VICReg, ICLR 2022, eq. 6. Embeddings are not normalised.
+
+    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
+    float16, so that a ``GradScaler`` skips the step.
+
+    Args:
+        invariance: Weight of the difference of the views, >= 0.
+        variance: Weight of columns with a standard deviation below 1.
+        covariance: Weight of the covariance of different columns.
+        scope: ``global``: statistics of all ranks. ``local``: of this one.
+        loss_weight: Factor of the whole loss.
+    """
+
+    def __init__(
+        self,
+        invariance: float = 25.0,
+        variance: float = 25.0,
+        covariance: float = 1.0,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__(scope, loss_weight)
+        self.weights = dict(invariance=invariance, variance=variance, covariance=covariance)
+        for name, value in self.weights.items():
+            if not value >= 0:
+                raise ValueError(f'{name} must be >= 0, got {value!r}')
+
+    def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """The weighted sum of the terms."""
+        terms = vars(vicreg_terms(view1, view2))
+        self.diagnostics |= {k: v.detach() for k, v in terms.items()}
+        return sum(self.weights[k] * v for k, v in terms.items())

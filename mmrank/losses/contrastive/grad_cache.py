@@ -14,23 +14,20 @@ def grad_cache(
 ) -> Tensor:
     """Embed a batch in chunks, of which one at a time has its activations.
 
-    The loss sees the embeddings of the whole batch; its backward pass embeds each chunk once more,
-    and passes the gradient of the chunk's embeddings
-    on to the weights. That costs one more forward pass of all chunks but the last one, which keeps
-    its activations, for it comes first in backward.
-    Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup,
-    RepL4NLP 2021. Here each chunk is a checkpoint of ``torch.utils.checkpoint``, so there is one
-    backward pass: DistributedDataParallel sends each gradient once, after the last chunk, and
-    gradient scaling, accumulation and autocast are as without chunks.
+    The loss sees the embeddings of the whole batch; its backward pass embeds each chunk but the
+    last once more. Source: Gao et al., Scaling Deep Contrastive Learning Batch Size under Memory
+    Limited Setup, RepL4NLP 2021. Here each chunk is a checkpoint of ``torch.utils.checkpoint``, so
+    there is one backward pass: DistributedDataParallel sends each gradient once, after the last
+    chunk, and gradient scaling, accumulation and autocast are as without chunks.
 
-    The second pass of a chunk starts from torch's random states of its
-    first, and from the buffers of the modules as they were then; afterwards the buffers have what
-    the first passes left in them. So dropout repeats itself, and running statistics take in each
-    chunk once. Random numbers of numpy and of Python are not repeated.
+    The second pass of a chunk starts from torch's random states of its first, and from the buffers
+    of the modules as they were then; afterwards the buffers have what the first passes left in
+    them. So dropout repeats itself, and running statistics take in each chunk once. Random numbers
+    of numpy and of Python are not repeated.
 
     The gradient is that of ``encode(rows)`` where a row's embedding does not depend on the other
-    rows. Dropout draws its masks chunk by chunk: others, from the same distribution. Batch norm in
-    training mode takes the statistics of a chunk for those of the batch.
+    rows. Dropout draws its masks chunk by chunk, from the same distribution. Batch norm in training
+    mode takes the statistics of a chunk for those of the batch.
 
     Args:
         encode: Embeds some of the rows: returns (n, ...) of n of them.
@@ -40,9 +37,6 @@ def grad_cache(
 
     Returns:
         (B, ...), what ``encode(rows)`` returns.
-
-    Raises:
-        ValueError: If ``chunk`` is below 1.
 
     Example:
         >>> images, encoder = torch.randn(10, 3), nn.Linear(3, 2)

@@ -1,41 +1,32 @@
-"""InfoNCE loss, with one temperature or two."""
+"""InfoNCE and FlatCLR: the negatives of a batch, with one temperature."""
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from .negative_terms import NegativeTerms, two_view_terms
+from .base import ContrastedBatch, ContrastiveLoss, check_positive
+from .terms import NegativeTerms, two_view_terms
 
 
 def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
     """``log sum_z exp(h(z)/tau)`` of each anchor; 0 if it has no negatives.
 
-    Its sigmoid is the softmax probability of all negatives together.
-
-    Args:
-        terms: See :func:`mmrank.functional.negative_terms`.
-
-    Returns:
-        (n,), differentiable.
+    (n,), differentiable. Its sigmoid is the softmax probability of all negatives together.
     """
     log_sum = terms.log_mean + terms.count.clamp(min=1).log()
     return torch.where(terms.count > 0, log_sum, 0)
 
 
 def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) -> Tensor:
-    """InfoNCE of each anchor.
+    """InfoNCE of each anchor, 0 for one without negatives.
 
-    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``.
-    Source: van den Oord et al., Representation Learning with Contrastive Predictive Coding, 2018;
-    SimCLR (ICML 2020), eq. 1.
+    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``. Source: van den Oord et
+    al., Representation Learning with Contrastive Predictive Coding, 2018; SimCLR (ICML 2020), eq.
+    1.
 
     Args:
-        terms: See :func:`mmrank.functional.negative_terms`.
+        terms: Of n anchors, see :func:`mmrank.functional.negative_terms`.
         positive_in_denominator: False leaves the positive out of the denominator, as in iSogCLR
             (ICML 2023), eq. 1.
-
-    Returns:
-        (n,) losses, 0 for an anchor without negatives.
     """
     has_negatives = terms.count > 0
     log_sum = log_sum_of_negatives(terms)
@@ -51,18 +42,15 @@ def info_nce_loss(
     sample_ids: Tensor | None = None,
     positive_in_denominator: bool = True,
 ) -> Tensor:
-    """InfoNCE of a batch of two views, as SimCLR trains it.
+    """Mean InfoNCE of the 2B anchors of a batch of two views, as SimCLR trains it.
 
     Args:
         view1: (B, D) embeddings; of length 1 for cosines.
         view2: (B, D) embeddings of the same samples.
         tau: Temperature > 0.
-        sample_ids: (B,) integer sample of each row; rows of one sample are
-            no negatives of each other. None: all rows differ.
+        sample_ids: (B,) integer sample of each row; rows of one sample are no negatives of each
+            other. None: all rows differ.
         positive_in_denominator: See :func:`info_nce_losses`.
-
-    Returns:
-        Scalar mean over the 2B anchors.
 
     Example:
         >>> view = torch.eye(2)
@@ -74,34 +62,48 @@ def info_nce_loss(
     return losses.sum() / max(losses.numel(), 1)
 
 
-def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
-    """Dual temperature loss of each anchor, as SimCo trains it.
+class InfoNCELoss(ContrastiveLoss):
+    """Contrastive loss with one temperature over the negatives of the batch.
 
-    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
-    at a small temperature a and a large one b:
-    the small one weighs the negatives of an anchor against each other, the large one the anchors.
-    Source: Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples,
-    CVPR 2022.
-
-    ``W_b / W_a`` alone overflows for an anchor that is far from its
-    negatives, but ``W_a`` cancels in the gradient: what is left is ``W_b`` times the softmax over
-    the negatives.
+    With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True`` and images and texts as
+    views it is CLIP (ICML 2021) of a fixed temperature.
 
     Args:
-        sharp: Terms at the small temperature, see
-            :func:`mmrank.functional.negative_terms`.
-        smooth: Terms of the same anchors at the large one; no gradient goes into them.
-
-    Returns:
-        (n,) losses, 0 for an anchor without negatives.
+        tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
+        bimodal: True: each view is contrasted with the other one of all other samples. False: with
+            both views of them.
+        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
+        **kwargs: See :class:`ContrastiveLoss`.
     """
-    has_negatives = sharp.count > 0
-    log_sum = log_sum_of_negatives(sharp)
-    weight = log_sum_of_negatives(smooth).detach().sigmoid()
-    fixed = log_sum.detach()
-    # -log p / W, which tends to 1 where both vanish.
-    tiny = fixed < -50
-    safe = torch.where(tiny, 0, fixed)
-    ratio = torch.where(tiny, 1, softplus(safe) / safe.sigmoid())
-    loss = weight * (ratio + (log_sum - fixed))
-    return torch.where(has_negatives, loss, log_sum * 0)
+
+    def __init__(
+        self,
+        tau: float = 0.5,
+        bimodal: bool = False,
+        positive_in_denominator: bool = True,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(tau=tau)
+        self.tau, self.bimodal = float(tau), bimodal
+        self.positive_in_denominator = positive_in_denominator
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """Mean over the two anchors of each sample."""
+        sides = batch.terms([self.tau] * (2 if self.bimodal else 1))
+        losses = [info_nce_losses(x, self.positive_in_denominator) for x in sides]
+        return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
+
+
+class FlatCLRLoss(InfoNCELoss):
+    """FlatNCE: each anchor's gradient keeps its size when the anchor is easy.
+
+    The paper's loss is ``S / sg[S]`` with ``S = sum_z exp(h(z)/tau)`` over the negatives, h as in
+    :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
+    gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
+    Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
+    With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
+    """
+
+    def __init__(self, tau: float = 0.5, bimodal: bool = False, **kwargs) -> None:
+        super().__init__(tau, bimodal, positive_in_denominator=False, **kwargs)

@@ -7,7 +7,7 @@ import torch
 from pytorch_metric_learning.losses import FastAPLoss
 from torch import Tensor
 
-from mmrank.functional.ranking.listwise_ap import listwise_ap_lists
+from mmrank.losses.ranking.listwise_ap import listwise_ap_loss
 
 
 class FastAPOfPairs(FastAPLoss):
@@ -17,10 +17,6 @@ class FastAPOfPairs(FastAPLoss):
     distances is that of list-wise AP with one bin more, so the same formula is evaluated there for
     the pairs that are given, and reduced by the original's reducer. Source: Cakir et al., Deep
     Metric Learning to Rank, CVPR 2019.
-
-    Args:
-        num_bins: Number of bins of the histogram.
-        **kwargs: ``distance``, ``reducer`` and ``embedding_regularizer`` of the original.
     """
 
     def compute_loss(
@@ -31,15 +27,10 @@ class FastAPOfPairs(FastAPLoss):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> dict:
-        """Losses of the queries that have a positive.
+        """Losses of the (Q, D) queries that have a positive in the (G, D) gallery ``ref_emb``.
 
-        Args:
-            embeddings: (Q, D) queries.
-            labels: Not used; the pairs are sufficient.
-            indices_tuple: Query and gallery indices of the positive pairs, then of the negative
-                ones.
-            ref_emb: (G, D) gallery.
-            ref_labels: Not used.
+        ``indices_tuple`` has query and gallery indices of the positive pairs, then of the negative
+        ones.
         """
         anchors, positives, others, negatives = indices_tuple
         distances = self.distance(embeddings, ref_emb)
@@ -50,7 +41,7 @@ class FastAPOfPairs(FastAPLoss):
         has_positive = is_positive.any(1)
         if not has_positive.any():
             return self.zero_losses()
-        losses = listwise_ap_lists(
+        losses = listwise_ap_loss(
             -distances,
             is_positive,
             num_bins=self.num_bins + 1,

@@ -1,39 +1,200 @@
-"""DR loss as a registered loss."""
+"""DR loss: distributional ranking of positives above negatives."""
+
+import math
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import Function
 
-from mmrank.functional.ranking.dr_loss import NEG_LAMBDA, POS_LAMBDA, distributional_ranking
-from mmrank.registry import MODELS
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.tables import score_blocks
+from mmrank.losses.score_lists import like_scores
 
-from .ranking_loss import PaddedLoss, RankedLists
+from .ap_loss import target_lists
+from .base import RankedLists, StatelessRankingLoss
+
+# Of the paper: lambda+ = 1, lambda- = 0.1 / log h with h = 3.5.
+POS_LAMBDA = 1.0
+NEG_LAMBDA = 0.1 / math.log(3.5)
 
 
-@MODELS.register_module()
-class DRLoss(PaddedLoss):
-    """Distributional ranking of the sigmoid scores.
+def dr_loss(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    pos_lambda: float = POS_LAMBDA,
+    neg_lambda: float = NEG_LAMBDA,
+    margin: float = 0.5,
+    sharpness: float = 6.0,
+    scale: float = 4.0,
+) -> Tensor:
+    """DR loss of each list, of the sigmoid p of the logits.
 
-    Scores are probabilities with a fixed margin, so they need no centring at test time. Source:
-    Qian et al., DR Loss: Improving Object Detection by Distributional Ranking, CVPR 2020.
+    ``scale/L log(1 + exp(L (P- - P+ + margin)))`` with L = ``sharpness``, ``P- = sum_j q_j p_j``,
+    ``q = softmax(p / neg_lambda)`` over the negatives and ``P+`` the same over the positives with
+    ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
+    Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
+
+    Args:
+        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
+        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
+            counts.
+        neg_lambda: Temperature of the negatives, > 0: likewise.
+        margin: Margin between the two, in probability.
+        sharpness: L of the smoothed hinge, > 0.
+        scale: Factor of the loss (the authors' tau), > 0.
+
+    Returns:
+        Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
+        authors' code: the negatives are still pushed down.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that differ.
+        TypeError: If the logits are not of a float dtype.
+
+    Example:
+        >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
+        tensor(3.5265)
+    """
+    _check(pos_lambda, neg_lambda, sharpness, scale)
+    lists = target_lists(logits, targets)
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    lists.pos, lists.scores = lists.pos.to(dtype).sigmoid(), lists.scores.to(dtype).sigmoid()
+    return like_scores(_dr(lists, pos_lambda, neg_lambda, margin, sharpness, scale), logits)
+
+
+def _dr(
+    lists: RankedLists,
+    pos_lambda: float,
+    neg_lambda: float,
+    margin: float,
+    sharpness: float,
+    scale: float,
+) -> Tensor:
+    """DR loss of lists of probabilities."""
+    low = softmax_mean(lists.pos, -pos_lambda, mask=lists.pos_mask)
+    high = softmax_mean(lists.scores, neg_lambda, mask=lists.is_negative, group=lists.group)
+    low = torch.where(lists.has_positive, low, 1)
+    gap = sharpness * (high - low + margin)
+    return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+
+
+def _check(pos_lambda: float, neg_lambda: float, sharpness: float, scale: float) -> None:
+    for name, value in dict(
+        pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
+    ).items():
+        if not value > 0:
+            raise ValueError(f'{name} must be > 0, got {value!r}')
+
+
+def _weights(values, mask, temperature, peak):
+    """``exp((values - peak)/temperature)``, 0 where masked out."""
+    weight = ((values - peak) / temperature).exp_()
+    return weight if mask is None else weight.masked_fill_(~mask, 0)
+
+
+def _blocks(values, mask):
+    """Yield columns with their values, at least float32, and their mask."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    for part in score_blocks(values):
+        own = None if mask is None else mask[:, part]
+        yield part, values[:, part].to(wide), own
+
+
+def _peak(values, mask, is_positive):
+    """(L, 1) largest value that counts; of a negative sign the smallest."""
+    wide = torch.promote_types(values.dtype, torch.float32)
+    least = torch.finfo(wide).min
+    peak = values.new_full((values.size(0), 1), least, dtype=wide)
+    for _, part, own in _blocks(values, mask):
+        signed = part if is_positive else -part
+        if own is not None:
+            signed = signed.masked_fill(~own, least)
+        peak = torch.maximum(peak, signed.amax(1, keepdim=True))
+    return peak
+
+
+class _SoftmaxMean(Function):
+    @staticmethod
+    def forward(ctx, values, mask, temperature, group):
+        # Of a negative temperature the smallest value has the peak.
+        peak = _peak(values, mask, temperature > 0)
+        if group is not None:
+            dist.all_reduce(peak, dist.ReduceOp.MAX, group=group)
+        peak = peak if temperature > 0 else -peak
+        both = values.new_zeros(2, values.size(0), dtype=torch.float64)
+        for _, part, own in _blocks(values, mask):
+            weight = _weights(part, own, temperature, peak)
+            both[0] += weight.sum(1, dtype=torch.float64)
+            both[1] += (weight * part).sum(1, dtype=torch.float64)
+        if group is not None:
+            dist.all_reduce(both, group=group)
+        total, moment = both
+        mean = torch.where(total == 0, 0, moment / total.clamp(min=1e-300))
+        ctx.temperature = temperature
+        ctx.save_for_backward(values, mask, peak, total, mean)
+        return mean
+
+    @staticmethod
+    @once_differentiable('dr_loss')
+    def backward(ctx, grad):
+        values, mask, peak, total, mean = ctx.saved_tensors
+        scale = torch.where(total == 0, 0, grad / total.clamp(min=1e-300))
+        out = torch.empty_like(values, memory_format=torch.contiguous_format)
+        for columns, part, own in _blocks(values, mask):
+            weight = _weights(part, own, ctx.temperature, peak)
+            slope = (part - mean.unsqueeze(1)) / ctx.temperature + 1
+            out[:, columns] = weight * slope * scale.unsqueeze(1)
+        return out, None, None, None
+
+
+def softmax_mean(
+    values: Tensor, temperature: float, *, mask: Tensor | None = None, group=None
+) -> Tensor:
+    """``sum_j q_j v_j`` with ``q = softmax(v / temperature)`` per list.
+
+    Tends to the mean for a large temperature, to the maximum as it falls to 0 from above and to the
+    minimum as it rises to 0 from below.
+
+    Args:
+        values: (L, N) floats.
+        temperature: Not 0; in units of the values.
+        mask: (L, N) bool, False at values to ignore. None: all count.
+        group: Process group over which the values are spread: every rank receives the mean over all
+            of them and the gradient of its own.
+
+    Returns:
+        (L,) float64, 0 for a list without values; differentiable once, the weights q included.
+
+    Raises:
+        ValueError: If ``temperature`` is 0 or ``values`` is not 2-D.
+    """
+    if temperature == 0:
+        raise ValueError('temperature must not be 0')
+    if values.dim() != 2:
+        raise ValueError(f'values must be (lists, values), got shape {tuple(values.shape)}')
+    return _SoftmaxMean.apply(values, mask, temperature, group)
+
+
+class DRLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.dr_loss` of a batch.
+
+    Scores are probabilities with a fixed margin, so they need no centring at test time.
 
     Args:
         pos_lambda: Temperature of the positives, > 0.
         neg_lambda: Temperature of the negatives, > 0.
         margin: Margin between positives and negatives, in probability.
         sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the smoothed hinge (the authors' tau), > 0.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
-            ``use_sigmoid`` of
-            :class:`mmrank.losses.RankingLoss`. The mean of
+        scale: Factor of the smoothed hinge, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
-    ignores_empty_lists = False
-    function = staticmethod(distributional_ranking)
+    zero_without_positives = False
 
     def __init__(
         self,
@@ -44,15 +205,13 @@ class DRLoss(PaddedLoss):
         scale: float = 4.0,
         **kwargs,
     ) -> None:
-        settings = dict(
-            pos_lambda=pos_lambda,
-            neg_lambda=neg_lambda,
-            margin=margin,
-            sharpness=sharpness,
-            scale=scale,
-        )
-        super().__init__(settings, activation='sigmoid', **kwargs)
+        super().__init__(activation='sigmoid', **kwargs)
+        _check(pos_lambda, neg_lambda, sharpness, scale)
+        self.settings = (pos_lambda, neg_lambda, margin, sharpness, scale)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _dr(lists, *self.settings)
 
     def counted(self, lists: RankedLists) -> Tensor:
         """All lists: one without a positive has a loss, too."""
-        return torch.ones_like(lists.pos_mask.any(1))
+        return torch.ones_like(lists.has_positive)

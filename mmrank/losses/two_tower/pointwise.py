@@ -11,26 +11,21 @@ _THRESHOLD = 40
 class Pointwise:
     """A loss ``l(y, s)`` of one score s: ``l+ = l(1, s)``, ``l- = l(0, s)``.
 
-    Subclasses define all three methods elementwise, on tensors of any shape and without a loop.
+    Subclasses define ``positive`` (``l+``), ``negative`` (``l-``) and ``negative_slope`` (the
+    derivative of ``l-``) elementwise, on tensors of any shape and without a loop.
     """
 
     def positive(self, scores: Tensor) -> Tensor:
-        """``l+``, of the shape of ``scores``."""
         raise NotImplementedError
 
     def negative(self, scores: Tensor) -> Tensor:
-        """``l-``, of the shape of ``scores``."""
         raise NotImplementedError
 
     def negative_slope(self, scores: Tensor) -> Tensor:
-        """Derivative of ``l-``, of the shape of ``scores``."""
         raise NotImplementedError
 
     def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """``l-`` and its derivative, where both are needed.
-
-        A subclass may define it to compute once what the two share.
-        """
+        """Both; a subclass may define it to compute once what the two share."""
         return self.negative(scores), self.negative_slope(scores)
 
 
@@ -38,15 +33,12 @@ class SquarePointwise(Pointwise):
     """``(y - s)^2 / 2`` with y = 1 or 0."""
 
     def positive(self, scores: Tensor) -> Tensor:
-        """``(1 - s)^2 / 2``."""
         return 0.5 * (1 - scores).square()
 
     def negative(self, scores: Tensor) -> Tensor:
-        """``s^2 / 2``."""
         return 0.5 * scores.square()
 
     def negative_slope(self, scores: Tensor) -> Tensor:
-        """``s``."""
         return scores
 
 
@@ -54,22 +46,18 @@ class LogisticPointwise(Pointwise):
     """``log(1 + exp(-y s))`` with y = 1 or -1."""
 
     def positive(self, scores: Tensor) -> Tensor:
-        """``log(1 + exp(-s))``."""
         return softplus(-scores, threshold=_THRESHOLD)
 
     def negative(self, scores: Tensor) -> Tensor:
-        """``log(1 + exp(s))``."""
         return softplus(scores, threshold=_THRESHOLD)
 
     def negative_slope(self, scores: Tensor) -> Tensor:
-        """``sigmoid(s)``."""
         return torch.sigmoid(scores)
 
     def negative_and_slope(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one exponential.
+        """Both from one exponential, to the rounding of the larger part.
 
-        ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p = sigmoid(s)``, to the
-        rounding of the larger part.
+        ``log(1 + exp(s)) = max(s, 0) - log(1 - min(p, 1 - p))`` with ``p = sigmoid(s)``.
         """
         if type(self) is not LogisticPointwise:
             # A subclass may override either of them.
@@ -79,15 +67,12 @@ class LogisticPointwise(Pointwise):
         return scores.relu().sub_(rest), slope
 
 
+#: Pointwise losses by the name that ``pointwise`` takes.
 POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
-"""Pointwise losses by the name that ``pointwise`` takes."""
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
-    """Look a pointwise loss up by name.
-
-    Args:
-        pointwise: A key of ``POINTWISE``, or the loss itself.
+    """The loss itself, or that of a key of ``POINTWISE``.
 
     Raises:
         ValueError: If the name is unknown.

@@ -1,6 +1,6 @@
 """Backbones."""
 
-from .deep_feature_mixup import DeepFeatureMixup
+from .feature_mixup import DeepFeatureMixup
 from .small_conv_net import SmallConvNet
 from .timm_stages import TIMMStages
 

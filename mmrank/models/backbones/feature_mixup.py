@@ -1,10 +1,14 @@
-"""Mixes the features of one class before the stages of a network."""
+"""Deep feature mixup: mixes the features of one class before the stages of a backbone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import Tensor
+
+from mmrank.made_class import host_class
+from mmrank.registry import MODELS
 
 
 def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
@@ -31,16 +35,9 @@ def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tens
 
 
 class FeatureMixupMixin:
-    """Put before a backbone: the batch doubles before each named stage.
+    """Mixin for backbones: the batch doubles before each named stage.
 
-    Args:
-        *args: As for the backbone.
-        mixup_stages: Names of the stages, such as ``layer3`` or ``blocks.2``.
-        mixup_share: u.
-        **kwargs: As for the backbone.
-
-    Raises:
-        ValueError: If ``mixup_share`` is out of range or a stage does not exist.
+    ``mixup_share`` is u; see :func:`DeepFeatureMixup`.
     """
 
     def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
@@ -56,8 +53,8 @@ class FeatureMixupMixin:
             if name not in stages:
                 children = sorted(dict(self.named_children()))
                 raise ValueError(
-                    f'stages={mixup_stages!r}: the backbone has no {name!r}, '
-                    f'only {children} and what is in them'
+                    f'stages={mixup_stages!r}: the backbone has no {name!r}, only {children} and '
+                    'what is in them'
                 )
         self.mixup_share = mixup_share
         self.copies = 2 ** len(mixup_stages)
@@ -67,12 +64,9 @@ class FeatureMixupMixin:
 
     @contextmanager
     def mixing(self, labels: Tensor) -> Iterator[None]:
-        """Within, a forward returns its batch ``copies`` times.
+        """Within, a forward returns its batch ``copies`` times, the originals first.
 
-        The originals come first; row i of every copy is of class ``labels[i]``.
-
-        Args:
-            labels: (B,) integer classes of the batch.
+        Row i of every copy is of the (B,) integer class ``labels[i]``.
         """
         self._labels = labels
         try:
@@ -97,3 +91,62 @@ class FeatureMixupMixin:
         v = 1 - torch.rand(batch, device=features.device, dtype=dtype)
         mixed = class_mixture(features, labels, v, self.mixup_share)
         return (torch.cat([features, mixed]), *others)
+
+
+@cache
+def mixup_class(host: type) -> type:
+    """The class ``Mixup<host>``; one and the same for every call."""
+    doc = f'{host.__name__} with deep feature mixup.'
+    return type(f'Mixup{host.__name__}', (FeatureMixupMixin, host), {'__doc__': doc})
+
+
+@MODELS.register_module()
+def DeepFeatureMixup(
+    backbone: dict, stages: tuple[str, ...] = ('layer3', 'layer4'), u: float = 0.9
+):
+    """Build a backbone that mixes features of one class as it trains.
+
+    Before each named stage the batch is joined by as many mixed samples:
+    ``u z_i + (1-u) sum_j v_j z_j`` over the samples j of i's class, with random ``v_j`` that sum to
+    1 in each class. (The paper prints ``v_j ~ U(0,1)``, without the sum; the scale of a mixed
+    feature would then grow with the size of its class.) With two stages the batch is four times as
+    large in the end. Source: stable AP (2025), section 7.1.1.2 (2).
+
+    As in the paper, a mixed sample is a sample of its own: query and gallery entry, also of the
+    image that it stems from. It keeps the label and the index of that image.
+
+    The result is the backbone itself, of a subclass: names in checkpoints, ``init_cfg`` and the
+    options are those of the backbone. Each process mixes its own images, so give it whole classes
+    (``mmrank.PKSampler`` does). ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is
+    mixed in evaluation.
+
+    Args:
+        backbone: Config of a backbone that runs its stages one after the other, e.g.
+            ``dict(type='mmpretrain.ResNet', depth=50)``.
+        stages: Names of the submodules of the backbone before which to mix, such as ``layer3`` or
+            ``blocks.2``.
+        u: Share of the sample's own features, in [0, 1].
+
+    Returns:
+        The backbone, a subclass of ``backbone['type']``.
+
+    Raises:
+        KeyError: If the backbone is not registered.
+        TypeError: If it is no class.
+        ValueError: If ``u`` is out of range or a stage does not exist.
+
+    Example:
+        >>> image_encoder = [
+        ...     dict(type='mmrank.DeepFeatureMixup',
+        ...          backbone=dict(type='mmpretrain.ResNet', depth=50)),
+        ...     dict(type='mmpretrain.GlobalAveragePooling')]
+    """
+    host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
+    if not isinstance(host, type):
+        raise TypeError(
+            f'backbone.type={backbone["type"]!r} is not a class, so its stages cannot be reached; '
+            'set the backbone class itself'
+        )
+    return MODELS.build(
+        {**backbone, 'type': mixup_class(host), 'mixup_stages': tuple(stages), 'mixup_share': u}
+    )

@@ -10,8 +10,8 @@ from mmrank.registry import MODELS
 class SmallConvNet(BaseModule):
     """Blocks of 3 x 3 convolution, batch norm, ReLU and 2 x 2 max pooling.
 
-    With the defaults 28 x 28 grey images become 64 x 1 x 1. Source: Vinyals
-    et al., Matching Networks for One Shot Learning, NeurIPS 2016, section 4.1.1.
+    With the defaults 28 x 28 grey images become 64 x 1 x 1. Source: Vinyals et al., Matching
+    Networks for One Shot Learning, NeurIPS 2016, section 4.1.1.
 
     Args:
         in_channels: Channels of the images.
@@ -33,11 +33,8 @@ class SmallConvNet(BaseModule):
         if init_cfg is None:
             init_cfg = dict(type='Kaiming', layer='Conv2d')
         super().__init__(init_cfg=init_cfg)
-        for name, value in (
-            ('in_channels', in_channels),
-            ('channels', channels),
-            ('num_blocks', num_blocks),
-        ):
+        sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
+        for name, value in sizes.items():
             if not (isinstance(value, int) and value >= 1):
                 raise ValueError(f'{name} must be an int >= 1, got {value!r}')
         self.in_channels, self.least_size = in_channels, 2**num_blocks
@@ -55,17 +52,11 @@ class SmallConvNet(BaseModule):
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
-        """Feature map of the last block.
-
-        Args:
-            images: (B, in_channels, H, W) floats, H and W at least
-                ``2 ** num_blocks``.
-
-        Returns:
-            Tuple of (B, channels, H // 2 ** num_blocks, W // ...).
+        """Tuple of (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks), the last block's map.
 
         Raises:
-            ValueError: If the images do not fit.
+            ValueError: If the images are not (B, in_channels, H, W), H and W at least
+                ``2 ** num_blocks``.
         """
         if (
             images.dim() != 4
@@ -73,8 +64,8 @@ class SmallConvNet(BaseModule):
             or min(images.shape[2:]) < self.least_size
         ):
             raise ValueError(
-                f'images must be (B, {self.in_channels}, H, W) with sides of '
-                f'at least {self.least_size}, got {tuple(images.shape)}; set '
-                'in_channels and num_blocks to fit them'
+                f'images must be (B, {self.in_channels}, H, W) with sides of at least '
+                f'{self.least_size}, got {tuple(images.shape)}; set in_channels and num_blocks to '
+                'fit them'
             )
         return (self.blocks(images),)

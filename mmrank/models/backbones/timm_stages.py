@@ -18,8 +18,7 @@ class TIMMStages(BaseModule):
     part loads the checkpoint of the whole network, and the parts together are the whole network.
 
     A network whose first stages stay as they are is trained in one of two ways, with the same
-    values: ``frozen_stages`` on images, or
-    ``start`` on the stored outputs of these stages, which
+    values: ``frozen_stages`` on images, or ``start`` on the stored outputs of these stages, which
     ``tools/dataset_converters/cache_features.py`` writes and ``mmrank.LoadCachedFeatures`` reads.
 
     Args:
@@ -52,13 +51,13 @@ class TIMMStages(BaseModule):
         end = count if stop is None else stop
         if not 0 <= start < end <= count:
             raise UserError(
-                f'start={start}, stop={stop}: {model_name} has the stages 0 '
-                f'to {count - 1}. Fix: 0 <= start < stop <= {count}'
+                f'start={start}, stop={stop}: {model_name} has the stages 0 to {count - 1}. Fix: '
+                f'0 <= start < stop <= {count}'
             )
         if not 0 <= frozen_stages <= end:
             raise UserError(
-                f'frozen_stages={frozen_stages} must be from 0 to {end}, the '
-                'number of stages up to stop'
+                f'frozen_stages={frozen_stages} must be from 0 to {end}, the number of stages up '
+                'to stop'
             )
         if start:
             model.conv_stem, model.bn1 = nn.Identity(), nn.Identity()
@@ -98,14 +97,7 @@ class TIMMStages(BaseModule):
         return self
 
     def forward(self, inputs: Tensor) -> tuple[Tensor]:
-        """Feature map of the last stage.
-
-        Args:
-            inputs: (B, 3, H, W) images, or the output of stage ``start - 1``.
-
-        Returns:
-            Tuple of (B, C, H', W').
-        """
+        """Tuple of the last (B, C, H', W') map; inputs: (B, 3, H, W) or stage ``start - 1``."""
         x = inputs
         for number, stage in enumerate(self._stages()):
             trained = number >= self.frozen_stages

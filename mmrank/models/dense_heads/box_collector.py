@@ -3,20 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
+from mmrank.losses.ranking.rank_sort import box_balance
+
+#: Argument of a ranking loss for each ``box_input``.
+BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
 
 
 def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-    """Multiply the box losses of a head by :func:`box_balance`.
-
-    Args:
-        losses: Losses of the head, tensors or lists of them.
-        cls_keys: Names of its classification losses.
-        box_keys: Names of its box losses.
-
-    Returns:
-        A copy with the box losses scaled.
-    """
+    """Copy the losses of a head, those of ``box_keys`` multiplied by :func:`box_balance`."""
     cls = sum(total_loss(losses[key]) for key in cls_keys)
     ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
     return {**losses, **{key: _scale(losses[key], ratio) for key in box_keys}}
@@ -24,53 +18,29 @@ def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[st
 
 def total_loss(loss: Tensor | list[Tensor]) -> Tensor:
     """Scalar sum of a loss that a head reports whole or per level."""
-    if isinstance(loss, (list, tuple)):
-        return sum(part.sum() for part in loss)
-    return loss.sum()
+    return sum(part.sum() for part in loss) if isinstance(loss, (list, tuple)) else loss.sum()
 
 
 def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
-    if isinstance(loss, (list, tuple)):
-        return [part * ratio for part in loss]
-    return loss * ratio
-
-
-BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
+    return [x * ratio for x in loss] if isinstance(loss, (list, tuple)) else loss * ratio
 
 
 def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
-    """Raise for a box loss that is not computed on boxes.
-
-    Args:
-        loss_bbox: The box loss of a head.
-        user: Name of the loss that requires the boxes.
-
-    Raises:
-        ValueError: If ``loss_bbox`` is not an IoU loss.
-    """
+    """Raise ``ValueError`` if ``user`` needs boxes and the box loss is computed on their codes."""
     name = type(loss_bbox).__name__
     if 'IoU' not in name:
         raise ValueError(
-            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is '
-            'computed on box codes; use an IoU loss such as '
-            "loss_bbox=dict(type='mmdet.GIoULoss')"
+            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is computed on box codes; '
+            "use an IoU loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
         )
 
 
 def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
-    """Raise if a loss that computes the box loss itself is balanced with it.
-
-    Args:
-        loss: A loss with a ``box_input``.
-        balance_boxes: Setting of the head.
-
-    Raises:
-        ValueError: If it is.
-    """
+    """Raise ``ValueError`` if a loss that computes the box loss itself is balanced with it."""
     if loss.box_input == 'loss' and balance_boxes:
         raise ValueError(
-            f'balance_boxes=True: {type(loss).__name__} computes the box '
-            'loss itself; remove balance_boxes'
+            f'balance_boxes=True: {type(loss).__name__} computes the box loss itself; remove '
+            'balance_boxes'
         )
 
 
@@ -105,19 +75,17 @@ class BoxCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Note the boxes of one call.
+        """Record the boxes of one call.
 
         Args:
-            pred: (n, 4) decoded boxes, of all rows or of the positives alone; (n, 5) where they are
-                oriented.
-            target: (n, 4) boxes of their objects.
+            pred: (n, 4) decoded boxes, or (n, 5) oriented ones, of all rows or of the positives.
+            target: Boxes of their objects, of the same shape.
             weight: (n,) or (n, 4) weights or None.
             avg_factor: The head's normaliser.
-            reduction_override: Passed on; a call with one is not noted.
+            reduction_override: Passed on; a call with one is not recorded.
 
         Returns:
-            The box loss of the head, or with ``kind='loss'`` a 0 that hangs
-            on the graph of ``pred``.
+            The box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
         """
         if self._calls is not None and reduction_override is None:
             self._calls.append((pred, target))
@@ -128,25 +96,27 @@ class BoxCollector(nn.Module):
             pred, target, weight, avg_factor=avg_factor, reduction_override=reduction_override
         )
 
-    def close(self, targets: list[Tensor], num_classes: int) -> Tensor:
+    def close(self, targets: list[Tensor], num_classes: int) -> dict[str, Tensor]:
         """Values of the positives' boxes that the ranking loss requires.
 
-        A head passes either all its rows, as many as there are scores, or
-        the positives alone, and then no call where there are none.
+        A head passes either all its rows, as many as there are scores, or the positives alone, and
+        then no call where there are none.
 
         Args:
             targets: (n,) class indices of each call of the classification loss.
             num_classes: C; rows with a class in [0, C) are positives.
 
         Returns:
-            (n_pos,) in row order of the joined targets: detached IoUs in
-            [0, 1], or box losses with gradient, weighted by ``loss_weight``.
+            Argument of the ranking loss, (n_pos,) in row order of the joined targets: ``quality``,
+            detached IoUs in [0, 1], or ``box_loss`` with gradient, weighted by ``loss_weight``.
 
         Raises:
-            RuntimeError: If the boxes do not fit the targets. On a GPU the comparison of counts is
-                a device-side assertion, which does
-                not make the host wait.
+            RuntimeError: If the boxes do not fit the targets. On a GPU a difference of counts is a
+                device-side assertion, so that the host does not wait.
         """
+        return {BOX_ARGUMENTS[self.kind]: self._values(targets, num_classes)}
+
+    def _values(self, targets: list[Tensor], num_classes: int) -> Tensor:
         calls, self._calls = self._calls, None
         if calls is None:
             raise RuntimeError('BoxCollector.close called before open')
@@ -158,32 +128,21 @@ class BoxCollector(nn.Module):
             )
         positive = (joined >= 0) & (joined < num_classes)
         rows = sum(pred.size(0) for pred, _ in calls)
-        if rows == joined.numel() and calls:
-            index = positive.nonzero().squeeze(1)
-            pred = torch.cat([p for p, _ in calls])[index]
-            target = torch.cat([t for _, t in calls])[index]
-        else:
+        whole = rows == joined.numel() and bool(calls)
+        if not whole:
             self._check_count(positive.sum(), rows, joined.numel())
-            if not calls:
-                return joined.new_zeros(0, dtype=torch.float)
-            pred = torch.cat([p for p, _ in calls])
-            target = torch.cat([t for _, t in calls])
+        if not calls:
+            return joined.new_zeros(0, dtype=torch.float)
+        pred, target = (torch.cat(boxes) for boxes in zip(*calls))
+        if whole:
+            index = positive.nonzero().squeeze(1)
+            pred, target = pred[index], target[index]
         # In half precision areas of large boxes overflow.
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
         target = target.to(pred.dtype)
         if self.kind == 'loss':
             return self.loss(pred, target, reduction_override='none')
-        return self._quality(pred.detach(), target)
-
-    @staticmethod
-    def _quality(pred: Tensor, target: Tensor) -> Tensor:
-        if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
-            from mmcv.ops import box_iou_rotated
-
-            return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
-        from mmdet.structures.bbox import bbox_overlaps
-
-        return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)
+        return _aligned_iou(pred.detach(), target)
 
     @staticmethod
     def _check_count(positives: Tensor, rows: int, total: int) -> None:
@@ -195,3 +154,13 @@ class BoxCollector(nn.Module):
                 'to loss_cls are positives: this head chooses the boxes differently, so it does '
                 'not support losses with a box_input'
             )
+
+
+def _aligned_iou(pred: Tensor, target: Tensor) -> Tensor:
+    if pred.size(1) == 5:  # centre, size and angle of mmrotate's boxes
+        from mmcv.ops import box_iou_rotated
+
+        return box_iou_rotated(pred, target, aligned=True).clamp(0, 1)
+    from mmdet.structures.bbox import bbox_overlaps
+
+    return bbox_overlaps(pred, target, is_aligned=True).clamp(0, 1)

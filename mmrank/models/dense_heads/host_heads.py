@@ -1,4 +1,4 @@
-"""What sets mmdet's dense heads apart when a listwise loss moves in."""
+"""How mmdet's dense heads differ for a listwise loss, and which it cannot serve."""
 
 from dataclasses import dataclass
 
@@ -35,27 +35,23 @@ REFUSED = {
 
 @dataclass(frozen=True)
 class HostTraits:
-    """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``.
+    """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``."""
 
-    Attributes:
-        pointwise: It chooses positives by ``loss_cls`` with a ``reduction_override``, so it also
-            needs a pointwise loss.
-        probabilities: Its scores are probabilities already.
-        other_losses: Further attributes that hold its classification loss.
-        boxes: Attribute of the loss on the boxes it predicts.
-        box_key: Name of that loss in its output, None if there is just one.
-        no_boxes: Why its boxes cannot be passed to losses, None if they can.
-        by_image: Whether it passes the rows of an image together, all levels, to its classification
-            loss; otherwise those of a level, all
-            images.
-    """
-
+    #: It chooses positives by ``loss_cls`` with a ``reduction_override``, so it also needs a
+    #: pointwise loss.
     pointwise: bool = False
+    #: Its scores are probabilities already.
     probabilities: bool = False
+    #: Further attributes that hold its classification loss.
     other_losses: tuple[str, ...] = ()
+    #: Attribute of the loss on the boxes it predicts.
     boxes: str = 'loss_bbox'
+    #: Name of that loss in its output, None if there is just one.
     box_key: str | None = None
+    #: Why its boxes cannot be passed to losses, None if they can.
     no_boxes: str | None = None
+    #: Whether it passes the rows of an image together, all levels, to its classification loss;
+    #: otherwise those of a level, all images.
     by_image: bool = False
 
 
@@ -77,23 +73,17 @@ TRAITS = {
 
 
 def traits_of(host: type) -> HostTraits:
-    """Traits of a head or of the nearest listed class it derives from.
-
-    Args:
-        host: Class of the head.
-
-    Returns:
-        The traits; the default ones for heads that are not listed.
+    """Traits of a head or of the nearest listed class it derives from, else the default ones.
 
     Raises:
         UnsupportedHeadError: If no listwise loss can serve the head.
     """
     for base in host.__mro__:
         if base.__name__ in REFUSED:
+            other = 'DINOHead' if has_queries(host) else 'ATSSHead'
             raise UnsupportedHeadError(
-                f'ListwiseHead does not support {host.__name__}: '
-                f'{REFUSED[base.__name__]}. Fix: another head, for example '
-                f"head_type='mmdet.{_instead_of(host)}'"
+                f'ListwiseHead does not support {host.__name__}: {REFUSED[base.__name__]}. Fix: '
+                f"another head, for example head_type='mmdet.{other}'"
             )
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
@@ -103,10 +93,6 @@ def traits_of(host: type) -> HostTraits:
             'dense head, it has no loss_by_feat'
         )
     return HostTraits()
-
-
-def _instead_of(host: type) -> str:
-    return 'DINOHead' if has_queries(host) else 'ATSSHead'
 
 
 def derives_from(host: type, name: str) -> bool:
@@ -120,15 +106,7 @@ def has_queries(host: type) -> bool:
 
 
 def own_arguments(host: type, loss_cls: dict) -> dict:
-    """Arguments that make a head use its ``loss_cls``, with class indices.
-
-    Args:
-        host: Class of the head.
-        loss_cls: Config of the listwise loss.
-
-    Returns:
-        Arguments that win over those of the config.
-    """
+    """Arguments, over those of the config, by which a head uses ``loss_cls`` on class indices."""
     if derives_from(host, 'VFNetHead'):
         # With use_vfl=True it passes IoUs in place of labels; without,
         # it takes the loss from another argument.

@@ -3,18 +3,17 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses.protocols import HasLogitCentre
 from mmrank.models.federated_annotations import federated_weight
+from mmrank.models.score_centre import score_centre
 
 
 class LevelCollector(nn.Module):
     """Replaces ``loss_cls`` of a head that calls it once per level.
 
-    While open, each call is recorded and returns 0; :meth:`close` then
-    calls the real loss once, on everything.
+    While open, each call is recorded and returns 0; :meth:`gather` then joins them.
 
     Args:
-        loss: The loss to call, on ``(scores, target, weight, avg_factor=)``.
+        loss: The loss that ranks what is gathered.
         pointwise: Loss that answers calls with ``reduction_override``, by which some heads choose
             their positives; None for heads that make none.
         probabilities: Whether the head passes probabilities; the loss gets their logits.
@@ -46,13 +45,12 @@ class LevelCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Note the scores of one level.
+        """Record the scores of one level.
 
         Args:
             pred: (n, C) raw scores.
-            target: (n,) class indices, or a pair of them and a quality (as
-                the heads of generalised focal loss pass); the quality has no place in a ranking of
-                positives against negatives.
+            target: (n,) class indices, or a pair of them and a quality (as the heads of generalised
+                focal loss pass), which has no place in a ranking.
             weight: (n,) weights or None.
             avg_factor: The head's normaliser.
             reduction_override: A call with one is not a training loss but computes how hard each
@@ -67,11 +65,11 @@ class LevelCollector(nn.Module):
                 no pointwise loss.
         """
         if reduction_override is not None:
-            return self._answer(pred, target, weight, avg_factor, reduction_override)
+            return self._pointwise(pred, target, weight, avg_factor, reduction_override)
         if self._calls is None:
             raise RuntimeError(
-                'the classification loss of a listwise head was called '
-                'outside loss_by_feat, where levels cannot be gathered'
+                'the classification loss of a listwise head was called outside loss_by_feat, where '
+                'levels cannot be gathered'
             )
         if isinstance(target, tuple):
             target = target[0]
@@ -85,17 +83,16 @@ class LevelCollector(nn.Module):
 
         Args:
             federated: (N, C) bool of
-                :func:`~mmrank.models.federated_annotations.\
-exhaustive_classes` and the (n,) image of each row that was gathered; None
-                where each image is annotated for all classes.
+                :func:`~mmrank.models.federated_annotations.exhaustive_classes` and the (n,) image
+                of each row; None where each image is annotated for all classes.
 
         Returns:
             Arguments of the loss: (n, C) scores, (n,) targets, weights or None, and the head's
             normaliser.
 
         Raises:
-            RuntimeError: If the head never called its classification loss,
-                or passed other rows than ``federated`` is for.
+            RuntimeError: If the head never called its classification loss, or passed other rows
+                than ``federated`` is for.
         """
         calls, self._calls = self._calls, None
         if not calls:
@@ -120,38 +117,16 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
                     f'{len(images)}: federated=True does not support this head'
                 )
             weight = federated_weight(self.loss, exhaustive, images, target, weight)
-        if self.probabilities:
-            pred = to_logits(pred)
-        return pred, target, weight, factors[0]
-
-    def close(
-        self, federated: tuple[Tensor, Tensor] | None = None, **boxes: Tensor
-    ) -> Tensor | dict[str, Tensor]:
-        """Call the loss on all that was gathered.
-
-        Args:
-            federated: See :meth:`gather`.
-            **boxes: Box values that the loss requires, passed on.
-
-        Returns:
-            What the loss returns.
-
-        Raises:
-            RuntimeError: See :meth:`gather`.
-        """
-        *arguments, factor = self.gather(federated)
-        return self.loss(*arguments, avg_factor=factor, **boxes)
+        return to_logits(pred) if self.probabilities else pred, target, weight, factors[0]
 
     @torch.no_grad()
-    def _answer(self, pred, target, weight, avg_factor, reduction):
+    def _pointwise(self, pred, target, weight, avg_factor, reduction):
         if self.pointwise is None:
             raise RuntimeError(
                 f'this head calls its classification loss with reduction_override={reduction!r}, '
                 'which a ranking loss does not support; ListwiseHead does not support this head'
             )
-        centre = None
-        if isinstance(self.loss, HasLogitCentre):
-            centre = self.loss.logit_centre()
+        centre = score_centre(self.loss)
         if centre is not None:
             # The offset of the scores is free in a ranking, not here.
             pred = pred - centre.to(pred.dtype)
@@ -161,13 +136,6 @@ exhaustive_classes` and the (n,) image of each row that was gathered; None
 
 
 def to_logits(probabilities: Tensor) -> Tensor:
-    """Raw scores of probabilities, in at least float32.
-
-    Args:
-        probabilities: Any shape, in [0, 1].
-
-    Returns:
-        Logits, within about +-16.
-    """
+    """Raw scores, within about +-16 and at least float32, of probabilities in [0, 1]."""
     dtype = torch.promote_types(probabilities.dtype, torch.float32)
     return probabilities.to(dtype).logit(eps=1e-7)

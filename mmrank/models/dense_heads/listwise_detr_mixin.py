@@ -1,5 +1,6 @@
 """Runs a head of the DETR family with a loss that ranks all queries."""
 
+import copy
 import logging
 from collections.abc import Callable
 
@@ -8,59 +9,134 @@ from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
-from mmrank.made_class import MadeClass
-from mmrank.models.federated_annotations import (
-    check_federated_host,
-    check_federated_loss,
-    exhaustive_classes,
-    image_metas,
-)
-from mmrank.training_set import TrainingSet
+from mmrank.losses.protocols import TakesBoxValues
+from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.models.score_centre import score_centre
 
-from .box_collector import (
-    BOX_ARGUMENTS,
-    BoxCollector,
-    check_balance,
-    check_box_loss,
-    scale_to_classification,
-)
-from .decoder_losses import DecoderLosses
+from .box_collector import BoxCollector, check_balance, check_box_loss, scale_to_classification
 from .level_collector import LevelCollector
+from .listwise_mixin import RankingHeadMixin
 
-#: Decoder layers of mmdet's configs; heads that share one classification
-#: layer do not know how many there are.
+#: Decoder layers of mmdet's configs; heads that share one classification layer do not know how many
+#: there are.
 DECODER_LAYERS = 6
 
 
-class ListwiseDETRMixin(MadeClass):
-    """Put before a DETR head: one ranking of all queries for each layer.
+class DecoderLosses(nn.Module):
+    """Replaces ``loss_cls`` of a query head: one loss for each ranking.
+
+    The scores of a decoder layer over all queries and images are one ranking. Those of the encoder,
+    of which two-stage detectors take the best as queries, are another, and so are those of the
+    denoising queries of each layer: their positives are objects with noise, which no prediction has
+    to compete with.
+
+    Args:
+        loss: The loss; each ranking gets a copy, so that the state of one never sees the scores of
+            another.
+        num_layers: Number of decoder layers.
+        encoder: Whether the head also trains the proposals of the encoder.
+        denoising: Whether it trains denoising queries.
+        together: Whether rankings of one size, those of the decoder layers and those of their
+            denoising queries, may be computed in one batched call. The head gets a 0 for each,
+            which :meth:`finish` replaces, so it has to return what it gets.
+
+    Attributes:
+        layers: Collectors of the decoder layers, the last one shown at test time.
+        encoder: That of the encoder or None.
+        denoising: Those of the denoising queries; empty without.
+    """
+
+    def __init__(
+        self, loss: nn.Module, num_layers: int, encoder: bool, denoising: bool, together: bool
+    ) -> None:
+        super().__init__()
+        self.use_sigmoid = True
+
+        def collectors(number: int) -> nn.ModuleList:
+            return nn.ModuleList(LevelCollector(copy.deepcopy(loss)) for _ in range(number))
+
+        self.layers = collectors(num_layers)
+        self.encoder = collectors(1)[0] if encoder else None
+        self.denoising = collectors(num_layers if denoising else 0)
+        self.together = together
+        # Lists, so that they are no second path to the same buffers in the state_dict.
+        self._current: list[LevelCollector] = []
+        # Collector, arguments of its loss, and the 0 that the head got in place of the loss.
+        self._waiting: list[tuple[LevelCollector, tuple, Tensor]] | None = None
+
+    def begin(self) -> None:
+        """Begin a batch, forgetting what an interrupted pass left."""
+        losses = [x.loss for x in (*self.layers, *self.denoising)]
+        self._waiting = [] if self.together and can_be_separate(losses) else None
+
+    def open(self, collector: LevelCollector) -> None:
+        """Send the next calls to this collector."""
+        collector.open()
+        self._current = [collector]
+
+    def forward(self, *args, **kwargs) -> Tensor:
+        """Record a call of the head; returns a scalar 0.
+
+        Raises:
+            RuntimeError: If the head calls it outside ``loss_by_feat``.
+        """
+        if not self._current:
+            raise RuntimeError(
+                'the classification loss of a listwise head was called outside loss_by_feat'
+            )
+        return self._current[0](*args, **kwargs)
+
+    def rank(
+        self, collector: LevelCollector, federated: tuple[Tensor, Tensor] | None, **boxes: Tensor
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of the scores that a collector has gathered, or a scalar 0 in its place.
+
+        Args:
+            collector: It has gathered the scores of the ranking.
+            federated: See :meth:`LevelCollector.gather`.
+            **boxes: Box values that the loss requires.
+        """
+        *scores, avg_factor = collector.gather(federated)
+        if self._waiting is None or collector is self.encoder:
+            return collector.loss(*scores, avg_factor=avg_factor, **boxes)
+        shown = scores[0].new_zeros(())
+        self._waiting.append((collector, tuple(scores), shown))
+        return shown
+
+    def finish(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Copy what the head returns, with the losses of the rankings in place of their zeros.
+
+        Raises:
+            RuntimeError: If a 0 is not there.
+        """
+        waiting, self._waiting = self._waiting or [], None
+        found = {}
+        for group in (self.layers, self.denoising):
+            own = [x for x in waiting if any(x[0] is c for c in group)]
+            if own:
+                collectors, calls, zeros = zip(*own)
+                values = separate_rankings([x.loss for x in collectors], list(calls))
+                found.update(zip(map(id, zeros), values))
+        lost = found.keys() - set(map(id, losses.values()))
+        if lost:
+            raise RuntimeError(
+                f'{len(lost)} of {len(found)} classification losses are not among those that the '
+                f'head returned: {list(losses)}'
+            )
+        return {key: found.get(id(x), x) for key, x in losses.items()}
+
+
+class ListwiseDETRMixin(RankingHeadMixin):
+    """Mixin for DETR heads: ranks all queries, per decoder layer.
 
     The assigner stays the head's own: bipartite matching with its classification cost, on the raw
     scores.
-
-    Attributes:
-        gathers_scores: Tells ranking losses that this head may build them.
     """
 
-    gathers_scores = True
-
     def __init__(
-        self,
-        *args,
-        loss_cls: dict,
-        centre_scores: bool = True,
-        balance_boxes: bool = False,
-        pointwise_loss: dict | None = None,
-        num_layers: int | None = None,
-        federated: bool = False,
-        **kwargs,
+        self, *args, pointwise_loss: dict | None = None, num_layers: int | None = None, **kwargs
     ) -> None:
-        super().__init__(*args, loss_cls=loss_cls, **kwargs)
-        self.federated = federated
-        if federated:
-            check_federated_host(self.host)
-            check_federated_loss(self.loss_cls, self.host.__name__)
+        super().__init__(*args, **kwargs)
         # (N, C) of the batch that is being computed.
         self._exhaustive: Tensor | None = None
         if pointwise_loss is not None:
@@ -68,10 +144,7 @@ class ListwiseDETRMixin(MadeClass):
                 f'pointwise_loss={pointwise_loss!r} has no effect: {self.host.__name__} matches '
                 'its queries one to one; remove it'
             )
-        self.centre_scores = centre_scores
-        self.balance_boxes = balance_boxes
-        self.training_set = TrainingSet()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._matching, self._denoising = [], []
         loss = self.loss_cls
         two_stage = getattr(self, 'as_two_stage', False)
@@ -79,14 +152,13 @@ class ListwiseDETRMixin(MadeClass):
         self._check_matching()
         self._check_proposals(loss, two_stage and denoising)
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
-            check_balance(loss, balance_boxes)
+            check_balance(loss, self.balance_boxes)
             check_box_loss(self.loss_iou, type(loss).__name__)
             self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
-        self.loss_cls = DecoderLosses(
-            loss, self._decoder_layers(num_layers), two_stage, denoising, together=of_mmdet
-        )
+        layers = self._decoder_layers(num_layers)
+        self.loss_cls = DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 
     def _decoder_layers(self, num_layers: int | None) -> int:
         known = getattr(self, 'num_pred_layer', None)
@@ -95,8 +167,8 @@ class ListwiseDETRMixin(MadeClass):
         known -= int(self.as_two_stage)
         if num_layers not in (None, known):
             raise UserError(
-                f'num_layers={num_layers} of the head, but the decoder has '
-                f'{known} layers; remove num_layers'
+                f'num_layers={num_layers} of the head, but the decoder has {known} layers; remove '
+                'num_layers'
             )
         return known
 
@@ -106,21 +178,18 @@ class ListwiseDETRMixin(MadeClass):
         for cost in getattr(assigner, 'match_costs', ()):
             if type(cost).__name__ == 'ClassificationCost':
                 raise UserError(
-                    "train_cfg.assigner.match_costs has 'ClassificationCost', "
-                    'a softmax over the classes and the background, but a '
-                    'ranking loss scores each class by itself, without a '
-                    "background. Fix: dict(type='FocalLossCost', weight=2.0) "
-                    'in its place'
+                    "train_cfg.assigner.match_costs has 'ClassificationCost', a softmax over the "
+                    'classes and the background, but a ranking loss scores each class by itself, '
+                    "without a background. Fix: dict(type='FocalLossCost', weight=2.0) in its place"
                 )
 
     def _check_proposals(self, loss: nn.Module, best_class: bool) -> None:
         """Refuse one ranking per class where classes are compared."""
         if best_class and getattr(loss, 'mode', 'flatten') == 'per_class':
             raise UserError(
-                "loss_cls.mode='per_class' leaves the scores of each class "
-                f'at a level of their own, but {self.host.__name__} takes the '
-                'proposals of the encoder by their best class. Fix: '
-                "loss_cls.mode='flatten'"
+                "loss_cls.mode='per_class' leaves the scores of each class at a level of their "
+                f'own, but {self.host.__name__} takes the proposals of the encoder by their best '
+                "class. Fix: loss_cls.mode='flatten'"
             )
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
@@ -130,32 +199,28 @@ class ListwiseDETRMixin(MadeClass):
             UserError: If the training set has another number of classes or does not say which of
                 them an image is annotated for, or the decoder has another number of layers.
         """
-        name = f'bbox_head ({type(self).__name__})'
-        self.training_set.check_classes(self.num_classes, name)
+        self.training_set.check_classes(self.num_classes, self._where)
         found, expected = len(all_layers_cls_scores), len(self.loss_cls.layers)
         if found != expected:
             raise UserError(
-                f'{name} ranks {expected} decoder layers, but the decoder '
-                f'has {found}. Fix: bbox_head=dict(num_layers={found})'
+                f'{self._where} ranks {expected} decoder layers, but the decoder has {found}. Fix: '
+                f'bbox_head=dict(num_layers={found})'
             )
         # In the order in which the heads of mmdet compute their losses.
         self._matching = [*self.loss_cls.layers, self.loss_cls.encoder]
         self._denoising = [*self.loss_cls.denoising]
         if self.federated:
-            metas = image_metas(self.host.loss_by_feat, (all_layers_cls_scores, *args), kwargs)
-            self._exhaustive = exhaustive_classes(
-                metas, self.num_classes, all_layers_cls_scores.device, name
+            self._exhaustive = self._exhaustive_classes(
+                all_layers_cls_scores, (all_layers_cls_scores, *args), kwargs
             )
         self.loss_cls.begin()
         losses = super().loss_by_feat(all_layers_cls_scores, *args, **kwargs)
         losses = self.loss_cls.finish(losses)
         self._exhaustive = None
         if self.balance_boxes:
-            losses = scale_to_classification(
-                losses,
-                [k for k in losses if k.endswith('loss_cls')],
-                [k for k in losses if k.endswith(('loss_bbox', 'loss_iou'))],
-            )
+            cls_keys = [k for k in losses if k.endswith('loss_cls')]
+            box_keys = [k for k in losses if k.endswith(('loss_bbox', 'loss_iou'))]
+            losses = scale_to_classification(losses, cls_keys, box_keys)
         return losses
 
     def loss_by_feat_single(
@@ -183,8 +248,7 @@ class ListwiseDETRMixin(MadeClass):
         self, collector: LevelCollector, host_losses: Callable, cls_scores: Tensor, *args, **kwargs
     ) -> tuple:
         """Classification, L1 and IoU loss of one ranking."""
-        boxes = self.loss_iou
-        boxes = boxes if isinstance(boxes, BoxCollector) else None
+        boxes = self._box_collector('loss_iou')
         self.loss_cls.open(collector)
         if boxes is not None:
             boxes.open()
@@ -194,10 +258,10 @@ class ListwiseDETRMixin(MadeClass):
             # and wait for this one in the loss.
             scores = cls_scores.reshape(-1, self.cls_out_channels)
             collector(scores, scores.new_zeros(len(scores), dtype=torch.long))
-        told = {}
+        box_values = {}
         if boxes is not None:
-            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(collector.targets, self.num_classes)
-        ranked = self.loss_cls.rank(collector, self._federated(collector, cls_scores), **told)
+            box_values = boxes.close(collector.targets, self.num_classes)
+        ranked = self.loss_cls.rank(collector, self._federated(collector, cls_scores), **box_values)
         if not isinstance(ranked, dict):
             return ranked, loss_bbox, loss_iou
         # The head's own is 0 and keeps every output on the graph.
@@ -206,7 +270,7 @@ class ListwiseDETRMixin(MadeClass):
     def _federated(
         self, collector: LevelCollector, cls_scores: Tensor
     ) -> tuple[Tensor, Tensor] | None:
-        """What the images are annotated for, and the image of each row."""
+        """Classes that each image is annotated for, and the image of each row."""
         # Without denoising, the proposals of an encoder are those of any class: all objects are of
         # its first.
         any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
@@ -215,14 +279,7 @@ class ListwiseDETRMixin(MadeClass):
         images = torch.arange(len(cls_scores), device=cls_scores.device)
         return self._exhaustive, images.repeat_interleave(cls_scores.size(1))
 
-    def get_targets(
-        self,
-        cls_scores_list: list[Tensor],
-        bbox_preds_list: list[Tensor],
-        batch_gt_instances: list,
-        *args,
-        **kwargs,
-    ) -> tuple:
+    def get_targets(self, cls_scores_list, bbox_preds_list, batch_gt_instances, *args, **kwargs):
         """Targets of the host head; warns if it matches no object at all."""
         targets = super().get_targets(
             cls_scores_list, bbox_preds_list, batch_gt_instances, *args, **kwargs
@@ -232,11 +289,9 @@ class ListwiseDETRMixin(MadeClass):
         if objects and not targets[4]:
             self._warn_once(
                 'no match',
-                f'{type(self.assigner).__name__} matches no query to any of '
-                f'the {objects} objects of a batch: a ranking without a '
-                'positive has no loss. Fix: train_cfg.assigner='
-                "dict(type='HungarianAssigner', ...), which matches each "
-                'object',
+                f'{type(self.assigner).__name__} matches no query to any of the {objects} objects '
+                'of a batch: a ranking without a positive has no loss. Fix: train_cfg.assigner='
+                "dict(type='HungarianAssigner', ...), which matches each object",
             )
         return targets
 
@@ -250,17 +305,14 @@ class ListwiseDETRMixin(MadeClass):
                 'more, as the largest number of objects in an image requires',
             )
 
-    def _warn_once(self, what: str, text: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+    def _warn_once(self, key: str, text: str) -> None:
+        if key not in self._warned:
+            self._warned.add(key)
             print_log(text, logger='current', level=logging.WARNING)
 
     def predict_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5."""
-        loss = self.loss_cls.layers[-1].loss
-        centre = None
-        if self.centre_scores and isinstance(loss, HasLogitCentre):
-            centre = loss.logit_centre()
-        if centre is not None:
+        centre = score_centre(self.loss_cls.layers[-1].loss)
+        if centre is not None and self.centre_scores:
             all_layers_cls_scores = all_layers_cls_scores - centre.to(all_layers_cls_scores.dtype)
         return super().predict_by_feat(all_layers_cls_scores, *args, **kwargs)

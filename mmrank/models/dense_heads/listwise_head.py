@@ -2,17 +2,20 @@
 
 from functools import cache
 
-from mmrank.losses.loss_type import model_type
-from mmrank.made_class import make_class
-from mmrank.models.head_settings import with_head_settings
+from mmrank.losses.loss_type import with_num_classes
+from mmrank.made_class import host_class, make_class
 from mmrank.registry import MODELS
 
+from .adapted_hosts import (
+    JointMapPredictions,
+    JointMapTargets,
+    JointPredictions,
+    JointTargets,
+    SigmoidSSD,
+)
 from .host_heads import derives_from, has_queries, own_arguments, traits_of
-from .joint_maps import JointMapPredictions, JointMapTargets
-from .joint_scores import JointPredictions, JointTargets
 from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
-from .sigmoid_ssd import SigmoidSSD
 
 
 @cache
@@ -61,16 +64,14 @@ def ListwiseHead(
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.
-            ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``:
-            any head whose ``loss_by_feat`` calls ``self.loss_cls`` on (n, C) scores and class
-            indices. docs/pages/users/detector.md lists
-            those of mmdet.
+            ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``: any head whose
+            ``loss_by_feat`` calls ``self.loss_cls`` on (n, C) scores and class indices.
+            docs/pages/users/detector.md lists those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the loss takes it and the
             config does not set it. Losses with a ``box_input`` (Rank & Sort, aLRP) need an IoU loss
             on decoded boxes.
-        centre_scores: At test time show the mean positive score as 0.5
-            instead of wherever training left it. The ranking of a class
-            stays.
+        centre_scores: At test time show the mean positive score as 0.5 instead of wherever training
+            left it. The ranking of a class stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4).
         pointwise_loss: For heads that choose their positives by an element-wise classification loss
@@ -80,8 +81,7 @@ def ListwiseHead(
             it is not 6. Other heads take no such argument, or know it.
         federated: For data sets such as LVIS, whose images are annotated for some of the classes
             only: scores of a class count as negatives where the image is annotated exhaustively for
-            it, see
-            :mod:`mmrank.models.federated_annotations`. The training set is a
+            it, see :mod:`mmrank.models.federated_annotations`. The training set is a
             :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the ``meta_keys`` of
             ``PackDetInputs``.
         **kwargs: Arguments of the head.
@@ -95,14 +95,10 @@ def ListwiseHead(
         ValueError: If the loss needs boxes that the head does not decode, or an option has no place
             in this head.
     """
-    host = model_type(head_type)
-    if host is None:
-        raise KeyError(
-            f'head_type={head_type!r} is not registered; write it with its '
-            "scope, as in 'mmdet.RetinaHead', and install that package"
-        )
+    host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)
-    loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
+    loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
+    loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
     if num_layers is not None:
         if not has_queries(host):

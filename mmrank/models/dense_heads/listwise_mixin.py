@@ -4,7 +4,7 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.losses.protocols import HasLogitCentre, TakesBoxValues
+from mmrank.losses.protocols import TakesBoxValues
 from mmrank.made_class import MadeClass
 from mmrank.models.federated_annotations import (
     check_federated_host,
@@ -13,12 +13,11 @@ from mmrank.models.federated_annotations import (
     image_metas,
     images_of_levels,
 )
-from mmrank.models.uncentred_scores import without_threshold
+from mmrank.models.score_centre import score_centre, without_threshold
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
 from .box_collector import (
-    BOX_ARGUMENTS,
     BoxCollector,
     check_balance,
     check_box_loss,
@@ -29,15 +28,11 @@ from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 
 
-class ListwiseMixin(MadeClass):
-    """Put before a dense head: one call of the loss per batch.
-
-    The head runs its own ``loss_by_feat`` with a collector in place of ``loss_cls``, and one in
-    place of ``loss_bbox`` if the loss requires the boxes; the gathered scores then go through the
-    real loss once.
+class RankingHeadMixin(MadeClass):
+    """Settings that the mixins of all dense heads share.
 
     Attributes:
-        gathers_scores: Tells ranking losses that this head may build them.
+        gathers_scores: Tells ranking losses that this head may hold them.
     """
 
     gathers_scores = True
@@ -48,7 +43,6 @@ class ListwiseMixin(MadeClass):
         loss_cls: dict,
         centre_scores: bool = True,
         balance_boxes: bool = False,
-        pointwise_loss: dict | None = None,
         federated: bool = False,
         **kwargs,
     ) -> None:
@@ -57,84 +51,91 @@ class ListwiseMixin(MadeClass):
         if federated:
             check_federated_host(self.host)
             check_federated_loss(self.loss_cls, self.host.__name__)
-        self.centre_scores = centre_scores
-        self.balance_boxes = balance_boxes
-        self.traits = traits_of(self.host)
+        self.centre_scores, self.balance_boxes = centre_scores, balance_boxes
         self.training_set = TrainingSet()
+
+    @property
+    def _where(self) -> str:
+        return f'bbox_head ({type(self).__name__})'
+
+    def _box_collector(self, attribute: str) -> BoxCollector | None:
+        boxes = getattr(self, attribute, None)
+        return boxes if isinstance(boxes, BoxCollector) else None
+
+    def _exhaustive_classes(self, scores: Tensor, args: tuple, kwargs: dict) -> Tensor:
+        """(N, C) classes that the images are annotated for exhaustively."""
+        metas = image_metas(self.host.loss_by_feat, args, kwargs)
+        return exhaustive_classes(metas, self.num_classes, scores.device, self._where)
+
+
+class ListwiseMixin(RankingHeadMixin):
+    """Mixin for dense heads: one call of the loss per batch.
+
+    The head runs its own ``loss_by_feat`` with a collector in place of ``loss_cls``, and one in
+    place of ``loss_bbox`` if the loss requires the boxes; then the loss is called once on the
+    gathered scores.
+    """
+
+    def __init__(self, *args, pointwise_loss: dict | None = None, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        self.traits = traits_of(self.host)
         self._warned = False
         loss = self.loss_cls
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             self._collect_boxes(loss.box_input)
         self.loss_cls = LevelCollector(
-            self.loss_cls, self._build_pointwise(pointwise_loss), self.traits.probabilities
+            loss, self._build_pointwise(pointwise_loss), self.traits.probabilities
         )
         for name in self.traits.other_losses:
             if hasattr(self, name):
                 setattr(self, name, self.loss_cls)
 
     def _build_pointwise(self, config: dict | None):
-        if not self.traits.pointwise:
-            if config is not None:
-                raise ValueError(
-                    f'pointwise_loss={config!r} has no effect: {self.host.__name__} does not '
-                    'choose positives with it; remove it'
-                )
-            return None
-        if config is None:
-            config = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25)
-        return MODELS.build(config)
+        if self.traits.pointwise:
+            default = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25)
+            return MODELS.build(config or default)
+        if config is not None:
+            raise ValueError(
+                f'pointwise_loss={config!r} has no effect: {self.host.__name__} does not choose '
+                'positives with it; remove it'
+            )
+        return None
 
     def _collect_boxes(self, kind: str) -> None:
         user = type(self.loss_cls).__name__
         traits, host = self.traits, self.host
         if traits.no_boxes is not None:
             raise ValueError(
-                f'{user} requires the boxes of the positives, which '
-                f'{host.__name__} does not provide: {traits.no_boxes}. Use '
-                "for example head_type='mmdet.ATSSHead'"
+                f'{user} requires the boxes of the positives, which {host.__name__} does not '
+                f"provide: {traits.no_boxes}. Use for example head_type='mmdet.ATSSHead'"
             )
         check_balance(self.loss_cls, self.balance_boxes)
         from mmdet.models.dense_heads import AnchorHead, SSDHead
 
+        on_codes = (AnchorHead.loss_by_feat_single, SSDHead.loss_by_feat_single)
         undecoded = not getattr(self, 'reg_decoded_bbox', True)
-        level_loss = getattr(host, 'loss_by_feat_single', None)
-        if undecoded and level_loss in (
-            AnchorHead.loss_by_feat_single,
-            SSDHead.loss_by_feat_single,
-        ):
+        if undecoded and getattr(host, 'loss_by_feat_single', None) in on_codes:
             raise ValueError(
-                f'{user} requires decoded boxes, but {host.__name__} has '
-                'reg_decoded_bbox=False; set reg_decoded_bbox=True and an IoU '
-                "loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
+                f'{user} requires decoded boxes, but {host.__name__} has reg_decoded_bbox=False; '
+                'set reg_decoded_bbox=True and an IoU loss such as '
+                "loss_bbox=dict(type='mmdet.GIoULoss')"
             )
         loss_bbox = getattr(self, traits.boxes)
         check_box_loss(loss_bbox, user)
         setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
 
     def loss(self, *args, **kwargs) -> dict:
-        """Losses of a batch, as a detector of one stage calls for them.
-
-        Args:
-            *args: Those of the host head, the data samples last.
-            **kwargs: Likewise.
+        """Losses of a batch, as a one-stage detector calls for them.
 
         Raises:
             UserError: If the head has one class and the training set several.
         """
         # A detector of proposals gives every object class 0: the labels tell.
-        if (
-            self.num_classes == 1
-            and self.training_set.has_several_classes()
-            and any(
-                sample.gt_instances.labels.any()
-                for sample in kwargs.get('batch_data_samples', args[-1])
-            )
-        ):
-            self._check_classes()
+        if self.num_classes == 1 and self.training_set.has_several_classes():
+            samples = kwargs.get('batch_data_samples', args[-1])
+            if any(sample.gt_instances.labels.any() for sample in samples):
+                self.training_set.check_classes(self.num_classes, self._where)
         return super().loss(*args, **kwargs)
-
-    def _check_classes(self) -> None:
-        self.training_set.check_classes(self.num_classes, f'bbox_head ({type(self).__name__})')
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
         """Losses of the host head, the classification loss listwise.
@@ -144,41 +145,36 @@ class ListwiseMixin(MadeClass):
                 classes an image is annotated for.
         """
         if self.num_classes > 1:  # of proposals there is one class
-            self._check_classes()
-        boxes = getattr(self, self.traits.boxes, None)
-        boxes = boxes if isinstance(boxes, BoxCollector) else None
+            self.training_set.check_classes(self.num_classes, self._where)
+        boxes = self._box_collector(self.traits.boxes)
         federated = self._federated(args, kwargs) if self.federated else None
         self.loss_cls.open()
         if boxes is not None:
             boxes.open()
         losses = super().loss_by_feat(*args, **kwargs)
-        told = {}
+        box_values = {}
         if boxes is not None:
-            told[BOX_ARGUMENTS[boxes.kind]] = boxes.close(self.loss_cls.targets, self.num_classes)
-        ranked = self.loss_cls.close(federated, **told)
-        if not isinstance(ranked, dict):
-            ranked = dict(loss_cls=ranked)
-        return self._merge(losses, dict(ranked), boxes)
+            box_values = boxes.close(self.loss_cls.targets, self.num_classes)
+        *scores, avg_factor = self.loss_cls.gather(federated)
+        ranked = self.loss_cls.loss(*scores, avg_factor=avg_factor, **box_values)
+        ranked = dict(ranked) if isinstance(ranked, dict) else dict(loss_cls=ranked)
+        return self._merge(losses, ranked, boxes)
 
     def _federated(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
-        """What the images are annotated for, and the image of each row."""
-        metas = image_metas(self.host.loss_by_feat, args, kwargs)
+        """Classes that each image is annotated for, and the image of each row."""
         cls_scores = args[0] if args else kwargs['cls_scores']
-        where = f'bbox_head ({type(self).__name__})'
-        return (
-            exhaustive_classes(metas, self.num_classes, cls_scores[0].device, where),
-            images_of_levels(cls_scores, self.num_classes, self.traits.by_image),
-        )
+        images = images_of_levels(cls_scores, self.num_classes, self.traits.by_image)
+        return self._exhaustive_classes(cls_scores[0], args, kwargs), images
 
     def _merge(self, losses: dict, ranked: dict, boxes: BoxCollector | None) -> dict:
-        """Put what the ranking loss returned under the host's names."""
+        """Put the outputs of the ranking loss under the host's names."""
         cls_key = self._only(
             losses, [k for k in losses if k.endswith('cls') and 'bbox' not in k], 'classification'
         )
         losses[cls_key] = ranked.pop('loss_cls')
         if 'loss_bbox' in ranked:
-            keys = [self.traits.box_key] if self.traits.box_key else None
-            key = self._only(losses, keys or self._box_keys(losses), 'box')
+            keys = [self.traits.box_key] if self.traits.box_key else self._box_keys(losses)
+            key = self._only(losses, keys, 'box')
             loss_bbox = ranked.pop('loss_bbox')
             if boxes is not None and boxes.kind == 'loss':
                 # Zeros by which every output stays on the graph.
@@ -211,32 +207,26 @@ class ListwiseMixin(MadeClass):
         if get_world_size() == 1 or not self._normalises_by_own_rank():
             return targets
         targets = list(targets)
-        factor = torch.tensor(float(targets[4]), device=targets[0][0].device)
-        all_reduce(factor, op='mean')
         # As a tensor: the host need not wait for the other ranks.
-        targets[4] = factor
+        targets[4] = torch.tensor(float(targets[4]), device=targets[0][0].device)
+        all_reduce(targets[4], op='mean')
         return tuple(targets)
 
     def _normalises_by_own_rank(self) -> bool:
         from mmdet.models.dense_heads import AnchorHead, RPNHead, SSDHead
 
-        return getattr(self.host, 'loss_by_feat', None) in (
-            AnchorHead.loss_by_feat,
-            RPNHead.loss_by_feat,
-            SSDHead.loss_by_feat,
-        )
+        own = (AnchorHead.loss_by_feat, RPNHead.loss_by_feat, SSDHead.loss_by_feat)
+        return getattr(self.host, 'loss_by_feat', None) in own
 
     def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):
         """Predictions, the mean positive score shown as 0.5.
 
-        Subtracting one number from all scores of a class keeps its ranking;
-        it makes ``score_thr`` mean the same for every run.
+        Subtracting one number from all scores of a class keeps its ranking; it makes ``score_thr``
+        mean the same for every run.
         """
-        centre = None
-        if isinstance(self.loss_cls.loss, HasLogitCentre):
-            centre = self.loss_cls.loss.logit_centre()
+        centre = score_centre(self.loss_cls.loss)
         if centre is not None and self.centre_scores:
-            cls_scores = [self._centre(s, centre) for s in cls_scores]
+            cls_scores = [self._centred(s, centre) for s in cls_scores]
         results = super().predict_by_feat(cls_scores, *args, **kwargs)
         if centre is None and not any(map(len, results)):
             again = without_threshold(
@@ -252,7 +242,7 @@ class ListwiseMixin(MadeClass):
             results = results if again is None else again
         return results
 
-    def _centre(self, scores: Tensor, centre: Tensor) -> Tensor:
+    def _centred(self, scores: Tensor, centre: Tensor) -> Tensor:
         if self.traits.probabilities:
             return self._subtract(to_logits(scores), centre).sigmoid()
         return self._subtract(scores, centre)

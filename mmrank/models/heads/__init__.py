@@ -1,7 +1,6 @@
 """Heads of mmpretrain's kind."""
 
-from .image_text_contrast_head import ImageTextContrastHead
-from .image_text_in_batch_head import ImageTextInBatchHead
+from .image_text_heads import ImageTextContrastHead, ImageTextInBatchHead
 from .in_batch_retrieval_head import InBatchRetrievalHead
 from .one_vs_rest_head import OneVsRestHead
 from .retrieval_head import RetrievalHead

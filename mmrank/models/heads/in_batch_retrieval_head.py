@@ -9,7 +9,7 @@ from torch.nn.functional import normalize, pad
 
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
-from mmrank.losses.two_tower.in_batch_softmax_loss import InBatchSoftmaxLoss
+from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of
@@ -31,10 +31,9 @@ class InBatchRetrievalHead(BaseModule):
 
     Args:
         loss: Config of ``mmrank.InBatchLoss``.
-        scale: Factor of the cosine, > 0: the logistic loss needs scores
-            beyond [-1, 1].
-        bias: Constant of the score. Where positives are rare, about the log
-            of their share starts a logistic loss at rest.
+        scale: Factor of the cosine, > 0: the logistic loss needs scores beyond [-1, 1].
+        bias: Constant of the score. Where positives are rare, about the log of their share starts a
+            logistic loss at rest.
         init_cfg: See mmengine's ``BaseModule``.
 
     Raises:
@@ -63,8 +62,8 @@ class InBatchRetrievalHead(BaseModule):
             isinstance(self.loss_module, TakesPairCounts) and self.loss_module.wants_pair_counts
         ):
             raise TypeError(
-                f'loss.type={loss["type"]!r} is no loss of sampled pairs; '
-                "use 'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
+                f'loss.type={loss["type"]!r} is no loss of sampled pairs; use '
+                "'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
             )
         # The counts come from the classes, not from interactions.
         self.loss_module.wants_pair_counts = False
@@ -72,10 +71,7 @@ class InBatchRetrievalHead(BaseModule):
         self._places = torch.zeros(0, dtype=torch.long)
 
     def set_class_labels(self, labels: Tensor) -> None:
-        """Take the classes of the training set, which define the pairs.
-
-        Args:
-            labels: (N,) integers, by ``sample_idx``.
+        """Take the (N,) classes of the training set, by ``sample_idx``, which define the pairs.
 
         Raises:
             ValueError: If no class has two images.
@@ -94,14 +90,7 @@ class InBatchRetrievalHead(BaseModule):
         self.loss_module.counts.set_counts(counts[paired], counts[paired])
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Embeddings of length 1.
-
-        Args:
-            feats: (n, D) floats, or a tuple whose last entry is used.
-
-        Returns:
-            (n, D), at least float32.
-        """
+        """(n, D) embeddings of length 1, at least float32; of a tuple, the last entry."""
         if isinstance(feats, (tuple, list)):
             feats = feats[-1]
         feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
@@ -127,10 +116,8 @@ class InBatchRetrievalHead(BaseModule):
         size = len(data_samples) // 2
         if len(embeddings) != 2 * size or len(data_samples) != 2 * size:
             raise ValueError(
-                f'{len(embeddings)} features and {len(data_samples)} data '
-                'samples are no batch of pairs; use '
-                "sampler=dict(type='mmrank.ClassPairSampler', ...) and no "
-                'mixed features'
+                f'{len(embeddings)} features and {len(data_samples)} data samples are no batch of '
+                "pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no mixed features"
             )
         if not len(self._labels):
             raise RuntimeError(

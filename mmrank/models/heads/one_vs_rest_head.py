@@ -6,30 +6,27 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.losses.long_tail.class_count_loss import ClassCountLoss
+from mmrank.losses.long_tail.base import ClassCountLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
-from mmrank.losses.ranking.ranking_loss import RankingLoss
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
-from .one_vs_rest_targets import one_vs_rest_targets
-from .sample_fields import ids_of
+from .sample_fields import ids_of, one_vs_rest_targets
 
 
 @MODELS.register_module()
 class OneVsRestHead(BaseModule):
     """Binary, one-vs-rest and multi-label classification by sigmoid scores.
 
-    For ``mmpretrain.ImageClassifier``. The loss sees the scores of all
-    classes in one call: a ranking loss with ``mode='per_class'`` ranks the batch once for every
-    class, with a state for each. Pointwise losses work
-    too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and mmpretrain's ``CrossEntropyLoss``
-    with ``use_sigmoid=True`` and ``FocalLoss``.
+    For ``mmpretrain.ImageClassifier``. The loss sees the scores of all classes in one call: a
+    ranking loss with ``mode='per_class'`` ranks the batch once for every class, with a state for
+    each. Pointwise losses work too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and
+    mmpretrain's ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
 
-    Scores at test time are plain sigmoids. A ranking loss trains an order, not
-    probabilities: calibrate the scores before you use them as such, see
-    :func:`mmrank.models.CalibratedModel`.
+    Scores at test time are plain sigmoids. A ranking loss trains an order, not probabilities:
+    calibrate the scores before you use them as such, see :func:`mmrank.models.CalibratedModel`.
 
     Args:
         num_classes: Number of classes C. With 1 the problem is binary, and ``gt_label`` is 0 or 1.
@@ -41,13 +38,11 @@ class OneVsRestHead(BaseModule):
 
     Raises:
         KeyError: If the loss is not registered.
-        ValueError: If ``num_classes`` is not positive, or the loss has
-            another number.
+        ValueError: If ``num_classes`` is not positive, or the loss has another number.
 
     Example:
         >>> head = dict(
-        ...     type='mmrank.OneVsRestHead', num_classes=14,
-        ...     in_channels=2048,
+        ...     type='mmrank.OneVsRestHead', num_classes=14, in_channels=2048,
         ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class'))
     """
 
@@ -71,8 +66,8 @@ class OneVsRestHead(BaseModule):
         given = self.loss_module.num_classes if own else None
         if given not in (None, num_classes):
             raise ValueError(
-                f'num_classes={given} of the loss, but the head has '
-                f'num_classes={num_classes}; leave it out of the loss'
+                f'num_classes={given} of the loss, but the head has num_classes={num_classes}; '
+                'leave it out of the loss'
             )
         self.fc = nn.Linear(in_channels, num_classes)
 
@@ -86,9 +81,9 @@ class OneVsRestHead(BaseModule):
             feats = feats[-1]
         if feats.dim() != 2 or feats.size(1) != self.fc.in_features:
             raise ValueError(
-                f'the head needs features (images, {self.fc.in_features}), '
-                f'got shape {tuple(feats.shape)}; set in_channels, and end '
-                "the neck with dict(type='GlobalAveragePooling')"
+                f'the head needs features (images, {self.fc.in_features}), got shape '
+                f'{tuple(feats.shape)}; set in_channels, and end the neck with '
+                "dict(type='GlobalAveragePooling')"
             )
         return feats
 
@@ -101,16 +96,12 @@ class OneVsRestHead(BaseModule):
 
         Args:
             feats: (n, in_channels), or a tuple whose last entry is used.
-            data_samples: n data samples with ``gt_label`` or ``gt_score``
-                and, for losses with a state per sample, ``sample_idx``.
-
-        Returns:
-            ``loss``.
+            data_samples: n data samples with ``gt_label`` or ``gt_score`` and, for losses with a
+                state per sample, ``sample_idx``.
 
         Raises:
-            ValueError: If features and labels do not fit, or the training
-                set has another number of classes, or the sampler draws
-                batches of another size.
+            ValueError: If features and labels do not fit, or the training set has another number of
+                classes, or the sampler draws batches of another size.
         """
         self.training_set.check_classes(self.num_classes, 'OneVsRestHead', binary=True)
         self.training_set.check_batch(len(data_samples))
@@ -132,21 +123,15 @@ class OneVsRestHead(BaseModule):
     def predict(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence | None = None
     ) -> Sequence:
-        """Scores of a batch.
-
-        Args:
-            feats: (n, in_channels), or a tuple whose last entry is used.
-            data_samples: n data samples, or None.
+        """Put scores into the data samples, or into new ones.
 
         Returns:
-            The data samples with ``pred_score``, (C,) sigmoids, and
-            ``pred_label``: the classes with a score of at least ``thr``, or 0 or 1 where there is
-            one class.
+            The data samples with ``pred_score``, (C,) sigmoids, and ``pred_label``: the classes
+            with a score of at least ``thr``, or 0 or 1 where there is one class.
         """
         scores = self(feats)
         # In half precision all scores near 1 would tie.
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        scores = scores.sigmoid()
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).sigmoid()
         if data_samples is None:
             from mmpretrain.structures import DataSample
 

@@ -1,6 +1,7 @@
 """Head that trains embeddings to search each other."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
@@ -16,8 +18,46 @@ from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
 
-from .embedding_rows import EmbeddingRows
 from .sample_fields import labels_of, sample_ids_of
+
+
+@dataclass
+class EmbeddingRows:
+    """Embeddings of a batch: (n, D) floats, (n,) int64 classes and image indices."""
+
+    embeddings: Tensor
+    labels: Tensor
+    ids: Tensor
+
+    def __len__(self) -> int:
+        return self.labels.size(0)
+
+    def of_all_ranks(self, group) -> tuple['EmbeddingRows', int, list[int]]:
+        """Join the rows of all ranks, whose numbers may differ.
+
+        Returns:
+            The rows, those of rank 0 first, with a gradient that is summed over ranks; where this
+            rank's begin; and the number of rows of each rank.
+        """
+        counts, dtype = rows_and_dtype(self.embeddings, group)
+        numbers = all_gather_rows(torch.stack([self.labels, self.ids], dim=1), counts, group)
+        embeddings = all_gather_rows(self.embeddings.to(dtype), counts, group)
+        joined = EmbeddingRows(embeddings, *numbers.unbind(1))
+        return joined, sum(counts[: dist.get_rank(group)]), counts
+
+    def originals(self, counts: list[int], copies: int) -> 'EmbeddingRows':
+        """Rows that are no mixed copies, without gradient.
+
+        Args:
+            counts: Rows of each rank, in order.
+            copies: How often each rank has its batch, the original first.
+        """
+        return EmbeddingRows(
+            *(
+                torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
+                for values in (self.embeddings.detach(), self.labels, self.ids)
+            )
+        )
 
 
 @MODELS.register_module()
@@ -25,15 +65,14 @@ class RetrievalHead(BaseModule):
     """Every image of the batch searches the others, and a memory.
 
     The gallery of a query holds the other images of the batch, with gradient, and the entries of
-    earlier batches, without. The query's own image is left
-    out: its own row, and entries of the memory with its ``sample_idx`` and label. (Both, since data
-    sets joined by a ``ConcatDataset`` repeat their indices.) An older entry of another image of the
-    batch stays, as in the paper of the memory: it is one more view of that image.
+    earlier batches, without. The query's own image is left out: its own row, and entries of the
+    memory with its ``sample_idx`` and label. (Both, since data sets joined by a ``ConcatDataset``
+    repeat their indices.) An older entry of another image of the batch stays, as in the paper of
+    the memory: it is one more view of that image.
 
     In distributed training with a loss of ``scope='global'`` the batches of all ranks are one,
-    exactly as in a single process; they may differ in
-    size. With ``scope='local'`` each rank searches its own batch. The memory is that of all ranks
-    either way.
+    exactly as in a single process; they may differ in size. With ``scope='local'`` each rank
+    searches its own batch. The memory is that of all ranks either way.
 
     Args:
         loss: Config of a loss with ``embedding_loss``: any ranking loss of mmrank, or
@@ -73,21 +112,14 @@ class RetrievalHead(BaseModule):
         self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
-                f'loss.type={loss["type"]!r} cannot train embeddings (it has '
-                "no embedding_loss); use a ranking loss such as 'mmrank."
-                "StableAPLoss', or 'mmrank.PMLLoss'"
+                f'loss.type={loss["type"]!r} cannot train embeddings (it has no embedding_loss); '
+                "use a ranking loss such as 'mmrank.StableAPLoss', or 'mmrank.PMLLoss'"
             )
         self.training_set = TrainingSet()
         self.memory = None if memory is None else CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Embeddings of features, what the scores are computed from.
-
-        Args:
-            feats: (n, D) floats, or a tuple whose last entry is used.
-
-        Returns:
-            (n, D), at least float32.
+        """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple.
 
         Raises:
             ValueError: If the features are not (n, D).
@@ -96,9 +128,8 @@ class RetrievalHead(BaseModule):
             feats = feats[-1]
         if feats.dim() != 2:
             raise ValueError(
-                'the head needs features (images, length), got shape '
-                f'{tuple(feats.shape)}; end the image_encoder with '
-                "dict(type='mmpretrain.GlobalAveragePooling')"
+                f'the head needs features (images, length), got shape {tuple(feats.shape)}; end '
+                "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
             )
         # Close cosines tie in half precision.
         feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
@@ -110,8 +141,7 @@ class RetrievalHead(BaseModule):
         """Loss of a batch.
 
         Args:
-            feats: (copies * B, D) floats, or a tuple whose last entry is
-                used.
+            feats: (copies * B, D) floats, or a tuple whose last entry is used.
             data_samples: B data samples with ``gt_label`` and, for a memory, ``sample_idx``.
             copies: Number of copies of the batch in ``feats``: the original first, then mixed
                 features in the same order (see
@@ -119,8 +149,8 @@ class RetrievalHead(BaseModule):
                 only originals go into the memory.
 
         Returns:
-            ``loss``, and to be logged the mean score of the pairs of one
-            class (``pos_score``) and of two (``neg_score``) in this rank's batch.
+            ``loss``, and to be logged the mean score of the pairs of one class (``pos_score``) and
+            of two (``neg_score``) in this rank's batch.
 
         Raises:
             ValueError: If features, labels and indices do not fit, or the training set has another

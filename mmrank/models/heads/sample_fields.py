@@ -1,89 +1,52 @@
-"""What a head reads from the data samples of a batch."""
+"""Fields of the data samples that heads read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 
 def labels_of(data_samples: Sequence, num_classes: int | None, device: torch.device) -> Tensor:
-    """Class of each sample.
-
-    Args:
-        data_samples: Data samples with ``gt_label``, an int or one-element tensor each.
-        num_classes: Number of classes C that the labels must stay below, or None.
-        device: Where to put them.
-
-    Returns:
-        (B,) int64.
+    """(B,) int64 classes: ``gt_label`` of each sample, an int or one-element tensor.
 
     Raises:
-        ValueError: If a sample has no label or several, or one is out of range; on a GPU the latter
-            is a device-side assertion.
+        ValueError: If a sample has no label or several, or one is out of [0, ``num_classes``); on a
+            GPU the latter is a device-side assertion.
     """
-    labels = _column(
-        data_samples,
-        'gt_label',
-        device,
-        'set gt_label in the data set, and end the pipeline with PackInputs',
-    )
+    fix = 'set gt_label in the data set, and end the pipeline with PackInputs'
+    labels = _column(data_samples, 'gt_label', device, fix)
     fits = labels >= 0
     if num_classes is not None:
         fits = fits & (labels < num_classes)
-    if labels.device.type != 'cpu':
-        torch._assert_async(fits.all())
-    elif not fits.all():
-        limit = '' if num_classes is None else f' and < {num_classes}'
-        raise ValueError(
-            f'gt_label must be >= 0{limit}, got labels from '
-            f'{int(labels.min())} to {int(labels.max())}; set num_classes of '
-            'the head to the number of classes of the training set'
-        )
+    limit = '' if num_classes is None else f' and < {num_classes}'
+    _check(
+        fits,
+        lambda: (
+            f'gt_label must be >= 0{limit}, got labels from {int(labels.min())} to '
+            f'{int(labels.max())}; set num_classes of the head to the number of classes of the '
+            'training set'
+        ),
+    )
     return labels
 
 
 def sample_ids_of(data_samples: Sequence, device: torch.device) -> Tensor:
-    """Index in the data set of each sample.
-
-    Args:
-        data_samples: Data samples with ``sample_idx``, an int each.
-        device: Where to put them.
-
-    Returns:
-        (B,) int64.
-
-    Raises:
-        ValueError: If a sample has none.
-    """
-    return _column(
-        data_samples,
-        'sample_idx',
-        device,
+    """(B,) int64 ``sample_idx``, for a memory; see :func:`ids_of`."""
+    fix = (
         'the memory needs it to find copies of one image; keep '
-        "'sample_idx' in meta_keys of PackInputs, or remove the memory",
+        "'sample_idx' in meta_keys of PackInputs, or remove the memory"
     )
+    return _column(data_samples, 'sample_idx', device, fix)
 
 
 def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
-    """An index of each sample that the data set sets.
-
-    Args:
-        data_samples: Data samples with ``key``, an int each.
-        key: Name of the field.
-        device: Where to put them.
-
-    Returns:
-        (B,) int64.
+    """(B,) int64 of the field ``key``, an index that the data set sets.
 
     Raises:
         ValueError: If a sample has none.
     """
-    return _column(
-        data_samples,
-        key,
-        device,
-        f'set it in the data set, and keep {key!r} in meta_keys of PackInputs',
-    )
+    fix = f'set it in the data set, and keep {key!r} in meta_keys of PackInputs'
+    return _column(data_samples, key, device, fix)
 
 
 def _column(data_samples, key: str, device, fix: str) -> Tensor:
@@ -98,3 +61,106 @@ def _column(data_samples, key: str, device, fix: str) -> Tensor:
     if column.is_floating_point() or column.dtype == torch.bool:
         raise ValueError(f'{key} must be an integer, got {column.dtype}')
     return column.long().to(device, non_blocking=True)
+
+
+def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.device) -> Tensor:
+    """Classes of each sample, as targets of one-vs-rest classifiers.
+
+    Args:
+        data_samples: Data samples with ``gt_score``, (C,) of 0 and 1, or else ``gt_label``: any
+            number of class indices. With one class ``gt_label`` is 0 or 1.
+        num_classes: Number of classes C.
+        device: Of the result.
+
+    Returns:
+        (n, C) float32 of 0 and 1.
+
+    Raises:
+        ValueError: If a sample has no label, one of another length or out of range; on a GPU the
+            latter is a device-side assertion.
+    """
+    for key, read in (('gt_score', _scores), ('gt_label', _classes)):
+        having = sum(key in sample for sample in data_samples)
+        if having == len(data_samples):
+            return read([sample.get(key) for sample in data_samples], num_classes, device)
+        if having:
+            raise ValueError(
+                f'{having} of {len(data_samples)} data samples have a {key}; set it for all in the '
+                'data set'
+            )
+    raise ValueError(
+        'the data samples have neither gt_label nor gt_score; set one in the data set, and end the '
+        'pipeline with PackInputs'
+    )
+
+
+def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
+    wrong = [x for x in scores if x.shape != (num_classes,)]
+    if wrong:
+        raise ValueError(
+            f'gt_score must be ({num_classes},), one number for each class, got shape '
+            f'{tuple(wrong[0].shape)}; set num_classes of the head to the number of classes of the '
+            'data set'
+        )
+    target = _stacked(scores, num_classes).to(device, non_blocking=True).float()
+    _check(
+        (target == 0) | (target == 1),
+        lambda: (
+            f'gt_score must be 0 or 1, got {target[(target != 0) & (target != 1)][0].item()!r}; '
+            'map other marks (uncertain, difficult) in the data set, and leave out transforms that '
+            'mix labels'
+        ),
+    )
+    return target
+
+
+def _stacked(rows: list[Tensor], width: int) -> Tensor:
+    return torch.stack(rows) if rows else torch.zeros(0, width)
+
+
+def _classes(labels: list[Tensor], num_classes: int, device) -> Tensor:
+    labels = [torch.as_tensor(x).reshape(-1) for x in labels]
+    if num_classes == 1:
+        return _binary(labels, device)
+    sizes = torch.tensor([x.numel() for x in labels], dtype=torch.long)
+    columns = torch.cat([*labels, torch.zeros(0, dtype=torch.long)])
+    rows = torch.arange(len(labels)).repeat_interleave(sizes)
+    rows, columns = (x.to(device, non_blocking=True) for x in (rows, columns.long()))
+    _check(
+        (columns >= 0) & (columns < num_classes),
+        lambda: (
+            f'gt_label must be class indices from 0 to {num_classes - 1}, got labels from '
+            f'{int(columns.min())} to {int(columns.max())}; set num_classes of the head to the '
+            'number of classes of the data set'
+        ),
+    )
+    target = torch.zeros(len(labels), num_classes, device=device)
+    target[rows, columns] = 1
+    return target
+
+
+def _binary(labels: list[Tensor], device) -> Tensor:
+    wrong = [x.tolist() for x in labels if x.numel() != 1]
+    if wrong:
+        raise ValueError(
+            'with num_classes=1 gt_label must be 0 or 1, one number for each sample, got '
+            f'{wrong[0]}; change it in the data set, or set gt_score'
+        )
+    target = _stacked(labels, 1).to(device, non_blocking=True)
+    _check(
+        (target == 0) | (target == 1),
+        lambda: (
+            'with num_classes=1 gt_label must be 0 or 1, got labels from '
+            f'{target.min().item()} to {target.max().item()}; set num_classes of the head to the '
+            'number of classes of the data set'
+        ),
+    )
+    return target.float()
+
+
+def _check(fits: Tensor, message: Callable[[], str]) -> None:
+    # On a GPU an assertion of the device, for which the host does not wait.
+    if fits.device.type != 'cpu':
+        torch._assert_async(fits.all())
+    elif not fits.all():
+        raise ValueError(message())

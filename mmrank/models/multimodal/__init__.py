@@ -1,15 +1,6 @@
 """Models of images and texts."""
 
-from .byte_tokenizer import ByteTokenizer
-from .huggingface_text_encoder import HuggingFaceTextEncoder
 from .image_text_dual_encoder import ImageTextDualEncoder
-from .text_transformer import TextTransformer
-from .zero_shot_prompts import ZeroShotPrompts
+from .text_encoders import HuggingFaceTextEncoder, TextTransformer
 
-__all__ = [
-    'ByteTokenizer',
-    'HuggingFaceTextEncoder',
-    'ImageTextDualEncoder',
-    'TextTransformer',
-    'ZeroShotPrompts',
-]
+__all__ = ['HuggingFaceTextEncoder', 'ImageTextDualEncoder', 'TextTransformer']

@@ -1,19 +1,83 @@
 """An image encoder and a text encoder that embed into one space."""
 
 from collections.abc import Sequence
+from importlib import import_module
 
 import torch
+from mmengine.fileio import list_from_file
 from mmengine.model import BaseModel
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from mmrank.losses.contrastive.unit_rows import unit_rows
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 
-from .zero_shot_prompts import ZeroShotPrompts
-
 #: Texts encoded at a time in evaluation.
 _TEXTS = 512
+#: Lists of names in mmpretrain's ``datasets.categories``.
+_KNOWN = {
+    'cifar10': 'CIFAR10_CATEGORIES',
+    'cifar100': 'CIFAR100_CATEGORIES',
+    'imagenet': 'IMAGENET_SIMPLE_CATEGORIES',
+}
+
+
+class ZeroShotPrompts:
+    """Texts of classes in zero-shot classification: every class in every template.
+
+    Args:
+        classes: Names of the C classes in the order of their labels, or ``'cifar10'``,
+            ``'cifar100'`` or ``'imagenet'`` for the names that mmpretrain has, or a ``.txt`` file
+            with one a line. ``_`` in a name is a blank.
+        templates: Texts with ``{}`` where the name goes.
+
+    Attributes:
+        texts: C x T texts, those of a class one behind the other.
+
+    Raises:
+        ValueError: If there are no classes or templates, or a template has not one ``{}``.
+
+    Example:
+        >>> ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.']).texts
+        ['a sea lion.', 'a cat.']
+    """
+
+    def __init__(
+        self, classes: str | Sequence[str], templates: Sequence[str] = ('a photo of a {}.',)
+    ) -> None:
+        if isinstance(classes, str) and classes.endswith('.txt'):
+            classes = list_from_file(classes)
+        elif isinstance(classes, str):
+            if classes not in _KNOWN:
+                raise ValueError(
+                    f'classes={classes!r} is unknown; use one of '
+                    f'{tuple(_KNOWN)}, a .txt file or a list of names'
+                )
+            module = import_module('mmpretrain.datasets.categories')
+            classes = getattr(module, _KNOWN[classes])
+        if isinstance(templates, str):
+            templates = [templates]
+        wrong = [x for x in templates if x.count('{}') != 1]
+        if wrong or not templates or not classes:
+            raise ValueError(
+                f'classes and templates must not be empty, and each template must have one {{}}, '
+                f'got {len(classes)} classes and templates {wrong or list(templates)}'
+            )
+        self.classes = [x.replace('_', ' ') for x in classes]
+        self.templates = list(templates)
+        self.texts = [
+            template.replace('{}', name) for name in self.classes for template in self.templates
+        ]
+
+    def class_rows(self, rows: Tensor, unit: bool) -> Tensor:
+        """(C, D) means over the templates, of (C x T, D) embeddings of ``texts``.
+
+        Source: Radford et al., ICML 2021, section 3.1.4: embeddings are made unit, averaged and,
+        with ``unit``, made unit again.
+        """
+        mean = rows.view(len(self.classes), len(self.templates), -1).mean(1)
+        return normalize(mean, dim=1) if unit else mean
 
 
 @MODELS.register_module()
@@ -35,8 +99,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             for a model that is not trained.
         normalize: Scale embeddings to length 1.
         zero_shot: Arguments of :class:`ZeroShotPrompts`: ``classes`` and ``templates``. Evaluation
-            then also classifies the images. None:
-            it does not.
+            then also classifies the images. None: it does not.
         data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see mmengine's
             ``BaseModel``.
         init_cfg: See mmengine's ``BaseModel``.
@@ -107,13 +170,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         return super().train(mode)
 
     def embed_images(self, inputs: Tensor) -> Tensor:
-        """Embed images.
-
-        Args:
-            inputs: (B, C, H, W).
-
-        Returns:
-            (B, D), at least float32; of length 1 with ``normalize``.
+        """(B, D) embeddings, at least float32, of (B, C, H, W) images.
 
         Raises:
             ValueError: If the encoder returns another shape.
@@ -128,22 +185,14 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             feats = feats[-1]
         if feats.dim() != 2 or feats.size(1) != self.image_channels:
             raise ValueError(
-                'the image encoder must return features (images, '
-                f'{self.image_channels}), got shape {tuple(feats.shape)}; set '
-                'image_channels, or end image_encoder with '
+                f'the image encoder must return features (images, {self.image_channels}), got '
+                f'shape {tuple(feats.shape)}; set image_channels, or end image_encoder with '
                 "dict(type='mmpretrain.GlobalAveragePooling')"
             )
         return self._finish(self.image_projection(feats))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embed texts.
-
-        Args:
-            texts: n strings.
-
-        Returns:
-            (n, D), at least float32; of length 1 with ``normalize``.
-        """
+        """(n, D) embeddings, at least float32, of n strings."""
         return self.embed_rows(self._embed_texts, list(texts))
 
     def _embed_texts(self, texts: list[str]) -> Tensor:
@@ -158,10 +207,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
         Args:
             inputs: (B, C, H, W) images.
-            data_samples: B data samples with ``text`` and what the head needs.
-
-        Returns:
-            The losses of the head.
+            data_samples: B data samples with ``text`` and the fields that the head reads.
 
         Raises:
             ValueError: If there is no head, or a sample has not one text.
@@ -175,11 +221,9 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         wrong = [x for x in texts if not isinstance(x, str)]
         if wrong:
             raise ValueError(
-                f'{len(wrong)} of {len(texts)} data samples do not have one '
-                f'text but {wrong[0]!r}; keep it with '
-                "PackInputs(algorithm_keys=['text']), and with several "
-                "captions an image use unit='pair' of the data set or "
-                "dict(type='mmrank.RandomCaption')"
+                f'{len(wrong)} of {len(texts)} data samples do not have one text but {wrong[0]!r}; '
+                "keep it with PackInputs(algorithm_keys=['text']), and with several captions an "
+                "image use unit='pair' of the data set or dict(type='mmrank.RandomCaption')"
             )
         read = self.head.read_samples(data_samples, inputs.device)
         images = self.embed_images(inputs)
@@ -189,15 +233,10 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
     def predict(self, inputs: Tensor, data_samples: Sequence) -> list:
         """Embed images and their texts, and classify the images.
 
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: B data samples, with ``text`` or without.
-
         Returns:
-            The data samples with ``image_feature`` (D,); ``text_feature``
-            (T, D), one row for each text, where there are any; and with ``zero_shot`` also
-            ``pred_score`` (C,), the softmax of the similarities to the classes, and ``pred_label``
-            (1,).
+            The data samples with ``image_feature`` (D,); ``text_feature`` (T, D), one row for each
+            ``text``, where there are any; and with ``zero_shot`` also ``pred_score`` (C,), the
+            softmax of the similarities to the classes, and ``pred_label`` (1,).
         """
         images = self.embed_images(inputs)
         texts = [_as_list(x.get('text')) for x in data_samples]
@@ -210,8 +249,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
                 sample.set_field(own, 'text_feature')
         if self.prompts is not None:
             scores = (images @ self._classes().t()).softmax(1)
-            # Metrics take what is not positive for no prediction at all: neither similarities nor
-            # an underflow would do.
+            # Metrics take scores <= 0 for no prediction at all: neither similarities nor an
+            # underflow would do.
             scores = scores.clamp(min=torch.finfo(scores.dtype).tiny)
             for sample, score in zip(data_samples, scores):
                 sample.set_field(score, 'pred_score')

@@ -3,15 +3,14 @@
 from functools import cache
 
 from mmrank.errors import UserError
-from mmrank.losses.loss_type import model_type
-from mmrank.made_class import MadeClass, make_class
+from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.registry import MODELS
 
 from .listwise_bbox_head import ListwiseBBoxMixin
 
 
 class FederatedRoIMixin(MadeClass):
-    """Put before a RoI head: passes the images to its box heads.
+    """Mixin for RoI heads: passes the images to its box heads.
 
     A box head gets proposals without the meta information of their images.
     """
@@ -21,10 +20,9 @@ class FederatedRoIMixin(MadeClass):
         for head in self._box_heads():
             if not isinstance(head, ListwiseBBoxMixin):
                 raise UserError(
-                    f'roi_head.bbox_head.type={type(head).__name__!r} cannot '
-                    'ignore classes that an image is not annotated for. Fix: '
-                    "bbox_head=dict(type='mmrank.ListwiseBBoxHead', "
-                    f"head_type='mmdet.{type(head).__name__}', loss_cls=...)"
+                    f'roi_head.bbox_head.type={type(head).__name__!r} cannot ignore classes that '
+                    "an image is not annotated for. Fix: bbox_head=dict(type='mmrank."
+                    f"ListwiseBBoxHead', head_type='mmdet.{type(head).__name__}', loss_cls=...)"
                 )
 
     def _box_heads(self) -> list:
@@ -33,19 +31,13 @@ class FederatedRoIMixin(MadeClass):
         return [heads] if hasattr(heads, 'loss_cls') else list(heads)
 
     def loss(self, x: tuple, rpn_results_list: list, batch_data_samples: list) -> dict:
-        """Losses of the host head.
+        """Losses of the host head, negatives only where an image is annotated exhaustively.
 
-        Args:
-            x: Features of each level.
-            rpn_results_list: Proposals of N images.
-            batch_data_samples: N data samples whose meta information has ``exhaustive_labels``.
-
-        Returns:
-            Its losses, where a score of a class counts as a negative only in images that are
-            annotated exhaustively for it.
+        The arguments are the host's; the meta information of the N data samples has
+        ``exhaustive_labels``.
 
         Raises:
-            UserError: If the meta information is not there.
+            UserError: If it has not.
         """
         metas = [sample.metainfo for sample in batch_data_samples]
         for head in self._box_heads():
@@ -97,10 +89,5 @@ def FederatedRoIHead(head_type: str | type, **kwargs):
         KeyError: If ``head_type`` is not registered.
         UserError: If a box head is not a :func:`ListwiseBBoxHead`.
     """
-    host = model_type(head_type)
-    if host is None:
-        raise KeyError(
-            f'head_type={head_type!r} is not registered; write it with its '
-            "scope, as in 'mmdet.StandardRoIHead', and install that package"
-        )
+    host = host_class('head_type', head_type, 'mmdet.StandardRoIHead')
     return federated_roi_class(host)(**kwargs)

@@ -6,22 +6,21 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.functional.ranking.error_driven.box_balance import box_balance
 from mmrank.losses import RankingLoss
 from mmrank.losses.inputs import one_of
-from mmrank.losses.loss_type import model_type
-from mmrank.made_class import MadeClass, make_class
-from mmrank.models.dense_heads.box_collector import BOX_ARGUMENTS, BoxCollector, check_box_loss
+from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.ranking.rank_sort import box_balance
+from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
-from mmrank.models.head_settings import with_head_settings
-from mmrank.models.uncentred_scores import without_threshold
+from mmrank.models.score_centre import without_threshold
 from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')
 
 
 class ListwiseBBoxMixin(MadeClass):
-    """Put before a box head: passes the loss the boxes it ranks.
+    """Mixin for box heads: passes the loss the boxes it ranks.
 
     Attributes:
         image_metas: Meta information of the images of the batch, which
@@ -85,17 +84,9 @@ class ListwiseBBoxMixin(MadeClass):
         bbox_weights: Tensor,
         reduction_override: str | None = None,
     ) -> dict[str, Tensor]:
-        """Losses of the host head, its classification a ranking.
+        """Losses of the host head, its classification a ranking of the (n, C) raw scores.
 
-        Args:
-            cls_score: (n, C) raw scores.
-            bbox_pred: (n, 4) or (n, 4 C) box outputs, or None.
-            rois: (n, 5) proposals with their image.
-            labels: (n,) class indices, C = background.
-            label_weights: (n,) weights of the classification.
-            bbox_targets: (n, 4) targets of the boxes.
-            bbox_weights: (n, 4) weights of the boxes.
-            reduction_override: None; a ranking has no other reduction.
+        The arguments are those of mmdet's ``BBoxHead.loss``; a ranking has no other reduction.
 
         Returns:
             ``loss_cls``, ``acc_classes`` and, with boxes, ``loss_bbox``.
@@ -113,20 +104,17 @@ class ListwiseBBoxMixin(MadeClass):
             reduction_override=reduction_override,
         )
         if self.box_average == 'positives':
-            factor = self._rois_per_positive(labels)
-            losses['loss_bbox'] = losses['loss_bbox'] * factor
+            losses['loss_bbox'] = losses['loss_bbox'] * self._rois_per_positive(labels)
         boxes = {}
         if self.box_input is not None:
-            name = BOX_ARGUMENTS[self.box_input]
-            boxes[name] = self.loss_bbox.close([labels], self.num_classes)
+            boxes = self.loss_bbox.close([labels], self.num_classes)
         if self.image_metas is not None:
             label_weights = self._federated_weight(rois, labels, label_weights)
         # Also without a single proposal: the other ranks wait for this one.
         ranked = self.loss_cls(
             cls_score, labels, label_weights, reduction_override=reduction_override, **boxes
         )
-        if not isinstance(ranked, dict):
-            ranked = dict(loss_cls=ranked)
+        ranked = ranked if isinstance(ranked, dict) else dict(loss_cls=ranked)
         if self.box_input == 'loss':
             # The host's 0 keeps the box branch in the graph without objects.
             ranked['loss_bbox'] = ranked['loss_bbox'] + losses['loss_bbox']
@@ -139,7 +127,7 @@ class ListwiseBBoxMixin(MadeClass):
         return losses
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
-        """(n, C) weights that ignore what the images are not annotated for."""
+        """(n, C) weights that ignore classes which the images are not annotated for."""
         exhaustive = exhaustive_classes(
             self.image_metas,
             self.num_classes,
@@ -172,8 +160,7 @@ class ListwiseBBoxMixin(MadeClass):
 
     def _rois_per_positive(self, labels: Tensor) -> Tensor:
         """Turns an average over the RoIs into one over the positives."""
-        positives = ((labels >= 0) & (labels < self.num_classes)).sum()
-        positives = positives.float()
+        positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
         if get_world_size() > 1:
             # DDP averages the gradients, so every rank divides by the mean.
             all_reduce(positives, op='mean')
@@ -192,8 +179,8 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
     """Build a box head of mmdet that trains on a ranking loss.
 
     Losses that rank the scores alone also work in the stock head; this one fills in their settings,
-    offers the box weights below, and passes the
-    boxes to the losses that require them (Rank & Sort, aLRP)::
+    offers the box weights below, and passes the boxes to the losses that require them (Rank & Sort,
+    aLRP)::
 
         bbox_head=dict(
             type='mmrank.ListwiseBBoxHead',
@@ -211,8 +198,7 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
         **kwargs: Arguments of the head, and
 
             - ``balance_boxes`` (bool): multiply the box loss by the detached ratio of the losses
-              (Rank & Sort, ICCV 2021, section 4).
-              Defaults to False.
+              (Rank & Sort, ICCV 2021, section 4). Defaults to False.
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
               Defaults to ``rois``.
@@ -222,24 +208,18 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
 
     Raises:
         KeyError: If ``head_type`` or the loss is not registered.
-        TypeError: If the head computes its losses in a way of its own, or
-            the loss is not a ranking loss.
+        TypeError: If the head computes its losses in a way of its own, or the loss is not a ranking
+            loss.
         ValueError: If the loss needs boxes that the head does not decode, or an option has no place
             beside the loss.
     """
-    host = model_type(head_type)
-    if host is None:
-        raise KeyError(
-            f'head_type={head_type!r} is not registered; write it with its '
-            "scope, as in 'mmdet.Shared2FCBBoxHead', and install that package"
-        )
+    host = host_class('head_type', head_type, 'mmdet.Shared2FCBBoxHead')
     from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
     if getattr(host, 'loss', None) is not BBoxHead.loss:
         raise TypeError(
-            f"head_type={head_type!r} does not use the loss method of mmdet's "
-            'BBoxHead, so it does not support a ranking loss; use for example '
-            "'mmdet.Shared2FCBBoxHead'"
+            f"head_type={head_type!r} does not use the loss method of mmdet's BBoxHead, so it does "
+            "not support a ranking loss; use for example 'mmdet.Shared2FCBBoxHead'"
         )
-    loss_cls = with_head_settings(loss_cls, kwargs.get('num_classes'))
-    return listwise_bbox_class(host)(loss_cls=loss_cls, **kwargs)
+    loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
+    return listwise_bbox_class(host)(loss_cls={'use_sigmoid': True, **loss_cls}, **kwargs)

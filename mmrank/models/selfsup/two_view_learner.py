@@ -24,17 +24,17 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
     ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch`` may fetch that state
     meanwhile.
 
-    In evaluation (``mode='predict'``) images come in one view, and what the neck gets, averaged
-    over the image, is put into ``data_sample.feature``
-    for ``mmrank.KNNMetric`` and ``mmrank.LinearProbeMetric``.
+    In evaluation (``mode='predict'``) images come in one view, and the output of the backbone,
+    averaged over the image, is put into ``data_sample.feature`` for ``mmrank.KNNMetric`` and
+    ``mmrank.LinearProbeMetric``.
 
     Args:
         backbone: Config of the network that is learnt.
         loss: Config of the loss: ``mmrank.InfoNCELoss``, ``mmrank.ISogCLRLoss`` and others.
         neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``; it is not used after
             training. None: averages over the image.
-        data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the
-            default is its ``SelfSupDataPreprocessor``.
+        data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the default is its
+            ``SelfSupDataPreprocessor``.
         init_cfg: See mmengine's ``BaseModule``.
     """
 
@@ -75,21 +75,16 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
             inputs: Two tensors (B, C, H, W), the views.
             data_samples: B data samples with ``sample_idx``.
 
-        Returns:
-            ``loss``.
-
         Raises:
             ValueError: If there are not two views, or a sample has no index.
         """
         if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
             number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
             raise ValueError(
-                f'two views of each image are needed, got {number}; put '
-                "dict(type='MultiView', num_views=[2], transforms=[...]) into "
-                'the pipeline'
+                f"two views of each image are needed, got {number}; put dict(type='MultiView', "
+                'num_views=[2], transforms=[...]) into the pipeline'
             )
-        # On the host: state that is kept there is read without waiting for
-        # the device.
+        # On the host: state that is kept there is read without waiting for the device.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
         if isinstance(self.loss_module, Prefetches):
             self.loss_module.prefetch(ids, inputs[0].device)
@@ -109,22 +104,15 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None
     ) -> list[DataSample]:
-        """Features of images.
-
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: Data samples to fill; None for new ones.
-
-        Returns:
-            B data samples with ``feature``, (D,).
+        """Put ``feature``, (D,), of (B, C, H, W) images into the data samples, or into new ones.
 
         Raises:
             ValueError: If there are several views.
         """
         if not isinstance(inputs, Tensor):
             raise ValueError(
-                f'evaluation needs one view of each image, got {len(inputs)}; '
-                'leave MultiView out of the pipeline'
+                f'evaluation needs one view of each image, got {len(inputs)}; leave MultiView out '
+                'of the pipeline'
             )
         feats = _vectors(self.backbone(inputs))
         if data_samples is None:
@@ -140,8 +128,8 @@ def _refuse_unstacked(module: Module, args: tuple) -> None:
     inputs = batch.get('inputs') if isinstance(batch, dict) else None
     if isinstance(inputs, (list, tuple)) and not all(isinstance(view, Tensor) for view in inputs):
         raise UserError(
-            'the views of a batch are lists of single images: collate_fn of '
-            'the data loader, or its default, has not stacked them. Fix: '
+            'the views of a batch are lists of single images: collate_fn of the data loader, or '
+            'its default, has not stacked them. Fix: '
             "train_dataloader.collate_fn=dict(type='default_collate')"
         )
 

@@ -1,13 +1,14 @@
-"""A tower whose table of embeddings is dealt out to the processes."""
+"""A tower whose table of embeddings is sharded over the processes."""
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.distributed import is_sharded
-from mmrank.models.two_tower.embedding_tower import EmbeddingTower
 from mmrank.registry import MODELS
-from mmrank.state.pairs import check_entities
+from mmrank.state.pair_counts import check_entities
+
+from .towers import EmbeddingTower
 
 
 @MODELS.register_module()
@@ -16,13 +17,11 @@ class ShardedEmbeddingTower(EmbeddingTower):
 
     Weights, gradients and the state of the optimiser are PyTorch's ``DTensor``, sharded by rows
     (``RowwiseParallel``). A process passes the ids of its part of the batch, and gets their
-    embeddings: the ids of all
-    are gathered, each process looks up those that it has, and a
+    embeddings: the ids of all are gathered, each process looks up those that it has, and a
     reduce-scatter brings the rows to who asked for them. Values are those of the whole table;
-    gradients are divided by W, as
-    ``DistributedDataParallel`` divides those of other weights, which must leave this table alone:
-    take ``mmrank.ShardedTablesParallel`` as the wrapper of the model, and
-    ``mmrank.ShardedTablesHook`` for checkpoints, which hold the whole table.
+    gradients are divided by W, as ``DistributedDataParallel`` divides those of other weights, which
+    must leave this table alone: take ``mmrank.ShardedTablesParallel`` as the wrapper of the model,
+    and ``mmrank.ShardedTablesHook`` for checkpoints, which hold the whole table.
 
     In one process it is an ``EmbeddingTower``, with the same keys in a checkpoint. Every process
     has to call it equally often. When it is built, each process holds the whole table for a moment.
@@ -52,18 +51,7 @@ class ShardedEmbeddingTower(EmbeddingTower):
         parallelize_module(self.table, mesh, style)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
-        """Embed entities; all processes take part.
-
-        Args:
-            entities: Dict with ``ids``: (U,) integers in
-                ``[0, num_entities)``, of this process; U may differ between them.
-
-        Returns:
-            (U, D) floats.
-
-        Raises:
-            ValueError: If an id is out of range.
-        """
+        """Embeddings as of ``EmbeddingTower``; all processes take part, U may differ."""
         ids = entities['ids']
         check_entities('ids', ids, self.num_entities)
         if self.world_size == 1:
@@ -75,11 +63,8 @@ class ShardedEmbeddingTower(EmbeddingTower):
         padded[: len(ids)] = ids
         found = self.table(padded)[: len(ids)]
         if found.requires_grad:
-            found.register_hook(self._divide)
+            found.register_hook(lambda gradient: gradient / self.world_size)
         return found
-
-    def _divide(self, gradient: Tensor) -> Tensor:
-        return gradient / self.world_size
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args, **kwargs) -> None:
         """Take the rows of this process from a whole table."""
@@ -91,14 +76,9 @@ class ShardedEmbeddingTower(EmbeddingTower):
 
 
 def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:
-    """The part of a tensor that this process has of a sharded one.
+    """The part of a whole tensor that this process has, a ``DTensor`` placed as ``sharded``.
 
-    Args:
-        whole: A tensor, the same in all processes.
-        sharded: A ``DTensor`` of that shape; where they differ, ``whole`` stays as it is.
-
-    Returns:
-        A ``DTensor`` placed as ``sharded``.
+    Where the shapes differ, ``whole`` stays as it is.
     """
     if is_sharded(whole) or whole.shape != sharded.shape:
         return whole
@@ -118,11 +98,5 @@ def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:
 
 
 def sharded_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters of which this process has a part, by their names.
-
-    Args:
-        module: Any.
-    """
-    return {
-        name: parameter for name, parameter in module.named_parameters() if is_sharded(parameter)
-    }
+    """Parameters of which this process has a part, by their names."""
+    return {name: x for name, x in module.named_parameters() if is_sharded(x)}

@@ -31,10 +31,8 @@ class TwoTower(BaseModel):
     Example:
         >>> model = dict(
         ...     type='mmrank.TwoTower',
-        ...     left=dict(type='mmrank.EmbeddingTower', num_entities=6040,
-        ...               channels=64),
-        ...     right=dict(type='mmrank.EmbeddingTower', num_entities=3706,
-        ...                channels=64),
+        ...     left=dict(type='mmrank.EmbeddingTower', num_entities=6040, channels=64),
+        ...     right=dict(type='mmrank.EmbeddingTower', num_entities=3706, channels=64),
         ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased'))
     """
 
@@ -61,13 +59,12 @@ class TwoTower(BaseModel):
 
         Args:
             mode: ``tensor``, ``loss`` or ``predict``.
-            **batch: What ``mmrank.InteractionDataset`` returns, for ``predict``
-                ``mmrank.TopKDataset``.
+            **batch: Of ``mmrank.InteractionDataset``, for ``predict`` of ``mmrank.TopKDataset``.
 
         Returns:
-            ``tensor``: embeddings of the distinct left and right entities.
-            ``loss``: dict of the loss. ``predict``: one dict for each left entity, with ``top_k``:
-            (K,) int64 right entities, best first, -1 where there are no more.
+            ``tensor``: embeddings of the distinct left and right entities. ``loss``: dict of the
+            loss. ``predict``: one dict for each left entity, with ``top_k``: (K,) int64 right
+            entities, best first, -1 where there are no more.
 
         Raises:
             ValueError: On an unknown mode.
@@ -107,12 +104,9 @@ class TwoTower(BaseModel):
             right_index: (B,) the same in ``right``.
             is_positive: Labels, for naive and cross sampling.
 
-        Returns:
-            Dict with ``loss``.
-
         Raises:
-            ValueError: If loss and sampling do not belong together, or a
-                tower has another number of entities than the training set.
+            ValueError: If loss and sampling do not belong together, or a tower has another number
+                of entities than the training set.
         """
         self._check_towers()
         takes_labels = isinstance(self.pair_loss, TakesPairLabels) and self.pair_loss.takes_labels
@@ -144,9 +138,6 @@ class TwoTower(BaseModel):
             num_right: Number n of all right entities.
             seen: ``rows`` and ``cols`` of the training pairs, which are left out.
             true: The held-out pairs; they matter to the metric only.
-
-        Returns:
-            See :meth:`forward`.
         """
         best = top_k_inner_product(
             self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']

@@ -168,23 +168,6 @@ def test_no_block_is_larger_than_the_block_size():
     assert watched.largest == 64
 
 
-@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
-def test_autocast_and_half_precision(pointwise):
-    left, right = towers(torch.bfloat16)
-    rows, cols = indices(PAIRS)
-    arguments = (rows, cols, *COUNTS)
-    setting = dict(mode='unbiased', pointwise=pointwise, **SETTING)
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        loss = in_batch_embedding_loss(left[rows], right[cols], *arguments, **setting)
-    expected = in_batch_embedding_loss(
-        left.double()[rows], right.double()[cols], *arguments, **setting
-    )
-    assert loss.dtype == torch.float32
-    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-6)
-    loss.backward()
-    assert left.grad.dtype == torch.bfloat16
-
-
 @pytest.mark.parametrize(
     ('change', 'message'),
     [

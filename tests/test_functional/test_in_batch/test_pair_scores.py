@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmrank.losses.two_tower.pair_scores import pair_scores
+from mmrank.losses.two_tower.sums import pair_scores
 
 
 @pytest.mark.parametrize('pairs', [0, 1, 7, 23])

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.counting import ROW_MULTIPLE, count_rows_at_or_above
+from mmrank.functional.metrics.retrieval.counting import count_rows_at_or_above
 
 INF = float('inf')
 # Comparing, and many enough to be counted by bins.
@@ -13,7 +13,7 @@ WIDTHS = (3, 40)
 
 def check(scores, thresholds):
     scores, thresholds = torch.tensor(scores), torch.tensor(thresholds)
-    row = torch.full((2, ROW_MULTIPLE), -INF)
+    row = torch.full((2, 1024), -INF)
     row[0, : scores.numel()] = scores
     row[1, -scores.numel() :] = scores.flip(0) / 2
     for width in WIDTHS:

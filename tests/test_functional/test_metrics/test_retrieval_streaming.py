@@ -12,7 +12,7 @@ from mmrank.functional import (
     retrieval_curves,
     retrieval_metrics,
 )
-from mmrank.functional.metrics.retrieval import nearest, streaming
+from mmrank.functional.metrics.retrieval import metrics, ranking
 
 
 def store(x, path, rows=None):
@@ -39,8 +39,8 @@ def assert_same(got, expected, **tolerance):
 def _small_panels(request, monkeypatch):
     """One panel and block, and many."""
     if request.param == 'many blocks':
-        monkeypatch.setattr(streaming, '_MOST_QUERIES', 70)
-        monkeypatch.setattr(streaming, '_MOST_ROWS', 200)
+        monkeypatch.setattr(ranking, '_MOST_STREAMED', 70)
+        monkeypatch.setattr(ranking, '_MOST_ROWS', 200)
 
 
 @pytest.mark.parametrize('similarity', ['cosine', 'dot'])
@@ -95,14 +95,14 @@ def test_many_positives_are_counted_in_bins(tmp_path):
 def test_panels_and_blocks_fit_the_memory(tmp_path, monkeypatch, limit):
     x, labels = make_set(classes=100, dtype=torch.float32)
     seen = []
-    scores = streaming._Panel.scores
+    scores = ranking._PanelScores.of_block
 
-    def watched(panel, first, block):
-        sizes = (panel._buffer, panel.queries, block)
-        seen.append(4 * sum(x.numel() for x in sizes))
-        return scores(panel, first, block)
+    def watched(panel, first):
+        block = panel._buffer.size(1) * x.size(1)
+        seen.append(4 * (panel._buffer.numel() + panel._queries.numel() + block))
+        return scores(panel, first)
 
-    monkeypatch.setattr(streaming._Panel, 'scores', watched)
+    monkeypatch.setattr(ranking._PanelScores, 'of_block', watched)
     got = retrieval_metrics(store(x, tmp_path / 'x.npy'), labels, memory_limit=limit)
     assert int((got.num_positives > 0).sum()) > 980
     assert max(seen) < 0.7 * limit
@@ -130,7 +130,7 @@ def test_wrong_input_is_named(tmp_path):
     with pytest.raises(ValueError, match='7 dimensions and the gallery 3'):
         retrieval_metrics(stored, labels, short, labels)
     x[123] = float('nan')
-    with pytest.raises(ValueError, match=r'gallery\[123\] holds NaN'):
+    with pytest.raises(ValueError, match=r'queries\[123\] holds NaN'):
         retrieval_metrics(store(x, tmp_path / 'nan.npy'), labels)
     with pytest.raises(ValueError, match='overflow torch.float64'):
         retrieval_metrics(
@@ -144,7 +144,7 @@ def test_nearest_of_stored_embeddings(tmp_path, monkeypatch, itself):
     own = torch.arange(20, 40) if itself else None
     expected = nearest_in_gallery(x[20:40], x, 300, own=own)
     stored = store(x, tmp_path / 'x.npy')
-    monkeypatch.setattr(nearest, '_BLOCK', 7 * 50)
+    monkeypatch.setattr(metrics, '_BLOCK', 7 * 50)
     got = nearest_in_gallery(x[20:40], stored, 300, own=own)
     torch.testing.assert_close(got[0], expected[0], rtol=0, atol=1e-14)
     assert got[0].size(1) == 200 - itself

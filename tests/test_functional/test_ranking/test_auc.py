@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from score_lists import joined, summed_by
 from sklearn.metrics import roc_auc_score
 
 from mmrank.functional import auc_loss
@@ -27,35 +28,31 @@ def pair_loss(x, surrogate, tau):
 def test_any_list(surrogate, pos, neg, tau):
     pairs = [pair_loss(s - t, surrogate, tau) for s in pos for t in neg]
     expected = sum(pairs) / len(pairs) if pairs else 0.0
-    for method in ('auto', 'pairs'):
-        got = auc_loss(
-            torch.tensor(pos, dtype=torch.float64),
-            torch.tensor(neg, dtype=torch.float64),
-            surrogate=surrogate,
-            tau=tau,
-            method=method,
-        )
+    scores = torch.tensor(pos + neg, dtype=torch.float64)
+    is_positive = torch.arange(len(scores)) < len(pos)
+    for method in ('auto', 'intervals'):
+        with summed_by(method):
+            got = auc_loss(scores, is_positive, surrogate=surrogate, tau=tau)
         assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize('method', ['pairs', 'intervals'])
 @pytest.mark.parametrize('surrogate', SURROGATES)
 def test_gradient(surrogate, method):
-    if surrogate == 'sigmoid' and method == 'intervals':
-        pytest.skip('the interval method is that of the Huber surrogate')
     g = torch.Generator().manual_seed(0)
     pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda p, n: auc_loss(p, n, surrogate=surrogate, tau=0.7, method=method), (pos, neg)
-    )
+    with summed_by(method):
+        assert torch.autograd.gradcheck(
+            lambda p, n: auc_loss(*joined(p, n), surrogate=surrogate, tau=0.7), (pos, neg)
+        )
 
 
 def test_a_small_temperature_gives_one_minus_auc():
     g = torch.Generator().manual_seed(1)
     values = torch.randperm(80, generator=g).double()
     positive = torch.rand(80, generator=g) < 0.3
-    loss = auc_loss(values[positive], values[~positive], tau=0.01)
+    loss = auc_loss(values, positive, tau=0.01)
     auc = roc_auc_score(positive.numpy(), values.numpy())
     assert 1 - loss.item() == pytest.approx(auc, abs=1e-12)
 
@@ -66,5 +63,3 @@ def test_wrong_settings():
         auc_loss(nothing, nothing, surrogate='logistic')
     with pytest.raises(ValueError, match='tau must be'):
         auc_loss(nothing, nothing, tau=0.0)
-    with pytest.raises(ValueError, match='one-sided Huber'):
-        auc_loss(nothing, nothing, method='intervals')

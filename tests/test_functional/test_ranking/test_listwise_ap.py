@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from score_lists import joined
 
 from mmrank.functional import listwise_ap_loss
 
@@ -44,8 +45,8 @@ def brute_force(pos, neg, num_bins, low, high):
 )
 def test_any_list(pos, neg, num_bins, score_range):
     got = listwise_ap_loss(
-        torch.tensor(pos, dtype=torch.float64),
-        torch.tensor(neg, dtype=torch.float64),
+        torch.tensor(pos + neg, dtype=torch.float64),
+        torch.arange(len(pos) + len(neg)) < len(pos),
         num_bins=num_bins,
         score_range=score_range,
     )
@@ -59,7 +60,7 @@ def test_gradient():
     pos = (torch.rand(5, generator=g, dtype=torch.float64) * 2 - 1) * 0.9
     neg = (torch.rand(9, generator=g, dtype=torch.float64) * 2 - 1) * 0.9
     assert torch.autograd.gradcheck(
-        lambda p, n: listwise_ap_loss(p, n, num_bins=6),
+        lambda p, n: listwise_ap_loss(*joined(p, n), num_bins=6),
         (pos.requires_grad_(), neg.requires_grad_()),
     )
 
@@ -67,8 +68,8 @@ def test_gradient():
 def test_scores_outside_of_the_range_count_but_have_no_gradient():
     pos = torch.tensor([1.7, 0.1], requires_grad=True)
     neg = torch.tensor([0.15, -3.0], requires_grad=True)
-    loss = listwise_ap_loss(pos, neg)
-    inside = listwise_ap_loss(pos.clamp(-1, 1), neg.clamp(-1, 1))
+    loss = listwise_ap_loss(*joined(pos, neg))
+    inside = listwise_ap_loss(*joined(pos.clamp(-1, 1), neg.clamp(-1, 1)))
     torch.testing.assert_close(loss, inside)
     loss.backward()
     assert pos.grad[0] == 0
@@ -79,7 +80,7 @@ def test_scores_outside_of_the_range_count_but_have_no_gradient():
 def test_one_score_can_be_a_whole_list_of_bins():
     """A bin without any score divides nothing by nothing."""
     pos = torch.tensor([-1.0, -1.0], requires_grad=True)
-    loss = listwise_ap_loss(pos, torch.tensor([-1.0]))
+    loss = listwise_ap_loss(*joined(pos, torch.tensor([-1.0])))
     loss.backward()
     torch.testing.assert_close(loss.detach(), torch.tensor(1 / 3))
     assert pos.grad.isfinite().all()

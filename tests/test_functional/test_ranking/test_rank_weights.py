@@ -5,8 +5,8 @@ import torch
 
 from mmrank.functional import (
     OneSidedHuber,
+    count_at_or_above,
     mean_one,
-    normalised_positive_rank,
     practical_weight,
     smoothed_rank,
     theorem1_weight,
@@ -32,7 +32,7 @@ def test_sum_of_theorem1_weights(num_pos, rho_bound):
     """Must hold for even n+: n+ <= sum w <= (pi/4 + ...) n+."""
     rho, bound = rho_bound
     scores = torch.randn(num_pos, dtype=torch.float64)
-    total = theorem1_weight(normalised_positive_rank(scores), rho, bound).sum().item()
+    total = theorem1_weight(count_at_or_above(scores, scores) / num_pos, rho, bound).sum().item()
     x = rho * bound
     assert num_pos <= total <= (math.pi / 4 + (1 + x) / (1 + 2 * x)) * num_pos
 
@@ -87,6 +87,6 @@ def test_printed_weights_are_50_to_120_times_theorem_1(seed):
     pos = torch.randn(500, generator=g, dtype=torch.float64) - 4.6
     rank = smoothed_rank(pos, pos.mean(), OneSidedHuber(1.0), 21.0)
     printed = practical_weight(rank).mean()
-    theory = theorem1_weight(normalised_positive_rank(pos), 1000.0, 21.0)
+    theory = theorem1_weight(count_at_or_above(pos, pos) / 500, 1000.0, 21.0)
     assert 40 < printed / theory.mean() < 120
     assert mean_one(practical_weight(rank)[None]).mean() == pytest.approx(1)

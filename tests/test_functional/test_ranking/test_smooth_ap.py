@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from score_lists import joined
 
 from mmrank.functional import average_precision, smooth_ap_loss
+from mmrank.losses.pairs import pair_sums
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6)
 
@@ -30,7 +32,9 @@ def brute_force(pos, neg, tau):
 @given(scores, scores, st.sampled_from([0.01, 0.1, 1.0]))
 def test_any_list(pos, neg, tau):
     got = smooth_ap_loss(
-        torch.tensor(pos, dtype=torch.float64), torch.tensor(neg, dtype=torch.float64), tau=tau
+        torch.tensor(pos + neg, dtype=torch.float64),
+        torch.arange(len(pos) + len(neg)) < len(pos),
+        tau=tau,
     )
     assert got.item() == pytest.approx(brute_force(pos, neg, tau), abs=1e-12)
 
@@ -39,11 +43,12 @@ def test_gradient():
     g = torch.Generator().manual_seed(0)
     pos = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(9, generator=g, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda p, n: smooth_ap_loss(p, n, tau=0.3), (pos, neg))
+    assert torch.autograd.gradcheck(lambda p, n: smooth_ap_loss(*joined(p, n), tau=0.3), (pos, neg))
     # Positives that tie, and one that ties with a negative.
     tied = torch.tensor([0.2, 0.2, 0.5], dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda p: smooth_ap_loss(p, torch.tensor([0.5]).double(), tau=0.2), tied.requires_grad_()
+        lambda p: smooth_ap_loss(*joined(p, torch.tensor([0.5]).double()), tau=0.2),
+        tied.requires_grad_(),
     )
 
 
@@ -51,18 +56,16 @@ def test_a_small_temperature_gives_average_precision():
     g = torch.Generator().manual_seed(1)
     values = torch.randperm(60, generator=g).double()
     positive = torch.rand(60, generator=g) < 0.3
-    loss = smooth_ap_loss(values[positive], values[~positive], tau=0.01)
+    loss = smooth_ap_loss(values, positive, tau=0.01)
     torch.testing.assert_close(1 - loss, average_precision(values, positive))
 
 
 def test_blocks_of_pairs_add_up(monkeypatch):
-    from mmrank.functional.pairwise import pairwise_surrogate as pair_matrix
-
     g = torch.Generator().manual_seed(2)
     pos, neg = torch.rand(2, 7, generator=g), torch.rand(2, 50, generator=g)
-    whole = smooth_ap_loss(pos, neg, tau=0.1)
-    monkeypatch.setattr(pair_matrix, '_PAIRS_PER_BLOCK', 40)
-    torch.testing.assert_close(smooth_ap_loss(pos, neg, tau=0.1), whole)
+    whole = smooth_ap_loss(*joined(pos, neg), tau=0.1)
+    monkeypatch.setattr(pair_sums, '_PAIRS_PER_BLOCK', 40)
+    torch.testing.assert_close(smooth_ap_loss(*joined(pos, neg), tau=0.1), whole)
 
 
 def test_temperature_must_be_positive():

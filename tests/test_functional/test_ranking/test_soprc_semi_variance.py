@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from score_lists import joined
 
-from mmrank.functional import batch_semi_variance, semi_variance, upper_semi_variance
+from mmrank.functional import semi_variance
 
 F64 = torch.float64
 
@@ -27,13 +28,10 @@ scores = st.lists(st.floats(-5, 5), max_size=9)
 
 @given(scores, scores, st.sampled_from([0.0, 0.5]), st.sampled_from([0, 2]))
 def test_equals_brute_force_with_padding(pos, neg, lam1, lam2):
-    def padded(x):
-        mask = torch.arange(len(x) + 2) < len(x)
-        values = torch.tensor([*x, math.nan, 7.0], dtype=F64)
-        return values[None], mask[None]
-
-    (p, p_mask), (n, n_mask) = padded(pos), padded(neg)
-    got = semi_variance(p, n, lam1=lam1, lam2=lam2, pos_mask=p_mask, neg_mask=n_mask)
+    scores = torch.tensor([*pos, math.nan, *neg, 7.0], dtype=F64)
+    place = torch.arange(len(scores))
+    mask = (place != len(pos)) & (place < len(scores) - 1)
+    got = semi_variance(scores, place < len(pos), lam1=lam1, lam2=lam2, mask=mask)
     expected = brute_force(pos, neg, lam1, lam2)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -57,14 +55,13 @@ def batch_by_hand(lists, lam1, lam2):
 def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     lists = [(pos, neg), (other, neg[::2]), ([], neg)]
 
-    def padded(rows):
-        width = max(map(len, rows)) + 1
-        values = [[*x, *[math.nan] * (width - len(x))] for x in rows]
-        masks = [[i < len(x) for i in range(width)] for x in rows]
-        return torch.tensor(values, dtype=F64), torch.tensor(masks)
-
-    (p, p_mask), (n, n_mask) = (padded(rows) for rows in zip(*lists))
-    got = batch_semi_variance(p, n, lam1=lam1, lam2=2.0, pos_mask=p_mask, neg_mask=n_mask)
+    width = max(len(p) + len(n) for p, n in lists) + 1
+    scores = [[*p, *n, *[math.nan] * (width - len(p) - len(n))] for p, n in lists]
+    place = torch.arange(width)
+    is_positive = torch.stack([place < len(p) for p, _ in lists])
+    mask = torch.stack([place < len(p) + len(n) for p, n in lists])
+    scores = torch.tensor(scores, dtype=F64)
+    got = semi_variance(scores, is_positive, lam1=lam1, lam2=2.0, mask=mask, per_batch=True)
     expected = batch_by_hand(lists, lam1, 2.0)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
@@ -74,7 +71,7 @@ def test_gradcheck_of_the_form_of_the_batch():
     pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
     neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda p, n: batch_semi_variance(p, n, lam1=0.3, lam2=0.7), (pos, neg)
+        lambda p, n: semi_variance(*joined(p, n), lam1=0.3, lam2=0.7, per_batch=True), (pos, neg)
     )
 
 
@@ -82,39 +79,39 @@ def test_gradcheck_moves_the_mean_too():
     torch.manual_seed(0)
     pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
     neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
-    masks = dict(pos_mask=torch.rand(2, 5) < 0.8, neg_mask=torch.rand(2, 9) < 0.8)
+    mask = torch.rand(2, 14) < 0.8
     assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(p, n, lam1=0.3, lam2=0.7, **masks), (pos, neg)
+        lambda p, n: semi_variance(*joined(p, n), lam1=0.3, lam2=0.7, mask=mask), (pos, neg)
     )
 
 
 def test_edge_scores_and_dtypes():
-    one = torch.ones(1, 1, dtype=torch.bool)
-    assert upper_semi_variance(torch.tensor([[3.0]]), one) == 0
+    def spread(*scores, dtype=torch.float32):
+        leaf = torch.tensor([scores], dtype=dtype, requires_grad=True)
+        value = semi_variance(-leaf, torch.ones(1, len(scores)), lam1=1.0, lam2=0.0)
+        value.sum().backward()
+        return value, leaf.grad
+
+    assert spread(3.0)[0] == 0
     empty = torch.zeros(2, 0, requires_grad=True)
-    value = upper_semi_variance(empty, empty.bool())
+    value = semi_variance(empty, empty, lam1=1.0, lam2=1.0)
     assert value.tolist() == [0, 0]
     value.sum().backward()
-    both = torch.ones(1, 2, dtype=torch.bool)
-    bad = torch.tensor([[math.inf, 0.0]], requires_grad=True)
-    value = upper_semi_variance(bad, both)
-    value.sum().backward()
+    value, grad = spread(math.inf, 0.0, dtype=F64)
     assert value.isfinite()
-    assert bad.grad.isfinite().all()
-    assert upper_semi_variance(torch.tensor([[math.nan, 0.0]]), both).isnan()
-    half = torch.tensor([[1.0, 3.0]], dtype=torch.float16, requires_grad=True)
-    value = upper_semi_variance(half, both)
+    assert grad.isfinite().all()
+    assert spread(math.nan, 0.0)[0].isnan()
+    value, grad = spread(1.0, 3.0, dtype=torch.float16)
     assert value.item() == 0.5
-    value.sum().backward()
-    assert half.grad.dtype == torch.float16
-    assert half.grad.tolist() == [[-0.5, 0.5]]
+    assert grad.dtype == torch.float16
+    assert grad.tolist() == [[-0.5, 0.5]]
 
 
 def test_bad_input_is_named():
-    x, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
+    x = torch.zeros(1, 2)
     with pytest.raises(ValueError, match='lam2 must be >= 0'):
         semi_variance(x, x, lam1=0.0, lam2=-1.0)
-    with pytest.raises(ValueError, match='of one shape'):
-        upper_semi_variance(x, mask[:, :1])
+    with pytest.raises(ValueError, match='is_positive must have shape'):
+        semi_variance(x, x[:, :1], lam1=1.0, lam2=1.0)
     with pytest.raises(TypeError, match='float dtype'):
-        upper_semi_variance(x.long(), mask)
+        semi_variance(x.long(), x, lam1=1.0, lam2=1.0)

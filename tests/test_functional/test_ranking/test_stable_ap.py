@@ -1,24 +1,23 @@
-import doctest
-import importlib
 import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from score_lists import joined, summed_by
 
 from mmrank.functional import (
     OneSidedHuber,
     average_precision,
-    gather_positives,
-    normalised_positive_rank,
+    count_at_or_above,
     pairwise_surrogate_mean,
-    stable_ap_lists,
+    split_lists,
     stable_ap_loss,
     stable_ap_outer,
-    stable_ap_terms,
     theorem1_weight,
 )
+from mmrank.losses.ranking.base import positive_index
+from mmrank.losses.ranking.stable_ap import weighted_risk
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 
@@ -59,15 +58,10 @@ values = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.7]), st.floats(-20, 20))
     st.sampled_from(['normalised', 'printed']),
 )
 def test_equals_brute_force(pos, neg, mu, rho, method, weights):
-    got = stable_ap_loss(
-        torch.tensor(pos, dtype=torch.float64),
-        torch.tensor(neg, dtype=torch.float64),
-        mu,
-        rho=rho,
-        method=method,
-        weights=weights,
-        **SETTING,
-    )
+    scores = torch.tensor(pos + neg, dtype=torch.float64)
+    is_positive = torch.arange(len(scores)) < len(pos)
+    with summed_by(method):
+        got = stable_ap_loss(scores, is_positive, mu, rho=rho, weights=weights, **SETTING)
     expected = brute_force_loss(pos, neg, mu, rho=rho, weights=weights, **SETTING)
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
@@ -80,9 +74,10 @@ def test_gradcheck_with_frozen_weights(method, rho):
     pos = torch.randn(5, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(11, dtype=torch.float64, requires_grad=True)
     setting = {**SETTING, 't': 0.0}
-    assert torch.autograd.gradcheck(
-        lambda p, n: stable_ap_loss(p, n, 0.2, rho=rho, method=method, **setting), (pos, neg)
-    )
+    with summed_by(method):
+        assert torch.autograd.gradcheck(
+            lambda p, n: stable_ap_loss(*joined(p, n), 0.2, rho=rho, **setting), (pos, neg)
+        )
 
 
 def test_weight_passes_no_gradient_and_positives_are_pushed_up():
@@ -90,21 +85,16 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     pos = torch.randn(6, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(40, dtype=torch.float64)
     mu = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
-    loss = stable_ap_loss(pos, neg, mu, **SETTING)
+    loss = stable_ap_loss(*joined(pos, neg), mu, **SETTING)
     grad, grad_mu = torch.autograd.grad(loss, (pos, mu), allow_unused=True)
     assert grad_mu is None
     assert (grad <= 0).all()
     # The same with the weights put in as constants, by autograd throughout.
-    terms = stable_ap_terms(
-        pos,
-        neg,
-        mu,
-        surrogate=OneSidedHuber(SETTING['tau']),
-        **{k: v for k, v in SETTING.items() if k != 'tau'},
-    )
+    lists = split_lists(*joined(pos, neg))
+    weighted = weighted_risk(lists, mu, OneSidedHuber(0.7), 15.0, 0.1, 2.0, 'normalised')
     means = pairwise_surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
-    x = rho * (terms.weighted.weight * means).mean()
+    x = rho * (weighted.weight[0] * means).mean()
     expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
     torch.testing.assert_close(grad, expected)
 
@@ -123,7 +113,7 @@ def test_theorem_1(seed):
     labels = torch.arange(scores.numel()) < num_pos
     risk = 1 - average_precision(scores, labels)
     means = pairwise_surrogate_mean(pos, neg, tau)
-    rank = normalised_positive_rank(pos)
+    rank = count_at_or_above(pos, pos) / num_pos
     x = rho * means / rank
     middle = (x / (1 + x)).mean()
     q = math.pi / 2 + 2 * (1 + rho * bound) / (1 + 2 * rho * bound)
@@ -164,15 +154,15 @@ def test_lemma_1_bounded_difference(seed, weights):
         limit_pos = rho * bound * share / (2 * eps)
         limit_neg = rho * bound / (2 * eps * 90)
     mu = pos.mean()
-    loss = stable_ap_loss(pos, neg, mu, **setting)
+    loss = stable_ap_loss(*joined(pos, neg), mu, **setting)
     for value in (-1.0, 0.0, 1.0):
         changed = pos.clone()
         changed[3] = value
-        step = (stable_ap_loss(changed, neg, mu, **setting) - loss).abs()
+        step = (stable_ap_loss(*joined(changed, neg), mu, **setting) - loss).abs()
         assert step <= limit_pos
         changed = neg.clone()
         changed[3] = value
-        step = (stable_ap_loss(pos, changed, mu, **setting) - loss).abs()
+        step = (stable_ap_loss(*joined(pos, changed), mu, **setting) - loss).abs()
         assert step <= limit_neg
 
 
@@ -186,13 +176,12 @@ def test_lists_equal_one_list_at_a_time(method):
     mask = torch.rand(7, 60) < 0.8
     mu = torch.randn(7, dtype=torch.float64)
     leaf = scores.clone().requires_grad_()
-    losses = stable_ap_lists(leaf, labels, mu, mask=mask, method=method, **SETTING)
-    losses.sum().backward()
+    with summed_by(method):
+        losses = stable_ap_loss(leaf, labels, mu, mask=mask, **SETTING)
+        losses.sum().backward()
     for i in range(7):
         row = scores[i].clone().requires_grad_()
-        expected = stable_ap_loss(
-            row[labels[i] & mask[i]], row[~labels[i] & mask[i]], mu[i], **SETTING
-        )
+        expected = stable_ap_loss(row[mask[i]], labels[i, mask[i]], mu[i], **SETTING)
         torch.testing.assert_close(losses[i], expected)
         expected.backward()
         torch.testing.assert_close(leaf.grad[i], row.grad)
@@ -204,30 +193,31 @@ def test_per_class_lists_take_transposed_logits_in_one_call():
     logits = torch.randn(300, 5)
     target = torch.randint(0, 6, (300,))
     labels = target[:, None] == torch.arange(5)
-    got = stable_ap_lists(logits.t(), labels.t(), 0.0, **SETTING)
-    copy = stable_ap_lists(logits.t().contiguous(), labels.t(), 0.0, **SETTING)
+    got = stable_ap_loss(logits.t(), labels.t(), 0.0, **SETTING)
+    copy = stable_ap_loss(logits.t().contiguous(), labels.t(), 0.0, **SETTING)
     assert torch.equal(got, copy)
     order = torch.randperm(300)
-    moved = stable_ap_lists(logits[order].t(), labels[order].t(), 0.0, **SETTING)
+    moved = stable_ap_loss(logits[order].t(), labels[order].t(), 0.0, **SETTING)
     torch.testing.assert_close(got, moved)
 
 
-def test_gather_positives_pads_to_the_longest_list():
+def test_positives_are_padded_to_the_longest_list():
     scores = torch.arange(12.0).view(3, 4)
     labels = torch.tensor([[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool()
-    pos, mask = gather_positives(scores, labels)
+    index, mask = positive_index(labels)
+    pos = scores.gather(1, index)
     assert mask.tolist() == [[True, True], [False, False], [True, False]]
     assert pos[mask].tolist() == [1, 3, 8]
-    pos, mask = gather_positives(scores, torch.zeros_like(labels))
-    assert pos.shape == mask.shape == (3, 0)
+    index, mask = positive_index(torch.zeros_like(labels))
+    assert index.shape == mask.shape == (3, 0)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32])
 def test_low_precision(dtype):
     pos, neg = torch.randn(10).to(dtype), torch.randn(500).to(dtype)
     leaf = neg.clone().requires_grad_()
-    got = stable_ap_loss(pos, leaf, 0.0, rho=1.0, **SETTING)
-    exact = stable_ap_loss(pos.double(), neg.double(), 0.0, rho=1.0, **SETTING)
+    got = stable_ap_loss(*joined(pos, leaf), 0.0, rho=1.0, **SETTING)
+    exact = stable_ap_loss(*joined(pos.double(), neg.double()), 0.0, rho=1.0, **SETTING)
     assert got.dtype == torch.float32
     assert got.item() == pytest.approx(exact.item(), rel=1e-6)
     (got * 1000).backward()
@@ -238,18 +228,18 @@ def test_low_precision(dtype):
 def test_infinite_scores_give_the_limit_and_nan_shows():
     inf = float('inf')
     pos = torch.tensor([1.0, 2.0], requires_grad=True)
-    loss = stable_ap_loss(pos, torch.tensor([inf, 0.0]), 1.5, **SETTING)
+    loss = stable_ap_loss(*joined(pos, torch.tensor([inf, 0.0])), 1.5, **SETTING)
     assert loss.item() == pytest.approx(math.sqrt(1.01))
     loss.backward()
     assert pos.grad.isfinite().all()
-    loss = stable_ap_loss(torch.tensor([inf]), torch.tensor([-inf, 0.0]), 0.0, **SETTING)
+    loss = stable_ap_loss(torch.tensor([inf, -inf, 0.0]), torch.tensor([1, 0, 0]), 0.0, **SETTING)
     assert loss.item() == pytest.approx(0.1)
-    assert stable_ap_loss(pos, torch.tensor([float('nan')]), 0.0, **SETTING).isnan()
+    assert stable_ap_loss(*joined(pos, torch.tensor([float('nan')])), 0.0, **SETTING).isnan()
 
 
 def test_without_positives_the_loss_is_zero_and_attached():
     neg = torch.randn(5, requires_grad=True)
-    loss = stable_ap_loss(neg[:0], neg, 0.0, **SETTING)
+    loss = stable_ap_loss(neg, torch.zeros(5), 0.0, **SETTING)
     assert loss == 0
     loss.backward()
     assert (neg.grad == 0).all()
@@ -288,35 +278,3 @@ def test_outer_function():
 def test_bad_parameters_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         stable_ap_loss(torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change})
-
-
-def test_bad_shapes_are_named():
-    with pytest.raises(ValueError, match='1-D'):
-        stable_ap_loss(torch.zeros(2, 2), torch.zeros(2), 0.0, **SETTING)
-    with pytest.raises(ValueError, match='of one shape'):
-        stable_ap_lists(torch.zeros(2, 3), torch.zeros(2, 2), 0.0, **SETTING)
-    with pytest.raises(ValueError, match='mask must have shape'):
-        stable_ap_lists(
-            torch.zeros(2, 3),
-            torch.zeros(2, 3),
-            0.0,
-            mask=torch.zeros(2, 2, dtype=torch.bool),
-            **SETTING,
-        )
-
-
-@pytest.mark.parametrize(
-    'name',
-    [
-        'pairwise.surrogates',
-        'metrics.average_precision',
-        'pairwise.pairwise_surrogate',
-        'ranking.stable_ap',
-    ],
-)
-def test_docstring_examples_run(name):
-    # By name: the package exports functions that hide their modules.
-    module = importlib.import_module(f'mmrank.functional.{name}')
-    result = doctest.testmod(module, extraglobs={'torch': torch})
-    assert result.attempted > 0
-    assert result.failed == 0

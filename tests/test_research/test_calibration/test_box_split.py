@@ -10,7 +10,7 @@ pytest.importorskip('pycocotools')
 from pycocotools.coco import COCO
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import match_boxes, paired_iou
+from mmrank.evaluation.box_evaluation import match_boxes
 from research.calibration.box_split import BoxSplit
 from research.calibration.fitting import METHODS, fit_calibration
 from research.synthetic.boxes import make_annotations, make_predictions
@@ -101,12 +101,6 @@ def test_boxes_are_judged_as_by_the_definition(data, split):
         assert one == pytest.approx(two, abs=1e-9)
     assert judged.is_right.tolist() == [x > 0 for x in judged.ious.tolist()]
     assert judged.classes == ('class 1', 'class 2', 'class 3')
-
-
-def test_iou_of_pairs():
-    one = np.array([[0, 0, 10, 10], [0, 0, 4, 4], [0, 0, 0, 0]])
-    other = np.array([[5, 0, 10, 10], [50, 50, 4, 4], [0, 0, 0, 0]])
-    assert paired_iou(one, other).tolist() == pytest.approx([1 / 3, 0, 0])
 
 
 @pytest.mark.parametrize('method', METHODS)

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from mmrank.errors import UserError
 from mmrank.functional import expected_calibration_error
 from research.calibration.fitting import METHODS, fit_calibration
-from research.calibration.judged_scores import JudgedScores, as_float32
+from research.calibration.splits import JudgedScores, as_float32
 
 
 def made_up(counts=(900, 400), slope=2.0, offset=-1.0, seed=0):

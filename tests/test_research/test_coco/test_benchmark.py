@@ -11,22 +11,27 @@ from PIL import Image
 from rich.console import Console
 
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from mmrank.visualization.figures import fitting_labels, shorten
-from research.coco.benchmark_table import (
+from research.coco.detections import (
+    class_colours,
+    draw_side_by_side,
+    fitting_labels,
+    matched_boxes,
+    most_differing_images,
+)
+from research.coco.pr_curves import (
+    PRCurves,
+    most_differing_classes,
+    plot_metric_bars,
+    plot_pr_pages,
+)
+from research.coco.runs import RunRecord
+from research.coco.tables import (
     BenchmarkRow,
     describe_runs,
     rich_benchmark,
     table_cells,
     write_benchmark,
 )
-from research.coco.pictures.box_matching import matched_boxes
-from research.coco.pictures.detections import class_colours
-from research.coco.pictures.differing_images import most_differing_images
-from research.coco.pictures.metric_bars import plot_metric_bars
-from research.coco.pictures.pr_curves import PRCurves
-from research.coco.pictures.pr_pages import most_differing_classes, plot_pr_pages
-from research.coco.pictures.side_by_side import draw_side_by_side
-from research.common.run_record import RunRecord
 from research.synthetic.boxes import make_predictions
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
@@ -255,6 +260,19 @@ def test_side_by_side_is_drawn(shapes, tmp_path, score_thr):
         draw_side_by_side({'good': models['good']}, ann_file, root, Path('x.jpg'))
 
 
+def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
+    truth = evaluations['good'].cocoGt
+    assert class_colours(truth, {1})[1] == class_colours(truth)[1]
+    many = load_ground_truth(truth)
+    cats, many.cats = many.cats, {i: {'name': str(i)} for i in range(80)}
+    try:
+        colours = class_colours(many, {3, 70})
+    finally:
+        many.cats = cats
+    assert set(colours) == {3, 70}
+    assert len(set(colours.values())) == 2
+
+
 def test_labels_do_not_overlap():
     rng = np.random.default_rng(0)
     corners = [tuple(c) for c in rng.uniform(0, 200, (60, 2))]
@@ -276,25 +294,3 @@ def test_labels_do_not_overlap():
     # Far apart, all fit.
     far = [(100 * i, 50) for i in range(5)]
     assert all(fitting_labels(far, ['a'] * 5, 5, is_below=[False] * 5))
-
-
-def test_colours_of_many_classes_are_spent_on_those_shown(evaluations):
-    truth = evaluations['good'].cocoGt
-    assert class_colours(truth, {1})[1] == class_colours(truth)[1]
-    many = load_ground_truth(truth)
-    cats, many.cats = many.cats, {i: {'name': str(i)} for i in range(80)}
-    try:
-        colours = class_colours(many, {3, 70})
-    finally:
-        many.cats = cats
-    assert set(colours) == {3, 70}
-    assert len(set(colours.values())) == 2
-
-
-def test_names_are_shortened_in_the_middle():
-    assert shorten('retinanet', 9) == 'retinanet'
-    one, other = (shorten(f'retinanet_r50_fpn_{i}', 9) for i in (1, 2))
-    assert one == 'reti…pn_1'
-    assert len(one) == len(other) == 9
-    assert one != other
-    assert shorten('abcd', 3) == 'a…d'

@@ -13,9 +13,9 @@ from mmrank.evaluation.box_evaluation import (
     load_ground_truth,
     summary,
 )
-from research.coco.comparison_table import comparison_rows, rich_table, write_tables
-from research.coco.pictures.detections import draw_detections
-from research.coco.pictures.pr_curves import PRCurves, plot_pr_curves
+from research.coco.detections import draw_detections
+from research.coco.pr_curves import PRCurves, plot_pr_curves
+from research.coco.tables import comparison_rows, rich_table, write_tables
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
@@ -111,41 +111,6 @@ def test_unknown_curve_is_refused(models):
         curves.curve(name='zebra')
     with pytest.raises(ValueError, match='no IoU threshold'):
         curves.curve(iou=0.52)
-
-
-def test_malformed_predictions_are_refused(shapes, tmp_path):
-    _, truth = shapes
-    path = tmp_path / 'p.json'
-    path.write_text(json.dumps(truth.dataset))
-    with pytest.raises(ValueError, match='not the annotation file'):
-        evaluate_boxes(truth, path)
-    stranger = {'image_id': 999, 'category_id': 1, 'score': 1.0}
-    with pytest.raises(ValueError, match='not in the annotations'):
-        evaluate_boxes(truth, [{**stranger, 'bbox': [0, 0, 1, 1]}])
-
-
-def test_best_f1_by_brute_force(shapes, models):
-    _, truth = shapes
-    evaluation = models['poor']
-    thresholds = best_f1_thresholds(evaluation)
-    boxes = evaluation.cocoDt.dataset['annotations']
-
-    def f1(cat_id, threshold):
-        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
-        images = [
-            e
-            for e in evaluate_boxes(truth, kept).evalImgs
-            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
-        ]
-        hits = sum((e['dtMatches'][0] > 0).sum() for e in images)
-        shown = sum(len(e['dtIds']) for e in images)
-        objects = sum(len(e['gtIds']) for e in images)
-        return 2 * hits / (shown + objects)
-
-    cat_id = 1
-    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
-    best = max(f1(cat_id, s) for s in scores)
-    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
 
 
 def is_drawn(path) -> bool:

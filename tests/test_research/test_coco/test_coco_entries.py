@@ -5,15 +5,21 @@ from dataclasses import replace
 import pytest
 
 from mmrank.errors import UserError
-from research.coco.entries import (
+from research.coco.runs import (
     ModelResult,
+    RunRecord,
     check_pair,
+    describe_progress,
     find_annotations,
+    find_finished,
     parse_entries,
+    plan_run,
+    read_record,
     read_result,
+    run_command,
+    write_record,
 )
-from research.coco.runs import describe_progress, find_finished, plan_run, run_command
-from research.common.run_record import RunRecord, digest_run, read_record, write_record
+from research.common.model_entry import digest_run
 
 RECORD = RunRecord(
     digest='0123456789abcdef',

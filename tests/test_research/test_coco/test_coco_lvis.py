@@ -10,8 +10,8 @@ from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
 from mmrank.evaluation.lvis_numpy import require_lvis
 from research.coco.benchmark import run_benchmark
-from research.coco.lvis_evaluation import evaluate_lvis, lvis_class_average_precision, lvis_summary
-from research.coco.pictures.pr_curves import PRCurves
+from research.coco.evaluators import evaluate_lvis, lvis_class_average_precision, lvis_summary
+from research.coco.pr_curves import PRCurves
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from research.coco.config_description import describe_backbone, describe_loss, describe_test_size
+from research.coco.inference_meter import describe_backbone, describe_loss, describe_test_size
 
 CONFIGS = Path(__file__).parents[3] / 'configs' / 'stable_ap'
 

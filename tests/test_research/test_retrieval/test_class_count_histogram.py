@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from research.retrieval import class_count_histogram
-from research.retrieval.class_count_histogram import plot_class_counts
+from research.retrieval import maps as class_count_histogram
+from research.retrieval.maps import plot_class_counts
 
 
 @pytest.mark.parametrize('largest', [1, 2, 7, 40, 41, 1000, 99_999])

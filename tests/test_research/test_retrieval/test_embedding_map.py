@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
-from research.retrieval.embedding_map import choose_samples, neighbour_purity
+from research.retrieval.maps import choose_samples, neighbour_purity
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
 

@@ -9,15 +9,24 @@ from PIL import Image
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import retrieval_metrics
-from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
-from research.retrieval import sheet as retrieval_sheet
-from research.retrieval.neighbours import find_neighbours
-from research.retrieval.pages import draw_sheets
-from research.retrieval.plots import plot_precision_recall, plot_recall_at_k, write_curves
-from research.retrieval.query_selection import CHOICES, select_queries
-from research.retrieval.result import check_same_test_set, evaluate_features
-from research.retrieval.sheet import draw_retrieval_sheet
-from research.retrieval.table import describe_test_set, rich_retrieval, write_retrieval_table
+from research.retrieval.report import (
+    check_same_test_set,
+    describe_test_set,
+    evaluate_features,
+    plot_precision_recall,
+    plot_recall_at_k,
+    rich_retrieval,
+    write_curves,
+    write_retrieval_table,
+)
+from research.retrieval.sheets import (
+    CHOICES,
+    draw_retrieval_sheet,
+    draw_sheets,
+    find_neighbours,
+    select_queries,
+    sheet_figure,
+)
 
 
 @pytest.fixture(scope='module')
@@ -141,16 +150,6 @@ def test_equal_queries_are_chosen_at_random_by_the_seed(how):
     assert max(first) > 250
 
 
-def frame_edge(picture, column, row_top):
-    """Colours along the left edge of the n-th image found."""
-    inches = retrieval_sheet._LEFT + retrieval_sheet._CELL
-    inches += retrieval_sheet._GAP + column * (retrieval_sheet._CELL + 0.08)
-    x = round(inches * retrieval_sheet._DPI)
-    top = round(row_top * retrieval_sheet._DPI)
-    side = round(retrieval_sheet._CELL * retrieval_sheet._DPI)
-    return picture[top + 5 : top + side - 5, x].astype(int)
-
-
 def is_colour(pixels, colour):
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
     return np.abs(pixels - wanted).max(1) < 40
@@ -160,50 +159,21 @@ def test_right_is_framed_solid_and_wrong_dashed(images, models, tmp_path):
     features = models['blurred']
     result = evaluate_features('m', features)
     rows = find_neighbours(features, result, [3, 11, 20], 7, images)
-    path = draw_retrieval_sheet(rows, tmp_path / 'new' / 'sheet.png', 'title')
-    picture = np.asarray(Image.open(path).convert('RGB'))
+    axes = np.reshape(sheet_figure(rows, 'title').axes, (3, 8))
     seen = set()
-    for top, row in zip(retrieval_sheet._row_tops(rows), rows):
-        for column, neighbour in enumerate(row.found):
-            edge = frame_edge(picture, column, top)
-            green = is_colour(edge, retrieval_sheet._RIGHT).mean()
-            red = is_colour(edge, retrieval_sheet._WRONG).mean()
-            if neighbour.is_right:
-                assert (green, red) == (1, 0)
-            else:
-                assert green == 0
-                assert 0.4 < red < 0.85
-            seen.add(neighbour.is_right)
-    assert seen == {True, False}
-
-
-@pytest.mark.parametrize('text', ['W' * 30, 'i' * 30, 'WWWW ' * 9, 'owl', ''])
-@pytest.mark.parametrize('weight', ['normal', 'bold'])
-def test_text_fits(text, weight):
-    line = fit_text(text, 1.0, 8, weight)
-    lines = fit_two_lines(text, 1.0, 8, weight)
-    assert len(lines) == (2 if text.count(' ') else 1)
-    for shown in (line, *lines):
-        assert text_width(shown, 8, weight) <= 1.0
-    if text == 'owl':
-        assert (line, lines) == ('owl', ['owl'])
-    if len(text) == 30:
-        # As much as there is room for: one more would be too wide.
-        longer = shorten(text, len(line) + 1)
-        assert text_width(longer, 8, weight) > 1.0 or line == text
-
-
-def test_rows_of_one_query_stand_together(images, models):
-    results = results_of(models)
-    rows = [
-        row
-        for query in (1, 2)
-        for result in results
-        for row in find_neighbours(models[result.name], result, [query], 2, images)
-    ]
-    steps = np.diff(retrieval_sheet._row_tops(rows))
-    assert steps[0] == pytest.approx(steps[2])
-    assert steps[1] > steps[0] + 0.1
+    for row, line in zip(rows, axes):
+        for neighbour, axis in zip(row.found, line[1:]):
+            (frame,) = axis.patches
+            mark = axis.texts[0].get_text()[0]
+            dashed = frame.get_linestyle() != '-' and frame.get_linestyle() != 'solid'
+            expected = (False, '✓') if neighbour.is_right else (True, '✗')
+            assert (dashed, mark) == expected
+            seen.add((neighbour.is_right, frame.get_edgecolor()))
+    assert len(seen) == 2
+    path = draw_retrieval_sheet(rows, tmp_path / 'new' / 'sheet.png', 'title')
+    pixels = np.asarray(Image.open(path).convert('RGB')).astype(int).reshape(-1, 3)
+    green, red = (is_colour(pixels, c).sum() for c in ('#009E73', '#D55E00'))
+    assert min(green, red) > 500
 
 
 def test_sheets_cannot_be_drawn_without_images(models, tmp_path):

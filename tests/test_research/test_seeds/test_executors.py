@@ -1,4 +1,4 @@
-"""Slurm (as submitit tries it, and a stand-in), Ray, and runs that die."""
+"""Slurm (as submitit tries it, and a stand-in), and runs that die."""
 
 import json
 import os
@@ -7,8 +7,6 @@ import stat
 import sys
 import textwrap
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,10 +15,8 @@ import pytest
 from mmrank.errors import UserError
 from mmrank.required_package import VERSIONS
 from research.seeds.arguments import add_arguments, make_executor
-from research.seeds.executors.local import LocalExecutor
-from research.seeds.executors.remote_command import RemoteCommand
-from research.seeds.executors.slurm import SlurmExecutor, minutes
-from research.seeds.plan_file import parse_plan
+from research.seeds.executors import LocalExecutor, RemoteCommand, SlurmExecutor, minutes
+from research.seeds.plan import parse_plan
 from research.seeds.runs import RunQueue
 
 # Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs with `hang=SEED`.
@@ -162,7 +158,7 @@ def test_time_limits_of_sbatch():
     ('words', 'message'),
     [
         (['--executor', 'slurm', '--gpus', '0'], '--gpus and --forked'),
-        (['--executor', 'ray', '--forked'], '--gpus and --forked'),
+        (['--executor', 'slurm', '--forked'], '--gpus and --forked'),
         (['--executor-options', 'cpus=2'], 'local and has the options'),
         (['--executor', 'slurm', '--jobs', '0'], '`jobs` is 0'),
         (['--executor', 'slurm', '--executor-options', 'x'], 'KEY=VALUE'),
@@ -198,13 +194,6 @@ def test_plan_names_the_executor(monkeypatch, tmp_path):
 
 
 # Slurm by submitit
-
-
-def test_slurm_debug(make_queue, tmp_path):
-    pytest.importorskip('submitit')
-    options = dict(cluster='debug')
-    queue, runs, _ = make_queue(SlurmExecutor(tmp_path / 'jobs', options))
-    assert [x.metrics['acc'] for x in queue.run(runs)] == [0, 1, 2]
 
 
 def test_slurm_local(make_queue, tmp_path):
@@ -318,148 +307,21 @@ def test_jobs_of_a_killed_tool_are_found_again(make_queue, slurm, tmp_path):
     assert done._job.job_id == '102'
 
 
-class RayStandIn:
-    """What the executor uses of Ray, with threads for workers."""
-
-    __version__ = '2.60.0'
-
-    class exceptions:
-        class RayError(Exception):
-            pass
-
-    def init(self, **settings):
-        self.settings = settings
-        self.pool = ThreadPoolExecutor(2)
-
-    def shutdown(self):
-        self.pool.shutdown()
-
-    def remote(self, **settings):
-        assert settings == dict(max_retries=0)
-
-        def decorate(function):
-            def options(**own):
-                assert set(own) == {'num_cpus', 'num_gpus', 'name'}
-                submit = partial(self.pool.submit, function)
-                return SimpleNamespace(remote=submit)
-
-            return SimpleNamespace(options=options)
-
-        return decorate
-
-    def wait(self, references, timeout):
-        done = [x for x in references if x.done()]
-        return done, [x for x in references if x not in done]
-
-    def get(self, reference):
-        return reference.result()
-
-
-def test_ray_stand_in(make_queue, monkeypatch):
-    from research.seeds.executors.ray_tasks import RayExecutor
-
-    ray = RayStandIn()
-    monkeypatch.setitem(sys.modules, 'ray', ray)
-    monkeypatch.delenv('RAY_ADDRESS', raising=False)
-    with pytest.raises(UserError, match='speed'):
-        RayExecutor(dict(speed='9'))
-    with pytest.raises(UserError, match='are numbers'):
-        RayExecutor(dict(cpus='two'))
-    executor = RayExecutor(dict(cpus='2'), jobs=2)
-    assert ray.settings['address'] == 'local'
-    assert ray.settings['num_cpus'] >= 4
-    check_deaths(make_queue, executor)
-
-    def lost(reference):
-        raise ray.exceptions.RayError('node died')
-
-    monkeypatch.setattr(ray, 'get', lost)
-    queue, runs, deaths = make_queue(executor, seeds=[8], fail=8)
-    (outcome,) = queue.run(runs)
-    assert 'RayError: node died (started 2 times)' in outcome.error
-    assert deaths == [(8, 'RayError: node died')]
-    executor.close()
-
-
-@pytest.mark.slow
-def test_ray_with_two_workers(make_queue, monkeypatch, tmp_path):
-    ray = pytest.importorskip('ray')
-    from research.seeds.executors.ray_tasks import RayExecutor
-
-    with pytest.raises(UserError, match='speed'):
-        RayExecutor(dict(speed='9'))
-    with pytest.raises(UserError, match='are numbers'):
-        RayExecutor(dict(cpus='two'))
-    monkeypatch.delenv('RAY_ADDRESS', raising=False)
-    monkeypatch.delenv('OMP_NUM_THREADS')
-    executor = RayExecutor({}, jobs=2)
-    try:
-        assert ray.cluster_resources()['CPU'] >= 2
-        check_deaths(make_queue, executor)
-        # A worker that is killed is a run that died, and its training ends.
-        queue, (run,), _deaths = make_queue(executor, seeds=[7], hang=7)
-        command = queue._start(run)
-        while not (run.folder / 'count').exists():
-            time.sleep(0.05)
-        (training,) = processes('fake_train.py', '7')
-        os.kill(parent(training), signal.SIGKILL)
-        while (fault := command.poll()) is None:
-            time.sleep(0.05)
-        assert 'Crashed' in fault or 'died' in fault
-        assert all_end('fake_train.py', '7')
-        # An interrupt ends the command, too.
-        command = queue._start(run)
-        while not processes('fake_train.py', '7'):
-            time.sleep(0.05)
-        command.end()
-        assert all_end('fake_train.py', '7')
-    finally:
-        executor.close()
-
-
-def all_end(script, seed):
-    """Whether they end: after what ends them, not with it."""
-    limit = time.monotonic() + 20
-    while processes(script, seed) and time.monotonic() < limit:
-        time.sleep(0.05)
-    return not processes(script, seed)
-
-
-def processes(script, seed):
-    """Numbers of the processes that run a script with a seed."""
-    found = []
-    for folder in Path('/proc').glob('[0-9]*'):
-        try:
-            words = (folder / 'cmdline').read_text().split('\0')
-        except OSError:
-            continue
-        if any(x.endswith(script) for x in words[:2]) and seed in words:
-            found.append(int(folder.name))
-    return found
-
-
-def parent(pid):
-    status = Path(f'/proc/{pid}/status').read_text()
-    return int(status.partition('PPid:')[2].split()[0])
-
-
-@pytest.mark.parametrize(('executor', 'package'), [('slurm', 'submitit'), ('ray', 'ray')])
 @pytest.mark.parametrize('version', [None, '0.9.1'])
-def test_wrong_extra_has_one_message(executor, package, version, tmp_path, monkeypatch, run_script):
+def test_wrong_extra_has_one_message(version, tmp_path, monkeypatch, run_script):
     fake = None if version is None else SimpleNamespace(__version__=version)
-    monkeypatch.setitem(sys.modules, package, fake)
+    monkeypatch.setitem(sys.modules, 'submitit', fake)
     config = tmp_path / 'a.py'
     config.write_text('x = 1\n')
     words = ['--seeds', '0', '--metrics', 'a', '--out-dir', tmp_path / 'out']
     tool = Path(__file__).parents[3] / 'tools' / 'benchmarks' / 'run_seeds.py'
-    status, _, errors = run_script(tool, config, *words, '--executor', executor)
+    status, _, errors = run_script(tool, config, *words, '--executor', 'slurm')
     assert status == 2
-    least, _ = VERSIONS[package]
+    least, _ = VERSIONS['submitit']
     wrong = {
-        None: f'{package}, which is not installed.',
-        '0.9.1': f'{package} {least} or later; 0.9.1 is installed.',
+        None: 'submitit, which is not installed.',
+        '0.9.1': f'submitit {least} or later; 0.9.1 is installed.',
     }
     assert errors == (
-        f'error: --executor {executor} requires {wrong[version]} Fix: '
-        f"pip install 'mmrank[{executor}]'\n"
+        f"error: --executor slurm requires {wrong[version]} Fix: pip install 'mmrank[slurm]'\n"
     )

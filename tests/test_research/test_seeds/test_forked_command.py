@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from research.seeds.executors.forked_command import ForkedCommand
-from research.seeds.executors.local import LocalExecutor, end_process
-from research.seeds.plan_file import parse_plan
+from research.seeds.executors import ForkedCommand, LocalExecutor, end_process
+from research.seeds.plan import parse_plan
 from research.seeds.runs import RunQueue
 
 FAKE = """

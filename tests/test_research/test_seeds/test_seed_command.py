@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from research.seeds.executors.local import LocalExecutor
+from research.seeds.executors import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
 HELPERS = ROOT / 'tests' / 'helpers'

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from research.seeds.outcome import Outcome
-from research.seeds.plan_file import parse_plan, read_plan
-from research.seeds.report import write_markdown
-from research.seeds.statistics import collect_values, summarise
-from research.seeds.tuning import check_splits, choose
+from research.seeds.plan import parse_plan, read_plan
+from research.seeds.runs import Outcome
+from research.seeds.statistics import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 
@@ -246,22 +244,3 @@ def test_some_folds_can_decide_for_all(content):
     content['tune']['folds'] = [3]
     with pytest.raises(ValueError, match=r'names \[3\].*has 3 folds'):
         parse_plan(content)
-
-
-def test_report_of_folds(folded):
-    cells = summarise(folded, collect_values(folded, []))
-    rows = [
-        {
-            'method': 'b',
-            'fold': 1,
-            'choice': {LR: '1'},
-            'n': 2,
-            'mean': 0.5,
-            'chosen': True,
-            'at_edge': False,
-        }
-    ]
-    text = write_markdown(folded, cells, tuning=rows)
-    assert 'Test data; folds 0, 1;' in text
-    assert 'paired by fold' in text
-    assert '| b | 1 | lr=1 | 2 | 0.5000 | chosen |' in text

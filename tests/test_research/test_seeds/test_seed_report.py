@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 
-from research.seeds.box_plot import draw_box_plot, read_values
-from research.seeds.outcome import Outcome
-from research.seeds.plan_file import parse_plan
+from research.seeds.plan import parse_plan
+from research.seeds.plots import draw_box_plot, read_values
 from research.seeds.report import write_csv, write_markdown, write_runs_csv
+from research.seeds.runs import Outcome
 from research.seeds.statistics import collect_values, compare_paired, summarise
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -184,8 +184,7 @@ def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
 def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        'research.seeds.box_plot.colours_of',
-        lambda names: shown.extend(names) or ['k'] * len(names),
+        'research.seeds.plots.colours_of', lambda names: shown.extend(names) or ['k'] * len(names)
     )
     values = {
         'low': {'x': {0: 1.0, 1: 2.0, 2: 9.0}},

@@ -8,10 +8,9 @@ import time
 
 import pytest
 
-from research.seeds.executors.local import LocalExecutor, count_cores
-from research.seeds.outcome import read_result
-from research.seeds.plan_file import parse_plan
-from research.seeds.runs import RunQueue, build_command, lock_folder, parse_progress
+from research.seeds.executors import LocalExecutor, count_cores
+from research.seeds.plan import parse_plan
+from research.seeds.runs import RunQueue, build_command, lock_folder, parse_progress, read_result
 
 FAKE = """
     import json, os, pathlib, sys, time

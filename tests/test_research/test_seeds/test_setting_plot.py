@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked_processes import run_script
 from PIL import Image
 
-from research.seeds.setting_plot import plot_setting, read_setting_runs
+from research.seeds.plots import plot_setting, read_setting_runs
 
 TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
 RUNS = """stage,method,choice,seed,metric,value
@@ -56,12 +55,12 @@ def test_the_lines_are_drawn(runs, tmp_path):
     assert all(x.std() > 5 for x in drawn)
 
 
-def test_command(runs, tmp_path):
+def test_command(runs, tmp_path, run_script):
     command = TOOL, runs, '--metric'
     out = tmp_path / 'y.png'
-    done = run_script(*command, 'AP', '--mark', 0.14, '--out', out)
-    assert done.returncode == 0, done.stderr
+    status, _, errors = run_script(*command, 'AP', '--mark', 0.14, '--out', out)
+    assert status == 0, errors
     assert out.is_file()
-    done = run_script(*command, 'x')
-    assert done.returncode == 2
-    assert 'no final run' in done.stderr
+    status, _, errors = run_script(*command, 'x')
+    assert status == 2
+    assert 'no final run' in errors

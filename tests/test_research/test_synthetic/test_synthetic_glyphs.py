@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked_processes import run_script
 
 from research.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
 
@@ -61,17 +60,17 @@ def test_bad_numbers_are_named(options, message):
         GlyphsSpec(**options)
 
 
-def test_tool_writes_class_folders(tmp_path):
+def test_tool_writes_class_folders(tmp_path, run_script):
     command = TOOL / 'make_glyphs.py', tmp_path
     sizes = '--classes', 11, '--per-class', 2, '--size', 16
-    done = run_script(*command, *sizes)
-    assert done.returncode == 0, done.stderr
+    status, _, errors = run_script(*command, *sizes)
+    assert not status, errors
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [f'glyph_{i:02d}' for i in range(11)]
     assert len(list(tmp_path.rglob('*.png'))) == 22
-    done = run_script(*command, '--classes', 0)
-    assert done.returncode == 2
-    assert 'num_classes must be at least 1' in done.stderr
+    status, _, errors = run_script(*command, '--classes', 0)
+    assert status == 2
+    assert 'num_classes must be at least 1' in errors
 
 
 def test_progress_counts_classes(tmp_path):

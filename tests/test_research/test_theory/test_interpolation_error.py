@@ -3,13 +3,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from research.theory.interpolation_error import (
+from research.theory.soprc import BIBETA, BINORMAL, DISTRIBUTIONS, OFFSET_UNIFORM
+from research.theory.soprc_scores import (
     expected_order_statistics,
     interpolation_errors,
     mean_interpolated_scores,
+    score_vector_noise,
 )
-from research.theory.score_distributions import BIBETA, BINORMAL, DISTRIBUTIONS, OFFSET_UNIFORM
-from research.theory.score_vector_noise import score_vector_noise
 
 CURVED = [pytest.param(d, id=d.name) for d in (BINORMAL, BIBETA)]
 NUMS_SCORES = (20, 40, 80, 160)

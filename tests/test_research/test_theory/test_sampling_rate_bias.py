@@ -4,9 +4,10 @@ import torch
 
 from mmrank.functional import average_precision
 from mmrank.state import ScoreVector
-from research.theory.ap_risk import ap_risk
-from research.theory.sampling_rate_bias import (
+from research.theory.soprc import (
     AVERAGE_PRECISION,
+    BIBETA,
+    DISTRIBUTIONS,
     ESTIMATORS,
     SOPRC,
     SOPRC_SURROGATES,
@@ -14,8 +15,9 @@ from research.theory.sampling_rate_bias import (
     BiasSetting,
     bias_rows,
     moving_score_vector,
+    population_auprc,
 )
-from research.theory.score_distributions import BIBETA, DISTRIBUTIONS, population_auprc
+from research.theory.stable_ap import ap_risk
 
 PRIOR = 0.1
 SIZE, TRIALS = 600, 60

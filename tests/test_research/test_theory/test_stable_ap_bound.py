@@ -4,20 +4,17 @@ import pytest
 import torch
 
 from mmrank.functional import stable_ap_loss
-from research.theory.ap_risk import ap_risk
-from research.theory.bounded_difference import (
+from research.theory.stable_ap import (
     DifferenceSetting,
-    difference_rows,
-    stable_ap_of_lists,
-)
-from research.theory.mean_score_tracking import mean_score_tracking
-from research.theory.stable_ap_bound import (
-    bound_rows,
+    ap_risk,
+    bound_row,
     climb,
+    difference_rows,
     half_q,
+    mean_score_tracking,
     random_scores,
     theorem1_sides,
-    weight_sum_rows,
+    weight_sum_row,
 )
 
 
@@ -62,7 +59,7 @@ def test_sides_equal_brute_force():
 
 @pytest.mark.parametrize('rho', [0.5, 1.0, 10.0])
 def test_theorem_1_on_random_and_searched_lists(rho):
-    rows = list(bound_rows((rho,), (2, 8), trials=40, seed=0, climbing_steps=40))
+    rows = [bound_row(rho, n, trials=40, seed=0, climbing_steps=40) for n in (2, 8)]
     for row in rows:
         assert row.rho == rho
         assert row.random_risk <= row.worst_risk <= 1 + 1e-12
@@ -85,7 +82,7 @@ def test_every_bound_is_above_the_ap_risk():
 
 
 def test_weight_sums_and_the_weights_that_have_no_bound():
-    rows = list(weight_sum_rows((0.01, 1.0, 500.0), (2, 10, 1000, 100_000)))
+    rows = [weight_sum_row(x, n) for x in (0.01, 1.0, 500.0) for n in (2, 10, 1000, 100_000)]
     for row in rows:
         assert 1 - 1e-12 <= row.mean_weight <= row.upper
         assert row.upper == pytest.approx(half_q(row.rho_bound))
@@ -116,7 +113,7 @@ def test_lists_for_lemma_1_equal_the_loss_of_one_list():
     setting = DifferenceSetting(rho=3.0)
     pos, neg = random_scores(5, 4, g), random_scores(5, 12, g)
     mu = pos.mean(1)
-    got = stable_ap_of_lists(pos, neg, mu, setting)
+    got = setting.loss(pos, neg, mu)
     for i in range(5):
         expected = stable_ap_loss(*(pos[i], neg[i], mu[i]), tau=0.5, bound=9.0, rho=3.0)
         torch.testing.assert_close(got[i], expected)
@@ -126,7 +123,7 @@ def test_lists_for_lemma_1_equal_the_loss_of_one_list():
 def test_lemma_1(rho):
     """Within the bound, and within half of it: h is 1/(2 eps)-Lipschitz."""
     setting = DifferenceSetting(rho=rho, tau=1.0, a=1.0, t=1.0)
-    rows = list(difference_rows((8, 64, 256), 10, 0, setting))
+    rows = [row for n in (8, 64, 256) for row in difference_rows(n, 10, 0, setting)]
     counts = [n for k in (8, 64, 256) for n in (k, rho * k)]
     assert [row.count for row in rows] == counts
     for row in rows:
@@ -149,7 +146,7 @@ def test_lemma_1(rho):
 
 def test_replaced_negative_of_the_exact_risk():
     """From below all positives to the top: mean 1/(i + 1) of n+ terms."""
-    rows = list(difference_rows((8, 64), 5, 0))
+    rows = [row for n in (8, 64) for row in difference_rows(n, 5, 0, DifferenceSetting())]
     for row in rows:
         if row.replaced == 'negative':
             n = row.count

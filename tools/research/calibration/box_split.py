@@ -1,5 +1,7 @@
 """Predicted boxes of a split, judged against its annotations."""
 
+import contextlib
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,38 +13,29 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     check_predictions,
     class_average_precision,
     class_matches,
-    judge_boxes,
     load_ground_truth,
     load_predictions,
     match_boxes,
 )
-from mmrank.models.calibration import Calibration
 
-from .judged_scores import JudgedScores, SplitFigures, as_float32
+from .splits import JudgedScores, SplitFigures, as_float32
 
 
 @dataclass(frozen=True)
 class BoxSplit:
-    """Boxes of a detector and the objects of the images.
+    """Boxes of a detector and the objects of the images."""
 
-    Attributes:
-        truth: Annotations.
-        boxes: Predictions in COCO's form.
-        judged: Their scores.
-        labels: (n,) int64 class of each box of ``boxes``.
-        scores: (n,) float32.
-    """
-
-    truth: COCO
-    boxes: list[dict]
-    judged: JudgedScores
-    labels: Tensor
-    scores: Tensor
+    truth: COCO  # Annotations
+    boxes: list[dict]  # Predictions in COCO's form
+    judged: JudgedScores  # Their scores
+    labels: Tensor  # (n,) int64 class of each box of ``boxes``
+    scores: Tensor  # (n,) float32
 
     @classmethod
     def read(
@@ -56,20 +49,6 @@ class BoxSplit:
 
         A box is right if no better box of its class has taken the object that it overlaps most by
         ``iou`` or more, as COCO matches. Boxes on crowds and on ignored objects do not count.
-
-        Args:
-            predictions: ``*.bbox.json`` of ``CocoMetric``, or content of a dump of ``tools/test.py
-                --out``.
-            ann_file: COCO annotations of the images.
-            classes: Names in the order of the model. None: all categories of the annotations.
-            iou: IoU from which a box is right.
-
-        Returns:
-            The split.
-
-        Raises:
-            UserError: If there is no box, boxes, annotations and classes do not fit, or the
-                annotations are federated.
         """
         if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
             raise UserError(
@@ -106,18 +85,8 @@ class BoxSplit:
         return [{**box, 'score': value} for box, value in zip(self.boxes, values)]
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:
-        """COCO's figures of the boxes.
-
-        Args:
-            calibration: None: of the scores as they are.
-
-        Returns:
-            The figures; precision at every recall and recall, of each IoU, class, size and number
-            of boxes, are its details.
-        """
-        boxes = [dict(x) for x in self.boxes]
-        if calibration is not None:
-            boxes = self.calibrated(calibration)
+        """COCO's figures of the boxes."""
+        boxes = list(map(dict, self.boxes)) if calibration is None else self.calibrated(calibration)
         evaluation = match_boxes(self.truth, boxes)
         ap = class_average_precision(evaluation)
         return SplitFigures(
@@ -160,21 +129,17 @@ def _boxes_of_dump(samples: Sequence[Mapping], cat_ids: Sequence[int]) -> list[d
     boxes = []
     for sample in samples:
         found = sample['pred_instances']
-        corners = np.asarray(found['bboxes'], float).reshape(-1, 4)
+        corners = np.array(found['bboxes'], float).reshape(-1, 4)
         corners[:, 2:] -= corners[:, :2]
-        for box, score, label in zip(
-            corners.tolist(),
-            np.asarray(found['scores'], float).tolist(),
-            np.asarray(found['labels']).tolist(),
-        ):
+        scores, labels = np.asarray(found['scores'], float), np.asarray(found['labels'])
+        for box, score, label in zip(corners.tolist(), scores.tolist(), labels.tolist()):
             if label >= len(cat_ids):
                 raise UserError(
                     f'a predicted box has the label {label}, but there are {len(cat_ids)} classes. '
                     'Fix: pass the checkpoint of the model, which names its classes (--checkpoint)'
                 )
-            boxes.append(
-                dict(image_id=sample['img_id'], category_id=cat_ids[label], bbox=box, score=score)
-            )
+            place = dict(image_id=sample['img_id'], category_id=cat_ids[label])
+            boxes.append(dict(place, bbox=box, score=score))
     return boxes
 
 
@@ -191,3 +156,14 @@ def _judged(
         torch.from_numpy(np.concatenate([x.is_right for x in found])),
         torch.from_numpy(np.concatenate([x.ious(evaluation) for x in found])),
     )
+
+
+def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
+    """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
+        evaluation.params.iouThrs = np.array([iou])
+        for key in ('areaRng', 'areaRngLbl'):
+            setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
+        evaluation.evaluate()
+    return evaluation

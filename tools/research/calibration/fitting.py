@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mmrank.calibration.calibration_file import LEAST_SCALE, Calibration, ClassMap
 from mmrank.errors import UserError
-from mmrank.models.calibration import Calibration, ClassMap
-from mmrank.models.calibration.calibration import LEAST_SCALE
 
-from .judged_scores import JudgedScores
+from .splits import JudgedScores
 
 METHODS = ('isotonic', 'platt', 'temperature')
 TARGETS = ('precision', 'iou')
@@ -27,27 +26,6 @@ def fit_calibration(
 
     A class of which too few scores are right, or too few are wrong, and one whose map would fall,
     gets the map of all classes together.
-
-    Args:
-        judged: Scores of a validation split.
-        method: ``isotonic``: any function that rises, see
-            :func:`mmrank.functional.interpolated_map`. ``platt``: scale and offset of the logit.
-            ``temperature``: the scale alone.
-        target: ``precision``: a probability means the share of right boxes,
-            or of samples with the class. ``iou``: the mean IoU of boxes with their objects, 0 for a
-            wrong box, which LaECE compares.
-        iou: IoU from which the boxes were judged right, for the file.
-        min_each: Right and wrong scores that a class needs, at least 1.
-        pooled: One map for all classes.
-        weights_sha256: See
-            :func:`mmrank.models.calibration.weights_digest`.
-
-    Returns:
-        The calibration.
-
-    Raises:
-        UserError: If no score is right, none is wrong, or the map of all classes falls.
-        ImportError: If scikit-learn is not installed.
     """
     targets = _targets(judged, target)
     fit = _fit_isotonic if method == 'isotonic' else _logit_fit(method)

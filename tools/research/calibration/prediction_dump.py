@@ -16,18 +16,7 @@ from mmrank.errors import UserError
 
 
 def read_dump(path: str | os.PathLike) -> list[dict]:
-    """Read a dump of predictions.
-
-    Args:
-        path: A ``.pkl`` file of mmengine's ``DumpResults`` or mmdet's ``DumpDetResults``.
-
-    Returns:
-        A dict for each sample.
-
-    Raises:
-        UserError: If there is no such file, it holds anything but data, or
-            no predictions.
-    """
+    """Read a dump of predictions."""
     fix = 'Fix: pass the file that `tools/test.py CONFIG CHECKPOINT --out predictions.pkl` writes'
     try:
         with open(path, 'rb') as file:

@@ -1,6 +1,5 @@
 """Calibration errors before and after, as a table and a picture."""
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,64 +7,40 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import (
     expected_calibration_error,
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from mmrank.models.calibration import Calibration
 from mmrank.visualization.reliability_diagram import ReliabilityPanel, plot_reliability
 from mmrank.visualization.tables import write_table
 
-from .judged_scores import JudgedScores, Split, SplitFigures
+from .splits import JudgedScores, SampleSplit, SplitFigures
 
-ALL = 'all'
+_TIMES = ('before', 'after')
 
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """Figures of one split before and after the map.
+    """Figures of one split before and after the map."""
 
-    Attributes:
-        name: Of the split.
-        judged: Its scores.
-        probabilities: (n,) float64 of these scores.
-        before: Average precision of the scores.
-        after: Average precision of the probabilities.
-        num_bins: Bins of the errors.
-    """
-
-    name: str
-    judged: JudgedScores
-    probabilities: Tensor
-    before: SplitFigures
-    after: SplitFigures
-    num_bins: int = 25
+    name: str  # Of the split
+    judged: JudgedScores  # Its scores
+    probabilities: Tensor  # (n,) float64 of these scores
+    before: SplitFigures  # Average precision of the scores
+    after: SplitFigures  # Average precision of the probabilities
+    num_bins: int = 25  # Bins of the errors
 
     @classmethod
     def of(
-        cls, name: str, split: Split, calibration: Calibration, num_bins: int = 25
+        cls, name: str, split: SampleSplit, calibration: Calibration, num_bins: int = 25
     ) -> 'CalibrationReport':
-        """Judge a split.
-
-        Args:
-            name: What to call it.
-            split: The split.
-            calibration: The maps.
-            num_bins: Bins of the errors.
-
-        Returns:
-            The report.
-        """
+        """Judge a split of samples, or a :class:`~research.calibration.box_split.BoxSplit`."""
         judged = split.judged
-        return cls(
-            name,
-            judged,
-            calibration.probabilities(judged.scores, judged.labels),
-            split.figures(),
-            split.figures(calibration),
-            num_bins,
-        )
+        probabilities = calibration.probabilities(judged.scores, judged.labels)
+        after = split.figures(calibration)
+        return cls(name, judged, probabilities, split.figures(), after, num_bins)
 
     @property
     def ap_is_unchanged(self) -> bool:
@@ -86,7 +61,7 @@ class CalibrationReport:
             aps = (x.by_class[label] for x in (self.before, self.after))
             rows.append(self._row(name, mine, aps))
         means = (self.before.mean, self.after.mean)
-        rows.append(self._row(ALL, self.judged.labels >= 0, means))
+        rows.append(self._row('all', self.judged.labels >= 0, means))
         return rows
 
     def _row(self, name: str, mine: Tensor, aps) -> list:
@@ -106,35 +81,23 @@ class CalibrationReport:
         return ('D-ECE', 'LaECE') if is_detection else ('ECE',)
 
     def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
-        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``.
-
-        Args:
-            folder: Where to.
-            target: What a probability means, in words.
-
-        Returns:
-            The files.
-        """
+        """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``."""
         note = f'In percent; {self.num_bins} bins. A probability means: {target}. {self.verdict()}'
         stem = Path(folder) / self.name
-        files = write_table(
-            self.header(),
-            [[_cell(x) for x in row] for row in self.rows()],
-            stem,
-            f'Calibration of the {self.name} split',
-            note,
-            'l' + 'r' * (len(self.header()) - 1),
-        )
-        picture = plot_reliability(self.panels(), stem.with_suffix('.png'))
-        return [*files, picture]
+        # NaN: a class without a positive.
+        rows = [['n/a' if x != x else x for x in row] for row in self.rows()]
+        align = 'l' + 'r' * (len(self.header()) - 1)
+        title = f'Calibration of the {self.name} split'
+        files = write_table(self.header(), rows, stem, title, note, align)
+        return [*files, plot_reliability(self.panels(), stem.with_suffix('.png'))]
 
     def verdict(self) -> str:
         """What became of AP."""
         if self.ap_is_unchanged:
             return 'AP of every class is the same to the last bit.'
         return (
-            'AP has changed: the scores have lost digits on the way, or the '
-            'evaluation ranks several classes together.'
+            'AP has changed: the scores have lost digits on the way, or the evaluation ranks '
+            'several classes together.'
         )
 
     def panels(self) -> list[ReliabilityPanel]:
@@ -148,24 +111,11 @@ class CalibrationReport:
         ]
         if len(self.judged.classes) == 1:
             parts = parts[1:]
-        return [
-            ReliabilityPanel(
-                name,
-                *(
-                    reliability_bins(x[mine], self.judged.is_right[mine], self.num_bins)
-                    for x in (self.judged.scores, self.probabilities)
-                ),
-                self._errors()[0],
-                'precision' if self.judged.task == 'detection' else 'share of positives',
-            )
-            for name, mine in parts
-        ]
-
-
-_TIMES = ('before', 'after')
-
-
-def _cell(value):
-    """NaN as what it means in a table of classes."""
-    is_number = isinstance(value, float)
-    return 'n/a' if is_number and math.isnan(value) else value
+        axis = 'precision' if self.judged.task == 'detection' else 'share of positives'
+        panels = []
+        for name, mine in parts:
+            right = self.judged.is_right[mine]
+            both = (self.judged.scores[mine], self.probabilities[mine])
+            bins = (reliability_bins(x, right, self.num_bins) for x in both)
+            panels.append(ReliabilityPanel(name, *bins, self._errors()[0], axis))
+        return panels

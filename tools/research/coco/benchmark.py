@@ -16,12 +16,18 @@ from mmrank.evaluation.box_evaluation import (
     summary,
 )
 from mmrank.evaluation.lvis_numpy import require_lvis
-from research.coco.benchmark_table import BenchmarkRow
-from research.coco.entries import ModelResult
-from research.coco.evaluators import BoxEvaluator, check_equality, find_evaluators
+from research.coco.evaluators import (
+    BoxEvaluator,
+    check_equality,
+    evaluate_lvis,
+    find_evaluators,
+    lvis_class_average_precision,
+    lvis_summary,
+)
 from research.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
-from research.coco.lvis_evaluation import evaluate_lvis, lvis_class_average_precision, lvis_summary
-from research.coco.pictures.pr_curves import PRCurves
+from research.coco.pr_curves import PRCurves
+from research.coco.runs import ModelResult
+from research.coco.tables import BenchmarkRow
 
 _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
 
@@ -30,24 +36,17 @@ _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
 class CocoBenchmark:
     """Everything that the table and the pictures are made of.
 
-    Attributes:
-        ann_file: Annotation file of all models.
-        num_images: Images in it.
-        evaluator: Name of the evaluator whose figures these are.
-        rows: Rows of the table.
-        curves: Precision-recall curves by model name.
-        evaluations: ``COCOeval`` or ``LVISEval`` by model name.
-        notes: What a reader of the table should know.
-        seconds: Time of each evaluation, by evaluator and model name.
+    ``curves`` and ``evaluations`` (``COCOeval`` or ``LVISEval``) by model name; ``notes`` that a
+    reader of the table should know; ``seconds`` of each evaluation, by evaluator and model name.
     """
 
     ann_file: Path
     num_images: int
     evaluator: str
+    notes: list[str]
     rows: list[BenchmarkRow] = field(default_factory=list)
     curves: dict[str, PRCurves] = field(default_factory=dict)
     evaluations: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -55,24 +54,16 @@ class CocoBenchmark:
         """Whether the annotations are LVIS's."""
         return self.evaluator == 'lvis'
 
+    def _add(self, result, evaluation, figures, classes, curves) -> None:
+        self.rows.append(BenchmarkRow(result.name, figures, classes, result.record))
+        self.curves[result.name] = curves
+        self.evaluations[result.name] = evaluation
+
 
 def read_models(
     results: Sequence[ModelResult], document: Mapping, *, allow_empty: bool = False
 ) -> tuple[dict[str, list[dict]], list[str]]:
-    """Read and check the predictions of all models.
-
-    Args:
-        results: Where they are.
-        document: Content of the annotation file.
-        allow_empty: Whether a model may have no prediction at all.
-
-    Returns:
-        The boxes by model name, and notes on images without any.
-
-    Raises:
-        UserError: If predictions are malformed or do not belong to the annotations, or there is
-            none.
-    """
+    """Read and check the predictions of all models."""
     image_ids = {image['id'] for image in document['images']}
     category_ids = {cat['id'] for cat in document['categories']}
     models, notes = {}, []
@@ -104,29 +95,10 @@ def run_benchmark(
     allow_empty: bool = False,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> CocoBenchmark:
-    """Evaluate models on one annotation file.
-
-    Args:
-        results: The models, at least one, with names that differ.
-        ann_file: COCO or LVIS annotation file.
-        evaluator: One of
-            :data:`~research.coco.evaluators.CHOICES`; LVIS has its
-            own and takes ``'auto'`` only.
-        allow_empty: Whether a model may have no prediction at all.
-        on_step: Called with what is being done.
-
-    Returns:
-        The figures.
-
-    Raises:
-        UserError: If the annotations are bad, or those of LVIS without the classes that each image
-            lacks.
-        UserError: See :func:`read_models`.
-        UserError: If an evaluator is absent, or two do not agree.
-        UserError: If the package ``lvis`` is needed and absent.
-    """
+    """Evaluate models on one annotation file."""
     on_step('reading annotations')
     document = read_coco_json(ann_file)
+    evaluators = []
     if is_lvis(document):
         require_federated(document, ann_file)
         if evaluator != 'auto':
@@ -135,17 +107,17 @@ def run_benchmark(
                 'annotations. Fix: remove --evaluator; lvis evaluates them.'
             )
         require_lvis()
-        evaluators = []
     else:
         evaluators = find_evaluators(evaluator)
         check_coco_file(ann_file)
     on_step('reading predictions')
     models, notes = read_models(results, document, allow_empty=allow_empty)
-    benchmark = CocoBenchmark(
-        ann_file, len(document['images']), evaluators[0].name if evaluators else 'lvis', notes=notes
-    )
-    evaluate = _evaluate_coco if evaluators else _evaluate_lvis
-    evaluate(benchmark, evaluators, models, results, on_step)
+    name = evaluators[0].name if evaluators else 'lvis'
+    benchmark = CocoBenchmark(ann_file, len(document['images']), name, notes)
+    if evaluators:
+        _evaluate_coco(benchmark, evaluators, models, results, on_step)
+    else:
+        _evaluate_lvis(benchmark, models, results, on_step)
     return benchmark
 
 
@@ -166,21 +138,12 @@ def _evaluate_coco(
             evaluation, seconds = one.evaluate(truth, models[result.name])
             evaluations.append(evaluation)
             benchmark.seconds[one.name][result.name] = seconds
-        first = evaluations[0]
-        for other in evaluations[1:]:
-            gap = check_equality(first, other, result.name)
-            largest = max(largest, gap)
-        figures = summary(first)
-        for name in _HIDDEN_FIGURES:
-            del figures[name]
-        _add(
-            benchmark,
-            result,
-            first,
-            figures,
-            class_average_precision(first),
-            PRCurves.from_coco_eval(first),
-        )
+        first, *others = evaluations
+        for other in others:
+            largest = max(largest, check_equality(first, other, result.name))
+        figures = {k: v for k, v in summary(first).items() if k not in _HIDDEN_FIGURES}
+        classes = class_average_precision(first)
+        benchmark._add(result, first, figures, classes, PRCurves.from_coco_eval(first))
     if len(evaluators) > 1:
         slow, fast = (sum(t.values()) for t in benchmark.seconds.values())
         names = ' and '.join(benchmark.seconds)
@@ -192,7 +155,6 @@ def _evaluate_coco(
 
 def _evaluate_lvis(
     benchmark: CocoBenchmark,
-    evaluators: Sequence[BoxEvaluator],
     models: Mapping[str, list[dict]],
     results: Sequence[ModelResult],
     on_step: Callable[[str], None],
@@ -204,27 +166,7 @@ def _evaluate_lvis(
         on_step(f'{result.name}: AP-fixed and AP-pool')
         figures = lvis_summary(evaluation)
         figures |= fixed_and_pooled_ap(read_coco_json(benchmark.ann_file), boxes)
-        limit = describe_limit(boxes)
-        if limit is not None:
+        if limit := describe_limit(boxes):
             benchmark.notes.append(f'{result.name}: {limit}')
-        _add(
-            benchmark,
-            result,
-            evaluation,
-            figures,
-            lvis_class_average_precision(evaluation),
-            PRCurves.from_lvis_eval(evaluation),
-        )
-
-
-def _add(
-    benchmark: CocoBenchmark,
-    result: ModelResult,
-    evaluation: Any,
-    figures: Mapping[str, float],
-    classes: Mapping[str, float],
-    curves: PRCurves,
-) -> None:
-    benchmark.rows.append(BenchmarkRow(result.name, figures, classes, result.record))
-    benchmark.curves[result.name] = curves
-    benchmark.evaluations[result.name] = evaluation
+        classes = lvis_class_average_precision(evaluation)
+        benchmark._add(result, evaluation, figures, classes, PRCurves.from_lvis_eval(evaluation))

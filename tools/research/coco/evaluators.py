@@ -1,12 +1,13 @@
-"""COCO's box evaluation by pycocotools or by faster-coco-eval.
+"""COCO's box evaluation by pycocotools or faster-coco-eval, and LVIS's by the package lvis.
 
-Both return an object with the interface of ``COCOeval``, so that what reads its figures
+The first two return an object with the interface of ``COCOeval``, so that what reads its figures
 (:mod:`mmrank.evaluation.box_evaluation`, the curves, the tables) does not care which it was.
 """
 
 import contextlib
 import io
 import json
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -19,50 +20,35 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import STAT_NAMES, match_boxes
+from mmrank.evaluation.lvis_numpy import require_lvis
 
 PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'
 CHOICES = ('auto', PYCOCOTOOLS, FASTER, 'both')
+# Figures of LVISEval and their names in our tables.
+LVIS_NAMES = {
+    'AP': 'mAP',
+    **{x: x for x in ('AP50', 'AP75', 'APs', 'APm', 'APl', 'APr', 'APc', 'APf')},
+    'AR@300': 'AR300',
+}
 
 
 @dataclass(frozen=True)
 class BoxEvaluator:
-    """One implementation of COCO's box evaluation.
-
-    Attributes:
-        name: Its name, one of :data:`CHOICES`.
-        coco_class: Its index of annotations.
-        eval_class: Its evaluation.
-    """
+    """One implementation of COCO's box evaluation: its index of annotations, its evaluation."""
 
     name: str
     coco_class: type
     eval_class: type
 
     def load_truth(self, ann_file: str | os.PathLike) -> Any:
-        """Read and index an annotation file.
-
-        Args:
-            ann_file: A COCO JSON file that has been checked.
-
-        Returns:
-            A ``coco_class``.
-        """
+        """Read and index a COCO JSON file that has been checked."""
         # Built from the document: pycocotools' constructor prints.
         truth = self.coco_class()
         truth.dataset = json.loads(Path(ann_file).read_text('utf-8'))
         return index_quietly(truth)
 
     def evaluate(self, truth: Any, boxes: list[dict]) -> tuple[Any, float]:
-        """Evaluate checked predictions.
-
-        Args:
-            truth: From :meth:`load_truth` of this evaluator.
-            boxes: Checked predictions; they are left as they are.
-
-        Returns:
-            The evaluation and the seconds that it took, from boxes in
-            memory to COCO's figures.
-        """
+        """Evaluate checked predictions, which are left as they are; also return the seconds."""
         boxes = [dict(box) for box in boxes]
         start = time.perf_counter()
         evaluation = match_boxes(truth, boxes, self.eval_class)
@@ -77,18 +63,10 @@ def index_quietly(truth: Any) -> Any:
 
 
 def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
-    """Return the evaluators of a choice.
+    """Return the evaluators of a choice, one or two.
 
-    Args:
-        choice: ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'``
-            is both, pycocotools first.
-
-    Returns:
-        One evaluator, or two.
-
-    Raises:
-        UserError: If the choice is unknown, or needs faster-coco-eval
-            where it is not installed.
+    ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'`` is both,
+    pycocotools first.
     """
     if choice not in CHOICES:
         raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
@@ -110,26 +88,12 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
 
 
 def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e-6) -> float:
-    """Check that two evaluations have the same figures.
+    """Check that two evaluations of the same boxes have the same figures.
 
     Compared are COCO's twelve figures and the whole arrays behind them: precision at each recall
-    and recall, of each IoU threshold, class, size
-    and number of boxes.
-
-    Args:
-        reference: An accumulated ``COCOeval``.
-        other: Another of the same annotations and predictions.
-        where: What was evaluated, for the error.
-        tolerance: Largest absolute difference allowed; figures are in
-            [0, 1].
-
-    Returns:
-        The largest difference found.
-
-    Raises:
-        UserError: If one is larger; the text names the figure.
+    and recall, of each IoU threshold, class, size and number of boxes.
     """
-    largest = 0.0
+    gaps = {}
     for key in ('precision', 'recall'):
         one, two = (np.asarray(e.eval[key]) for e in (reference, other))
         if one.shape != two.shape:
@@ -137,21 +101,54 @@ def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e
                 f'{where}: the evaluators disagree on the shape of {key}, {one.shape} against '
                 f'{two.shape}. Fix: pass --evaluator pycocotools and report this file.'
             )
-        gap = float(np.abs(one - two).max(initial=0.0))
-        largest = max(largest, gap)
-        if gap > tolerance:
-            raise UserError(_disagreement(where, key, gap))
+        gaps[key] = float(np.abs(one - two).max(initial=0.0))
     for name, one, two in zip(STAT_NAMES, reference.stats, other.stats):
-        gap = abs(float(one) - float(two))
-        largest = max(largest, gap)
+        gaps[name] = abs(float(one) - float(two))
+    for name, gap in gaps.items():
         if gap > tolerance:
-            raise UserError(_disagreement(where, name, gap))
-    return largest
+            raise UserError(
+                f'{where}: the evaluators differ by {gap:.3g} in {name}. Fix: trust --evaluator '
+                'pycocotools, the reference, and check the annotations with '
+                'tools/dataset_converters/check_coco.py (an annotation id of 0 means "unmatched" '
+                'to them).'
+            )
+    return max(gaps.values())
 
 
-def _disagreement(where: str, name: str, gap: float) -> str:
-    return (
-        f'{where}: the evaluators differ by {gap:.3g} in {name}. Fix: trust --evaluator '
-        'pycocotools, the reference, and check the annotations with '
-        'tools/dataset_converters/check_coco.py (an annotation id of 0 means "unmatched" to them).'
-    )
+def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:
+    """Evaluate checked boxes as mmdet's ``LVISMetric`` does: at most 300 an image."""
+    lvis = require_lvis()
+    if not boxes:
+        raise UserError(
+            "LVIS cannot evaluate an empty list of predictions. Fix: lower the detector's score "
+            'threshold (test_cfg.score_thr).'
+        )
+    # lvis warns at each call that it takes the boxes as they are.
+    logging.getLogger('lvis.results').setLevel(logging.ERROR)
+    truth = lvis.LVIS(str(ann_file))
+    found = lvis.LVISResults(truth, [dict(box) for box in boxes])
+    evaluation = lvis.LVISEval(truth, found, 'bbox')
+    evaluation.run()
+    return evaluation
+
+
+def lvis_summary(evaluation: Any) -> dict[str, float]:
+    """LVIS's figures by name, in [0, 1]; NaN where there is no such object."""
+    results = evaluation.get_results()
+    return {
+        name: float(results[key]) if results[key] >= 0 else float('nan')
+        for key, name in LVIS_NAMES.items()
+    }
+
+
+def lvis_class_average_precision(evaluation: Any) -> dict[str, float]:
+    """AP in [0, 1] by class name; NaN for a class without objects."""
+    # (IoU, recall, class, area range): all areas.
+    precision = evaluation.eval['precision'][:, :, :, 0]
+    table = {}
+    for index, cat_id in enumerate(evaluation.params.cat_ids):
+        values = precision[:, :, index]
+        values = values[values > -1]
+        name = evaluation.lvis_gt.cats[cat_id]['name']
+        table[name] = float(values.mean()) if values.size else float('nan')
+    return table

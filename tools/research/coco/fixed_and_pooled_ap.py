@@ -9,8 +9,7 @@ the whole data set:
 - *AP-pool* (section 5): the AP of one ranking of the boxes of all classes, which depends on how the
   scores of different classes compare.
 
-Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3); see
-:mod:`mmrank.models.federated_annotations`.
+Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3).
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,19 +32,12 @@ _EVERY_BOX = 1 << 30
 
 @dataclass(frozen=True)
 class Matches:
-    """Boxes of one class, or of several in one ranking.
+    """Boxes of one class, or of several in one ranking."""
 
-    Attributes:
-        scores: (D,) scores.
-        is_true: (T, D) bool, at each of T IoU thresholds.
-        is_false: (T, D) bool; a box that is neither is ignored.
-        num_objects: Objects to be found.
-    """
-
-    scores: np.ndarray
-    is_true: np.ndarray
-    is_false: np.ndarray
-    num_objects: int
+    scores: np.ndarray  # (D,) scores
+    is_true: np.ndarray  # (T, D) bool, at each of T IoU thresholds
+    is_false: np.ndarray  # (T, D) bool; a box that is neither is ignored
+    num_objects: int  # Objects to be found
 
     @classmethod
     def joined(cls, parts: Iterable['Matches']) -> 'Matches':
@@ -59,11 +51,7 @@ class Matches:
         )
 
     def average_precision(self) -> float:
-        """COCO's AP: mean over 101 recalls and the IoU thresholds.
-
-        Returns:
-            AP in [0, 1]; NaN without objects.
-        """
+        """COCO's AP, the mean over 101 recalls and the IoU thresholds; NaN without objects."""
         if not self.num_objects:
             return nan
         order = np.argsort(-self.scores, kind='stable')
@@ -89,39 +77,23 @@ def _interpolated_precision(is_true: np.ndarray, is_false: np.ndarray, num_objec
 
 
 def best_of_class(boxes: list[dict], per_class: int) -> list[dict]:
-    """The boxes of each class with the highest scores.
-
-    Args:
-        boxes: Checked predictions.
-        per_class: Boxes of a class in the whole data set.
-
-    Returns:
-        Copies of them, by class.
-    """
+    """Copies of the ``per_class`` boxes of each class with the highest scores, by class."""
     boxes = sorted(boxes, key=lambda box: (box['category_id'], -box['score']))
-    best = []
-    for _, group in groupby(boxes, key=itemgetter('category_id')):
-        best += [dict(box) for box, _ in zip(group, range(per_class))]
-    return best
+    return [
+        dict(box)
+        for _, group in groupby(boxes, key=itemgetter('category_id'))
+        for box, _ in zip(group, range(per_class))
+    ]
 
 
-def match_classes(document: dict, boxes: list[dict]) -> dict:
-    """Match boxes to objects by LVIS's rules.
-
-    Args:
-        document: LVIS annotations; what they leave out of COCO's form is filled in.
-        boxes: Checked predictions; keys are added to them.
-
-    Returns:
-        :class:`Matches` by category id, of classes with a box or an object.
-    """
+def match_classes(document: dict, boxes: list[dict]) -> dict[int, Matches]:
+    """Match boxes to objects by LVIS's rules."""
     complete_lvis(document)
     truth, found = COCO(), COCO()
     truth.dataset = document
     index_quietly(truth)
     for number, box in enumerate(boxes, 1):
-        _, _, width, height = box['bbox']
-        box.update(id=number, area=width * height, iscrowd=0)
+        box.update(id=number, area=box['bbox'][2] * box['bbox'][3], iscrowd=0)
     found.dataset = {**document, 'annotations': boxes}
     evaluation = COCOeval(truth, index_quietly(found), 'bbox')
     evaluation.params.maxDets = [_EVERY_BOX]
@@ -139,13 +111,10 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
         # Missing annotations: what matches nothing may be an object.
         is_false = ~is_true & (kind not in partial[image])
         counted = ~one['dtIgnore'].astype(bool)
+        num_objects = int((np.asarray(one['gtIgnore']) == 0).sum())
+        scores = np.array(one['dtScores'], dtype=float)
         parts.setdefault(kind, []).append(
-            Matches(
-                np.array(one['dtScores'], dtype=float),
-                is_true & counted,
-                is_false & counted,
-                int((np.asarray(one['gtIgnore']) == 0).sum()),
-            )
+            Matches(scores, is_true & counted, is_false & counted, num_objects)
         )
     return {kind: Matches.joined(own) for kind, own in parts.items()}
 
@@ -153,48 +122,30 @@ def match_classes(document: dict, boxes: list[dict]) -> dict:
 def fixed_and_pooled_ap(
     document: dict, boxes: list[dict], per_class: int = PER_CLASS
 ) -> dict[str, float]:
-    """AP-fixed, of all and of rare, common and frequent classes, and AP-pool.
-
-    Args:
-        document: LVIS annotations.
-        boxes: Checked predictions, best without a limit for each image.
-        per_class: Boxes of a class in the whole data set.
-
-    Returns:
-        ``AP-fixed``, ``APr-fixed``, ``APc-fixed``, ``APf-fixed`` and ``AP-pool``, in [0, 1]; NaN
-        where there is no object.
-    """
+    """AP-fixed, of all and of rare, common and frequent classes, and AP-pool."""
     matches = match_classes(document, best_of_class(boxes, per_class))
     frequency = {c['id']: c.get('frequency') for c in document['categories']}
     fixed = {kind: own.average_precision() for kind, own in matches.items()}
     figures = {'AP-fixed': _mean(fixed.values())}
     for letter in 'rcf':
-        own = {k: ap for k, ap in fixed.items() if frequency[k] == letter}
-        figures[f'AP{letter}-fixed'] = _mean(own.values())
+        own = [ap for kind, ap in fixed.items() if frequency[kind] == letter]
+        figures[f'AP{letter}-fixed'] = _mean(own)
     pooled = Matches.joined(matches.values()) if matches else None
     figures['AP-pool'] = pooled.average_precision() if pooled else nan
     return figures
 
 
 def describe_limit(boxes: Iterable[Mapping]) -> str | None:
-    """Say whether predictions look cut off at a number for each image.
-
-    Args:
-        boxes: Checked predictions.
-
-    Returns:
-        A sentence if the largest number of boxes of an image is that of several images; None
-        otherwise.
-    """
+    """A sentence if several images have the same largest number of boxes, as if cut off there."""
     _, counts = np.unique([b['image_id'] for b in boxes], return_counts=True)
     largest = counts.max(initial=0)
     reached = int((counts == largest).sum())
     if reached < 2 or largest < 100:
         return None
     return (
-        f'{reached} images have {largest} boxes, a limit of the detector it '
-        'seems: AP-fixed and AP-pool are meant for predictions without one '
-        '(test_cfg.max_per_img), and are too low with it.'
+        f'{reached} images have {largest} boxes, a limit of the detector it seems: AP-fixed and '
+        'AP-pool are meant for predictions without one (test_cfg.max_per_img), and are too low '
+        'with it.'
     )
 
 

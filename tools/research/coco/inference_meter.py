@@ -1,11 +1,52 @@
-"""Speed and memory of a test loop."""
+"""What a test run of a detector is described by: its config's words, speed and memory."""
 
 import functools
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from mmengine.hooks import Hook
+
+UNKNOWN = '-'
+
+
+def describe_loss(model: Mapping[str, Any]) -> str:
+    """Type of the classification loss without ``Loss`` and scope: ``'StableAP'``, ``'Focal'``.
+
+    That of the R-CNN for a two-stage detector, of the first head for a cascade; ``'-'`` where the
+    config names none.
+    """
+    head = model.get('bbox_head') or (model.get('roi_head') or {}).get('bbox_head') or {}
+    if isinstance(head, list | tuple):
+        head = head[0]
+    kind = str((head.get('loss_cls') or {}).get('type', '')).rpartition('.')[2]
+    return kind.removesuffix('Loss') or UNKNOWN
+
+
+def describe_backbone(model: Mapping[str, Any]) -> str:
+    """Type and depth of the backbone: ``'ResNet-50'``."""
+    backbone = model.get('backbone') or {}
+    kind = str(backbone.get('type', '')).rpartition('.')[2]
+    depth = backbone.get('depth')
+    return f'{kind}-{depth}' if depth else kind or UNKNOWN
+
+
+def innermost(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The data set that a config's wrappers hold."""
+    while 'pipeline' not in dataset and 'dataset' in dataset:
+        dataset = dataset['dataset']
+    return dataset
+
+
+def describe_test_size(dataset: Mapping[str, Any]) -> str:
+    """Longest and shortest side of the first resize: ``'1333 x 800'``; ``'-'`` without one."""
+    for step in innermost(dataset).get('pipeline') or ():
+        scale = step.get('scale') or step.get('img_scale')
+        if isinstance(scale, list | tuple) and len(scale) == 2:
+            return f'{scale[0]} x {scale[1]}'
+    return UNKNOWN
 
 
 class InferenceMeter(Hook):
@@ -47,25 +88,11 @@ class InferenceMeter(Hook):
         return self.timed_images / self.loop_seconds
 
     def before_test(self, runner) -> None:
-        """Start measuring.
-
-        Args:
-            runner: The runner; its model's ``test_step`` is timed.
-        """
-        total = len(runner.test_dataloader)
-        self._skipped = min(self.warmup, total // 2)
-        model = runner.model
-        self._time(model)
-        self._is_cuda = next(model.parameters()).is_cuda
-        if self._is_cuda:
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            self._is_exact = _reset_peak()
-            self._rest = _proc_bytes('VmRSS') or 0
-        self._last = time.perf_counter()
-
-    def _time(self, model: torch.nn.Module) -> None:
-        step = model.test_step
+        """Start measuring: time the ``test_step`` of the runner's model."""
+        self._skipped = min(self.warmup, len(runner.test_dataloader) // 2)
+        self._model = runner.model
+        self._is_cuda = next(self._model.parameters()).is_cuda
+        step = self._model.test_step
 
         @functools.wraps(step)
         def timed_step(data):
@@ -76,21 +103,20 @@ class InferenceMeter(Hook):
             self._batch_seconds = time.perf_counter() - start
             return result
 
-        self._model, model.test_step = model, timed_step
+        self._model.test_step = timed_step
+        if self._is_cuda:
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            self._is_exact = _reset_peak()
+            self._rest = _proc_bytes('VmRSS') or 0
+        self._last = time.perf_counter()
 
     def _synchronise(self) -> None:
         if self._is_cuda:
             torch.cuda.synchronize()
 
     def after_test_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
-        """Count a batch.
-
-        Args:
-            runner: Not used.
-            batch_idx: Number of the batch.
-            data_batch: Not used.
-            outputs: One result per image.
-        """
+        """Count a batch."""
         now = time.perf_counter()
         if batch_idx >= self._skipped:
             self.timed_images += len(outputs)
@@ -104,31 +130,23 @@ class InferenceMeter(Hook):
         if self._is_cuda:
             self.memory_bytes = torch.cuda.max_memory_allocated()
             self.memory_kind = 'GPU, allocated'
-            return
-        peak = _proc_bytes('VmHWM')
-        if peak is not None:
-            tensors = [*self._model.parameters(), *self._model.buffers()]
-            size = sum(t.numel() * t.element_size() for t in tensors)
+        elif (peak := _proc_bytes('VmHWM')) is not None:
+            size = sum(t.nbytes for t in (*self._model.parameters(), *self._model.buffers()))
             self.memory_bytes = max(0, peak - self._rest) + size
             self.memory_kind = 'CPU, growth + model' if self._is_exact else 'CPU, upper bound'
 
     def after_test(self, runner) -> None:
-        """Restore the model's own ``test_step``.
-
-        Args:
-            runner: Not used.
-        """
+        """Restore the model's own ``test_step``."""
         del self._model.test_step
 
 
 def _proc_bytes(key: str) -> int | None:
     """A line of /proc/self/status in bytes; None where there is none."""
     status = Path('/proc/self/status')
-    if not status.is_file():
-        return None
-    for line in status.read_text('ascii', 'replace').splitlines():
-        if line.startswith(f'{key}:'):
-            return int(line.split()[1]) * 1024
+    if status.is_file():
+        for line in status.read_text('ascii', 'replace').splitlines():
+            if line.startswith(f'{key}:'):
+                return int(line.split()[1]) * 1024
     return None
 
 

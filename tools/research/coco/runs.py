@@ -1,43 +1,198 @@
-"""Run the configs of a COCO table, each in a process of its own."""
+"""The models of a COCO table: what the command line names, their runs, and what a run leaves."""
 
+import functools
+import hashlib
+import json
 import os
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from mmrank.errors import UserError
-from research.coco.entries import ModelResult
-from research.common.model_entry import Entry
-from research.common.run_record import PREDICTIONS_NAME, digest_run, read_record
-from research.seeds.executors.local import end_process
+from mmrank.files import write_atomically
+from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
+from research.seeds.executors import end_process, start_process
 from research.seeds.runs import LOG_NAME, parse_progress, read_tail
 
+RECORD_NAME = 'run.json'
+PREDICTIONS_NAME = 'predictions.bbox.json'
 _POLL_SECONDS = 0.3
 _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 
 
+@dataclass(frozen=True)
+class RunRecord:
+    """What a detector's test run measured, kept beside its predictions.
+
+    ``digest`` identifies config, overrides, checkpoint and kind of device, see :func:`plan_run`;
+    ``device`` is the GPU's name, or CPU and threads. Speeds are means over ``timed_images``, of the
+    model with its post-processing, and of the whole loop with data loading; ``memory_bytes`` is the
+    peak of the test loop, None where the system does not tell, of ``memory_kind``.
+    """
+
+    digest: str
+    config: str
+    checkpoint: str
+    ann_file: str
+    image_dir: str
+    loss: str
+    backbone: str
+    test_size: str
+    device: str
+    batch_size: int
+    timed_images: int
+    images_per_second: float
+    images_per_second_with_data: float
+    memory_bytes: int | None
+    memory_kind: str
+    parameters: int
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """A model with its COCO results file and, unless it is from elsewhere, its run's record."""
+
+    name: str
+    predictions: Path
+    record: RunRecord | None = None
+
+
+def write_record(record: RunRecord, folder: str | os.PathLike) -> Path:
+    """Write a record atomically, as the last file of a run."""
+    path = Path(folder) / RECORD_NAME
+    write_atomically(json.dumps(asdict(record), indent=1).encode(), path)
+    return path
+
+
+def read_record(folder: str | os.PathLike) -> RunRecord | None:
+    """Read the record of a folder; None where it has none, :class:`UserError` where it is bad."""
+    path = Path(folder) / RECORD_NAME
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text('utf-8'))
+        known = {field.name for field in fields(RunRecord)}
+        return RunRecord(**{k: content[k] for k in content if k in known})
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f'{path} is not a record of a test run ({error}). Fix: delete it to run the test again.'
+        ) from error
+
+
+def parse_entries(words: Sequence[str]) -> list[Entry]:
+    """Read ``[NAME=]PATH`` and ``[NAME=]CONFIG[,CHECKPOINT]``."""
+    entries = [_parse(word) for word in words]
+    names = [entry.name for entry in entries]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(
+            f'the name {twice[0]!r} is used for {names.count(twice[0])} models. Fix: name each '
+            'differently, NAME=PATH.'
+        )
+    return entries
+
+
+def _parse(word: str) -> Entry:
+    name, text, checkpoint = split_entry(word)
+    path = Path(text)
+    if not text or not path.exists():
+        raise UserError(
+            f'{word!r}: {text!r} does not exist. Fix: pass NAME=PATH of a *.bbox.json, of a folder '
+            f'with one, or NAME=CONFIG.py,CHECKPOINT (paths start at {Path.cwd()}).'
+        )
+    if checkpoint is not None and path.suffix != '.py':
+        raise UserError(
+            f'{word!r} has a checkpoint but {text!r} is not a config. Fix: pass '
+            'NAME=CONFIG.py,CHECKPOINT.'
+        )
+    checkpoint = find_checkpoint(word, checkpoint, '; leave it and the comma out to train first')
+    stem = path.name if path.is_dir() else path.stem.removesuffix('.bbox')
+    return Entry(name or stem, path, checkpoint)
+
+
+def read_result(entry: Entry) -> ModelResult:
+    """Find the predictions of a file or folder."""
+    if entry.path.is_file():
+        return ModelResult(entry.name, entry.path)
+    record = read_record(entry.path)
+    own = entry.path / PREDICTIONS_NAME
+    if own.is_file():
+        return ModelResult(entry.name, own, record)
+    files = sorted(entry.path.glob('*.bbox.json'))
+    if len(files) != 1:
+        found = ', '.join(f.name for f in files) or 'none'
+        raise UserError(
+            f'{entry.name}: the folder {entry.path} must have one *.bbox.json and has {found}. '
+            'Fix: pass the file itself.'
+        )
+    return ModelResult(entry.name, files[0], record)
+
+
+def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: str | None) -> None:
+    """Check that two models can be drawn side by side."""
+    records = {r.name: r.record for r in results}
+    for name in names:
+        if name not in records:
+            raise UserError(
+                f'--side-by-side {name!r} is not one of the models {list(records)}. Fix: pass two '
+                'of their names.'
+            )
+    if len(set(names)) < 2:
+        raise UserError(f'--side-by-side has {names[0]!r} twice. Fix: pass two models.')
+    if image_dir is None and not any(records[name] for name in names):
+        raise UserError(
+            'the image folder is unknown: prediction files do not name it. Fix: pass --image-dir.'
+        )
+
+
+def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
+    """Find the annotation file of all models: ``given``, or that of their runs."""
+    files = {r.name: Path(r.record.ann_file) for r in results if r.record}
+    if given is not None:
+        files = {'--ann-file': Path(given), **files}
+    if not files:
+        raise UserError(
+            'the annotation file is unknown: the predictions do not name it. Fix: pass --ann-file.'
+        )
+    digests: dict[str, str] = {}
+    for name, path in files.items():
+        if path.is_file():
+            digests[name] = _digest(path.resolve(), path.stat().st_mtime_ns)
+        elif name == '--ann-file' or given is None:
+            raise UserError(
+                f'{name}: the annotation file {path} does not exist. Fix: pass --ann-file, the '
+                'file of the test split.'
+            )
+    first = next(iter(digests))
+    for name, digest in digests.items():
+        if digest != digests[first]:
+            raise UserError(
+                f'{first} and {name} have different annotation files, {files[first]} and '
+                f'{files[name]}. Fix: test all models on one split; figures of two cannot be '
+                'compared.'
+            )
+    return files[first]
+
+
+@functools.lru_cache
+def _digest(path: Path, _changed: int) -> str:
+    """Digest of a file that many models may share."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def plan_run(
-    entry: Entry, config: dict, device: str, out_dir: str | os.PathLike
+    entry: Entry, config: Mapping, device: str, out_dir: str | os.PathLike
 ) -> tuple[Path, str]:
     """Return the folder of a run and the digest that identifies it.
 
-    A changed config, override, checkpoint or kind of device has a folder of its own.
-
-    Args:
-        entry: A config, with a checkpoint or without.
-        config: Its content with overrides.
-        device: ``'cuda'``, ``'cpu'``, ...
-        out_dir: Folder of the table.
-
-    Returns:
-        The folder and the digest.
+    A changed config, override, checkpoint or kind of device (``'cuda'``, ``'cpu'``: speeds are not
+    those of another) has a folder of its own.
     """
     digest = digest_run(config, entry.checkpoint, device)
-    folder = f'{entry.file_name}-{digest[:8]}'
-    return Path(out_dir) / 'runs' / folder, digest
+    return Path(out_dir) / 'runs' / f'{entry.file_name}-{digest[:8]}', digest
 
 
 def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
@@ -51,37 +206,21 @@ def find_finished(name: str, folder: Path, digest: str) -> ModelResult | None:
 
 def describe_progress(log: str) -> str:
     """Return the last progress of training or testing in a log."""
-    tested = _TESTED.findall(log)
-    if tested:
-        done, total = tested[-1]
-        return f'testing, batch {done} of {total}'
+    if tested := _TESTED.findall(log):
+        return 'testing, batch {} of {}'.format(*tested[-1])
     return parse_progress(log)
 
 
 def run_command(
     command: Sequence[str], folder: Path, on_progress: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Run a command with its output in a log, and end it when interrupted.
+    """Run a command with its output in ``folder/output.log``, and end it when interrupted.
 
-    Args:
-        command: Words of the command.
-        folder: Folder of the log, ``output.log``; made if needed.
-        on_progress: Called now and then with what mmengine's log shows.
-
-    Raises:
-        UserError: If the command fails; the text has the end of its log.
+    ``on_progress`` is called now and then with what mmengine's log shows.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_NAME
-    with open(log, 'ab') as file:
-        process = subprocess.Popen(
-            command,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, 'PYTHONUNBUFFERED': '1'},
-            start_new_session=True,  # an interrupt reaches us first
-        )
+    process = start_process(command, log, env={**os.environ, 'PYTHONUNBUFFERED': '1'})
     try:
         while process.poll() is None:
             time.sleep(_POLL_SECONDS)
@@ -91,9 +230,8 @@ def run_command(
     if process.returncode:
         tail = '\n'.join(read_tail(log).splitlines()[-12:])
         raise UserError(
-            f'{Path(command[1]).name} ended with status {process.returncode}. '
-            f'Fix: see the end of {log}, and run the same command again.\n'
-            f'{tail}'
+            f'{Path(command[1]).name} ended with status {process.returncode}. Fix: see the end of '
+            f'{log}, and run the same command again.\n{tail}'
         )
 
 
@@ -102,40 +240,16 @@ def measure(
     entry: Entry,
     folder: Path,
     digest: str,
-    *,
-    cfg_options: Sequence[str] = (),
-    warmup: int = 3,
     options: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> ModelResult:
-    """Train a config if it has no checkpoint, and test it.
-
-    Args:
-        script: ``tools/benchmarks/measure_detector.py``.
-        entry: The config.
-        folder: Folder of the run, see :func:`plan_run`.
-        digest: See :func:`plan_run`.
-        cfg_options: ``key=value`` overrides.
-        warmup: Batches that the speed leaves out.
-        options: Other words of the script's command line.
-        on_progress: See :func:`run_command`.
-
-    Returns:
-        The result.
-
-    Raises:
-        UserError: If the run fails.
-    """
+    """Train a config if it has no checkpoint, and test it."""
     command = [sys.executable, str(script), str(entry.path)]
-    if entry.checkpoint:
-        command.append(str(entry.checkpoint))
-    command += ['--out', str(folder), '--digest', digest]
-    command += ['--warmup', str(warmup)]
-    command += options
-    if cfg_options:
-        command += ['--cfg-options', *cfg_options]
+    command += [str(entry.checkpoint)] if entry.checkpoint else []
     try:
-        run_command(command, folder, on_progress)
+        run_command(
+            [*command, '--out', str(folder), '--digest', digest, *options], folder, on_progress
+        )
     except UserError as error:
         raise UserError(f'{entry.name}: {error}') from error
     result = find_finished(entry.name, folder, digest)

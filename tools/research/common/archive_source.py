@@ -9,16 +9,12 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mmrank.errors import UserError
-from mmrank.files.archive import ArchiveLimits, extract_archive
-from mmrank.files.atomic_folder import temporary_folder
+from mmrank.files import temporary_folder
+from research.common.archive import ArchiveLimits, extract_archive
 
 
 def add_archive_options(parser: argparse.ArgumentParser) -> None:
-    """Add the limits of an archive to a command line.
-
-    Args:
-        parser: Its parser.
-    """
+    """Add the limits of an archive to a command line."""
     group = parser.add_argument_group(
         'limits of an archive', 'raise them only for an archive that you trust'
     )
@@ -44,14 +40,7 @@ def add_archive_options(parser: argparse.ArgumentParser) -> None:
 
 
 def archive_limits(args: argparse.Namespace) -> ArchiveLimits:
-    """Return the limits that a command line sets.
-
-    Args:
-        args: What the parser of :func:`add_archive_options` returned.
-
-    Raises:
-        UserError: If a limit is not positive.
-    """
+    """Return the limits that a command line sets."""
     for name in ('max_gigabytes', 'max_members', 'max_ratio'):
         value = getattr(args, name)
         if not value > 0:
@@ -78,20 +67,6 @@ def unpacked(
     An archive is unpacked beside the result, with a bar, and what was
     unpacked is removed in the end. A :class:`~mmrank.errors.UserError` of the block names the
     archive then, not the folder that the user never sees.
-
-    Args:
-        source: Folder or archive.
-        beside: The result.
-        args: Command line with the limits.
-        select: Takes the name of a file, says whether to unpack it.
-
-    Yields:
-        The folder.
-
-    Raises:
-        ArchiveError: See :func:`~mmrank.files.archive.extract_archive`.
-        OSError: If a file cannot be read or written.
-        UserError: If the source does not exist or a limit is not positive.
     """
     if os.path.isdir(source):
         yield Path(source)

@@ -1,8 +1,8 @@
 """Calls a function on several gloo processes of this machine."""
 
-import socket
+import tempfile
 from collections.abc import Callable
-from queue import Empty
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,53 +11,19 @@ import torch.multiprocessing as mp
 
 
 def on_ranks(function: Callable, ranks: int, *args: Any, method: str = 'spawn') -> list:
-    """Call ``function(rank, *args)`` in a process group, on one thread each.
-
-    Args:
-        function: What a module has at its top level. Its result is sent.
-        ranks: Number of processes.
-        *args: What all of them get.
-        method: How processes start: ``spawn``; or ``fork``, which keeps what is imported, where
-            torch has done nothing yet.
-
-    Returns:
-        Results by rank.
-
-    Raises:
-        ChildProcessError: If a process fails; the others are ended.
-    """
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        port = s.getsockname()[1]
-    context = mp.get_context(method)
-    queue = context.Queue()
-    workers = [
-        context.Process(target=_work, args=(rank, ranks, port, queue, function, args))
-        for rank in range(ranks)
-    ]
-    for process in workers:
-        process.start()
-    results = {}
-    while len(results) < ranks:
+    """Call ``function(rank, *args)`` in a process group, on one thread each; results by rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = (ranks, folder, function, args)
         try:
-            rank, result = queue.get(timeout=1)
-            results[rank] = result
-        except Empty:
-            failed = [p.exitcode for p in workers if p.exitcode]
-            if failed:
-                for process in workers:
-                    process.terminate()
-                raise ChildProcessError(f'a process ended with {failed[0]}') from None
-    for process in workers:
-        process.join()
-    return [results[rank] for rank in range(ranks)]
+            mp.start_processes(_work, given, ranks, start_method=method)
+        except mp.ProcessException as error:
+            raise ChildProcessError(f'a process failed: {error}') from None
+        return [torch.load(Path(folder, f'{rank}.pt'), weights_only=False) for rank in range(ranks)]
 
 
-def _work(rank, ranks, port, queue, function, args) -> None:
+def _work(rank: int, ranks: int, folder: str, function: Callable, args: tuple) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=ranks
-    )
-    queue.put((rank, function(rank, *args)))
+    dist.init_process_group('gloo', f'file://{folder}/store', rank=rank, world_size=ranks)
+    torch.save(function(rank, *args), Path(folder, f'{rank}.pt'))
     dist.barrier()
     dist.destroy_process_group()

@@ -1,5 +1,9 @@
 """A model of a table or report, as the command line names it."""
 
+import hashlib
+import json
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,13 +12,7 @@ from mmrank.errors import UserError
 
 @dataclass(frozen=True)
 class Entry:
-    """One model, as the command line names it.
-
-    Attributes:
-        name: Name in the table.
-        path: Config, or what a run of it has left: a file, or a folder.
-        checkpoint: Checkpoint of a config; None without one.
-    """
+    """One model: its name, its config or what a run of it has left, and a config's checkpoint."""
 
     name: str
     path: Path
@@ -37,14 +35,7 @@ def safe_name(name: str) -> str:
 
 
 def split_entry(word: str) -> tuple[str, str, str | None]:
-    """Take ``[NAME=]PATH[,CHECKPOINT]`` apart.
-
-    Args:
-        word: From the command line.
-
-    Returns:
-        The name or ``''``, the path, and the checkpoint or None.
-    """
+    """Take ``[NAME=]PATH[,CHECKPOINT]`` apart; without a name it is ``''``."""
     name, equals, text = word.partition('=')
     # A path may have an equals sign of its own.
     if not equals or Path(word.partition(',')[0]).exists():
@@ -54,24 +45,26 @@ def split_entry(word: str) -> tuple[str, str, str | None]:
 
 
 def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> Path | None:
-    """Check that the checkpoint is there.
-
-    Args:
-        word: Entry of the model on the command line.
-        checkpoint: As :func:`split_entry` returns it.
-        otherwise: What else can be done, for the error.
-
-    Returns:
-        The file, or None without one.
-
-    Raises:
-        UserError: If it does not exist.
-    """
+    """Return a checkpoint that is there; ``otherwise`` tells in the error what else can be done."""
     if checkpoint is None:
         return None
     if not Path(checkpoint).is_file():
         raise UserError(
-            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass '
-            f'the .pth file of a training{otherwise}.'
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
+            f'training{otherwise}.'
         )
     return Path(checkpoint)
+
+
+def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
+    """Sixteen hexadecimal digits of what a test run's figures depend on.
+
+    The config with its overrides; the content of the checkpoint, None where the config is trained
+    first; the kind of device (``'cuda'``, ``'cpu'``), as speeds are not those of another.
+    """
+    content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
+    if checkpoint is not None:
+        with open(checkpoint, 'rb') as file:
+            while block := file.read(2**20):
+                content.update(block)
+    return content.hexdigest()[:16]

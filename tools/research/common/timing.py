@@ -1,90 +1,59 @@
-"""Times of several functions that take turns, by torch.utils.benchmark."""
+"""Command lines of benchmarks, and times of functions that take turns.
 
+In turn a busy machine slows down all alike.
+"""
+
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch.utils.benchmark import Timer
 
-#: Seconds of one turn, at least. A longer function runs twice in a turn, of which the second run
-#: counts; a shorter one in blocks.
+#: Seconds of one turn, at least: a shorter function is repeated.
 TURN = 0.02
-
 Steps = Mapping[str, tuple[Callable, tuple]]
 
 
-def times_in_turn(steps: Steps, repeats: int) -> dict[str, list[float]]:
-    """Run functions in turn, so that a busy machine slows down all alike.
+def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """A parser with an option for each keyword, which is its default or (default, help).
 
-    Args:
-        steps: Function and arguments by name. They run with as many threads
-            as torch has now; accelerators are waited for.
-        repeats: Turns of each function.
-
-    Returns:
-        Seconds of a call, for each function turn by turn.
+    A list takes several values, False is a switch, ``device`` is ``cpu`` or ``cuda``.
     """
-    timers = {
-        name: Timer(
-            'function(*args)',
-            globals=dict(function=function, args=args),
-            # Its own default is one thread.
-            num_threads=torch.get_num_threads(),
-        )
-        for name, (function, args) in steps.items()
-    }
-    times = {name: [] for name in steps}
-    for _ in range(repeats):
-        for name, timer in timers.items():
-            turn = timer.blocked_autorange(min_run_time=TURN)
-            # The median would leave out the waits for a busy machine, but of the short functions
-            # only.
-            times[name].append(turn.mean)
-    return times
-
-
-def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """Median times, and ratios that hold on a busy machine.
-
-    Args:
-        steps: See :func:`times_in_turn`; the first one is the reference.
-        repeats: See there.
-
-    Returns:
-        By name the median of the seconds, and the median of the ratios to the first function in the
-        same turn.
-    """
-    return _medians(times_in_turn(steps, repeats))
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in options.items():
+        default, text = default if isinstance(default, tuple) else (default, '')
+        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
+        if default is False:
+            rest = dict(action='store_true', help=text)
+        elif name == 'device':
+            rest['choices'] = ['cpu', 'cuda']
+        elif isinstance(default, list):
+            rest.update(nargs='+', type=type(default[0]))
+        elif default is not None:
+            rest['type'] = type(default)
+        parser.add_argument(f'--{name.replace("_", "-")}', **rest)
+    return parser
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a call, turn by turn.
+    """Seconds of a call, turn by turn."""
 
-    Attributes:
-        wall: Of the clock on the wall.
-        cpu: Of this process's CPU, all threads together.
-    """
-
-    wall: list[float]
-    cpu: list[float]
+    wall: list[float]  # Of the clock on the wall
+    cpu: list[float]  # Of this process's CPU, all threads together
 
 
 def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[str, Times]:
-    """Run functions in turn and measure wall time and CPU time together.
+    """Measure wall time and CPU time of functions with arguments, by name, ``repeats`` of each.
 
-    A turn repeats a function until it lasts :data:`TURN`.
-
-    Args:
-        steps: See :func:`times_in_turn`.
-        repeats: Turns of each function.
-        long: The first run of a function warms it up and does not count, unless it takes more
-            seconds than this. Then it is the first turn.
-
-    Returns:
-        Times by name, ``repeats`` of each.
+    They run with as many threads as torch has now; accelerators are waited for. The first run of a
+    function warms it up and does not count, unless it takes more than ``long`` seconds. Then it is
+    the first turn.
     """
     calls, times = {}, {}
     for name, (function, args) in steps.items():
@@ -95,41 +64,32 @@ def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[st
     for turn in range(repeats):
         for name, (function, args) in steps.items():
             own = times[name]
-            if len(own.wall) > turn:
-                continue
-            wall, cpu = _seconds(function, args, calls[name])
-            own.wall.append(wall)
-            own.cpu.append(cpu)
+            if len(own.wall) <= turn:
+                wall, cpu = _seconds(function, args, calls[name])
+                own.wall.append(wall)
+                own.cpu.append(cpu)
     return times
 
 
-def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """The same as :func:`in_turn` in seconds of this process's CPU time.
+def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
+    """By name the median of the seconds, and that of the ratios to the first function.
 
-    What other processes do does not count.
-
-    Args:
-        steps: See :func:`times_in_turn`; the first one is the reference.
-        repeats: Turns of each function.
-
-    Returns:
-        As :func:`in_turn`.
+    Ratios are those of the same turn, which hold on a busy machine.
     """
-    times = both_times_in_turn(steps, repeats)
-    return _medians({name: own.cpu for name, own in times.items()})
+    return _medians({k: own.wall for k, own in both_times_in_turn(steps, repeats).items()})
+
+
+def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
+    """As :func:`in_turn` in CPU seconds of this process: other processes do not count."""
+    return _medians({k: own.cpu for k, own in both_times_in_turn(steps, repeats).items()})
 
 
 def median_ratio(own: list[float], reference: list[float]) -> float:
-    """Median of the ratios of the same turns.
-
-    Args:
-        own: Seconds, turn by turn.
-        reference: Likewise.
-    """
+    """Median of the ratios of the same turns."""
     return statistics.median(a / b for a, b in zip(own, reference))
 
 
-def _seconds(function: Callable, args: tuple, calls: int) -> tuple:
+def _seconds(function: Callable, args: tuple, calls: int) -> tuple[float, float]:
     """Wall and CPU seconds of a call, the mean of some."""
     wall, cpu = time.perf_counter(), time.process_time()
     for _ in range(calls):

@@ -1,10 +1,11 @@
-"""What a comparison over seeds runs: methods, seeds, tuning, folders.
+"""What a comparison over seeds runs: methods, seeds, tuning, folders; and the file that says so.
 
-A plan keeps two rules that make its table worth something: a value is tuned
-on the validation data with tuning seeds only, and what was tuned is measured on the test data with
-seeds that no tuning has seen.
+A plan keeps two rules that make its table worth something: a value is tuned on the validation data
+with tuning seeds only, and what was tuned is measured on the test data with seeds that no tuning
+has seen.
 """
 
+import functools
 import hashlib
 import itertools
 import json
@@ -12,7 +13,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import mmengine
 from mmengine.config import Config
 
 from mmrank.errors import UserError
@@ -22,14 +25,7 @@ TUNE, FINAL = 'tune', 'final'
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table.
-
-    Args:
-        name: Name in the table; letters, digits and ``_ . + -``.
-        config: Path of the config.
-        cfg_options: Overrides, ``key=value`` as on the command line.
-        grid: Values to tune, by key. Empty: nothing is tuned.
-    """
+    """One row of the table: a config with overrides and, to be tuned, values by key."""
 
     name: str
     config: str
@@ -37,7 +33,7 @@ class Method:
     grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def choices(self) -> Iterator[dict[str, str]]:
-        """Return each combination of the grid."""
+        """Each combination of the grid."""
         for values in itertools.product(*self.grid.values()):
             yield dict(zip(self.grid, values))
 
@@ -46,15 +42,8 @@ class Method:
 class Run:
     """One training with one evaluation after it.
 
-    Args:
-        method: Name of the method.
-        config: Path of the config.
-        stage: ``'tune'`` or ``'final'``.
-        seed: Seed of the training.
-        options: All overrides of the config but the seed.
-        choice: Those that are being tuned.
-        folder: Work directory, of this run alone.
-        fold: Number of the fold; None where the plan has no folds.
+    ``options`` are all overrides of the config but the seed, ``choice`` those that are being tuned;
+    ``folder`` belongs to this run alone; ``fold`` is None where the plan has no folds.
     """
 
     method: str
@@ -86,118 +75,97 @@ class Run:
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """A comparison: methods x seeds, with or without a tuning before it.
+    """A comparison: methods x seeds, with or without a tuning before it."""
 
-    Args:
-        out_dir: Folder of all runs and of the report.
-        methods: What is compared.
-        seeds: Seeds of the final runs.
-        metrics: Keys of the metrics in the table, as the evaluator names
-            them (``'coco/bbox_mAP'``); the first decides when tuning, unless ``tune_metric`` sets
-            another.
-        lower_better: Those of the metrics of which less is better.
-        baseline: Name of the method that the others are tested against.
-        tune_seeds: Seeds of the tuning; none of ``seeds``.
-        tune_metric: Metric that decides the tuning, on validation data.
-        allow_shared_split: Whether tuned methods may be measured on data
-            that they were tuned on. The report then notes it.
-        scale: Factor of the metrics in the report, 100 for percent.
-        folds: Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th
-            fold. Empty: seeds alone differ.
-        tune_folds: Numbers of the folds whose validation data decide for all folds, by the mean
-            over them; other folds may test on these
-            data. Empty: each fold is tuned on its own.
-        tune_options: Overrides of the tuning runs alone, such as a training split without the
-            validation classes.
-        executor: Where the runs are executed, a key of
-            :data:`.arguments.EXECUTORS`. It changes no result and no folder.
-        executor_options: Options of the executor.
-    """
-
-    out_dir: Path
-    methods: tuple[Method, ...]
-    seeds: tuple[int, ...]
+    out_dir: Path  # Folder of all runs and of the report
+    methods: tuple[Method, ...]  # What is compared
+    seeds: tuple[int, ...]  # Seeds of the final runs
+    # Keys of the metrics in the table, as the evaluator names them (``'coco/bbox_mAP'``)
     metrics: tuple[str, ...]
-    lower_better: frozenset[str] = frozenset()
-    baseline: str = ''
-    tune_seeds: tuple[int, ...] = ()
-    tune_metric: str = ''
+    lower_better: frozenset[str] = frozenset()  # Those of the metrics of which less is better
+    baseline: str = ''  # Name of the method that the others are tested against
+    tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
+    tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first
+    # Whether tuned methods may be measured on data that they were tuned on. The report then notes
+    # it.
     allow_shared_split: bool = False
-    scale: float = 1.0
+    scale: float = 1.0  # Factor of the metrics in the report, 100 for percent
+    # Overrides of each fold of a cross-validation. The i-th seed trains and tests the i-th fold.
+    # Empty: seeds alone differ.
     folds: tuple[Mapping[str, str], ...] = ()
+    # Numbers of the folds whose validation data decide for all folds, by the mean over them; other
+    # folds may test on these data. Empty: each fold is tuned on its own.
     tune_folds: tuple[int, ...] = ()
+    # Overrides of the tuning runs alone, such as a training split without the validation classes
     tune_options: Mapping[str, str] = field(default_factory=dict)
-    executor: str = 'local'
-    executor_options: Mapping[str, str] = field(default_factory=dict)
+    executor: str = 'local'  # Where the runs are executed. It changes no result and no folder.
+    executor_options: Mapping[str, str] = field(default_factory=dict)  # Options of the executor
 
     @property
     def decisive_metric(self) -> str:
         """The metric that decides a tuning."""
         return self.tune_metric or self.metrics[0]
 
-    def is_lower_better(self, metric: str) -> bool:
-        """Whether less of the metric is better."""
-        return metric in self.lower_better
+    @property
+    def fold_numbers(self) -> tuple[int | None, ...]:
+        """Numbers of the folds; ``(None,)`` for a plan without."""
+        return tuple(range(len(self.folds))) or (None,)
 
     def check(self) -> None:
-        """Check that the fields fit together.
-
-        Raises:
-            UserError: With the field, its value and what to do.
-        """
+        """Check that the fields fit together; a :class:`UserError` names the field and the fix."""
         names = [method.name for method in self.methods]
-        if not names:
-            raise UserError('`methods` is empty: set at least one config.')
-        if len(set(names)) < len(names):
-            raise UserError(
-                f'`methods` has the names {names}: two rows of the table '
-                'would be one. Name each differently.'
-            )
-        if self.baseline not in names:
-            raise UserError(f'`baseline` {self.baseline!r} is not one of the methods {names}.')
-        if not self.seeds:
-            raise UserError('`seeds` is empty: set one or more integers.')
-        if self.folds and len(self.folds) != len(self.seeds):
-            raise UserError(
-                f'`folds` has {len(self.folds)} entries and `seeds` {len(self.seeds)}: each fold '
-                'is trained with one seed. Leave out `seeds` to number them 0, 1, ...'
-            )
         absent = set(self.tune_folds) - set(range(len(self.folds)))
-        if absent:
-            raise UserError(
-                f'`tune.folds` names {sorted(absent)}, but the plan has '
-                f'{len(self.folds)} folds, numbered from 0.'
-            )
-        if not self.metrics:
-            raise UserError(
-                '`metrics` is empty: name the keys that the evaluator '
-                'returns, for example coco/bbox_mAP.'
-            )
+        tuned = any(method.grid for method in self.methods)
+        common = sorted(set(self.seeds) & set(self.tune_seeds))
+        for wrong, message in (
+            (not names, '`methods` is empty: set at least one config.'),
+            (
+                len(set(names)) < len(names),
+                f'`methods` has the names {names}: two rows of the table would be one. Name each '
+                'differently.',
+            ),
+            (
+                self.baseline not in names,
+                f'`baseline` {self.baseline!r} is not one of the methods {names}.',
+            ),
+            (not self.seeds, '`seeds` is empty: set one or more integers.'),
+            (
+                self.folds and len(self.folds) != len(self.seeds),
+                f'`folds` has {len(self.folds)} entries and `seeds` {len(self.seeds)}: each fold '
+                'is trained with one seed. Leave out `seeds` to number them 0, 1, ...',
+            ),
+            (
+                absent,
+                f'`tune.folds` names {sorted(absent)}, but the plan has {len(self.folds)} folds, '
+                'numbered from 0.',
+            ),
+            (
+                not self.metrics,
+                '`metrics` is empty: name the keys that the evaluator returns, for example '
+                'coco/bbox_mAP.',
+            ),
+            (
+                tuned and not self.tune_seeds,
+                '`tune.seeds` is empty although there is a grid: set tuning seeds that are not in '
+                '`seeds`.',
+            ),
+            (
+                tuned and common,
+                f'`seeds` and `tune.seeds` share {common}: a seed used for tuning must not be used '
+                'for measuring. Use other seeds.',
+            ),
+        ):
+            if wrong:
+                raise UserError(message)
         unknown = self.lower_better - {*self.metrics, self.decisive_metric}
         if unknown:
             raise UserError(
-                f'`lower_better` names {sorted(unknown)}, which are none of '
-                f'the metrics {list(self.metrics)}.'
-            )
-        if not any(method.grid for method in self.methods):
-            return
-        if not self.tune_seeds:
-            raise UserError(
-                '`tune.seeds` is empty although there is a grid: set tuning '
-                'seeds that are not in `seeds`.'
-            )
-        common = set(self.seeds) & set(self.tune_seeds)
-        if common:
-            raise UserError(
-                f'`seeds` and `tune.seeds` share {sorted(common)}: a seed used for tuning must not '
-                'be used for measuring. Use other seeds.'
+                f'`lower_better` names {sorted(unknown)}, which are none of the metrics '
+                f'{list(self.metrics)}.'
             )
 
     def tuning_runs(self) -> list[Run]:
-        """All runs of the tuning: grid x tuning seeds, of each method.
-
-        With folds, in each of them.
-        """
+        """All runs of the tuning: grid x tuning seeds, of each method, in each fold."""
         return [
             self._run(method, TUNE, seed, choice, fold)
             for fold in self.tune_folds or self.fold_numbers
@@ -207,20 +175,10 @@ class SeedPlan:
             for seed in self.tune_seeds
         ]
 
-    @property
-    def fold_numbers(self) -> tuple[int | None, ...]:
-        """Numbers of the folds; ``(None,)`` for a plan without."""
-        return tuple(range(len(self.folds))) or (None,)
-
     def final_runs(
         self, chosen: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None
     ) -> list[Run]:
-        """All runs that are measured on test data.
-
-        Args:
-            chosen: The tuned values, by name of the method and fold. A
-                method that has a grid and is not here has no run.
-        """
+        """All runs that are measured on test data."""
         chosen = chosen or {}
         numbers = self.fold_numbers if self.folds else (None,) * len(self.seeds)
         return [
@@ -239,29 +197,18 @@ class SeedPlan:
             options.update(self.folds[fold])
         if stage == TUNE:
             options.update(self.tune_options)
-        digest = hashlib.sha256(
-            json.dumps(
-                [load_config(method.config), options, stage], sort_keys=True, default=str
-            ).encode()
-        ).hexdigest()[:8]
+        content = json.dumps(
+            [load_config(method.config), options, stage], sort_keys=True, default=str
+        )
         # A changed config or option changes the folder: results of two versions cannot end up in
         # one row.
-        name = f'seed_{seed}-{digest}'
+        name = f'seed_{seed}-{hashlib.sha256(content.encode()).hexdigest()[:8]}'
         if fold is not None:
             name = f'fold_{fold}-{name}'
         if stage == TUNE:
-            name = f'{_safe(choice_label(choice))}/{name}'
+            name = re.sub(r'[^\w.=+-]+', '_', choice_label(choice)) + f'/{name}'
         folder = self.out_dir / stage / method.name / name
-        return Run(
-            method=method.name,
-            config=method.config,
-            stage=stage,
-            seed=seed,
-            options=options,
-            choice=dict(choice),
-            folder=folder,
-            fold=fold,
-        )
+        return Run(method.name, method.config, stage, seed, options, dict(choice), folder, fold)
 
 
 def choice_label(choice: Mapping[str, str]) -> str:
@@ -269,29 +216,137 @@ def choice_label(choice: Mapping[str, str]) -> str:
     return ', '.join(f'{key.rpartition(".")[2]}={value}' for key, value in choice.items())
 
 
-_CONFIGS: dict[tuple[str, float], dict] = {}
-
-
 def load_config(path: str) -> dict:
-    """Load a config with its bases, once.
-
-    Raises:
-        UserError: When there is no such file or it is no config.
-    """
+    """Load a config with its bases, once; :class:`UserError` where there is none."""
     if not Path(path).is_file():
         raise UserError(f'Config {path!r} does not exist.')
-    key = (str(path), Path(path).stat().st_mtime)
-    if key not in _CONFIGS:
-        try:
-            # Its modules are for the process that trains.
-            config = Config.fromfile(path, import_custom_modules=False)
-        except Exception as error:  # a config is a program
-            raise UserError(
-                f'{path} cannot be read as a config: {type(error).__name__}: {error}'
-            ) from error
-        _CONFIGS[key] = config.to_dict()
-    return _CONFIGS[key]
+    return _load_config(str(path), Path(path).stat().st_mtime)
 
 
-def _safe(text: str) -> str:
-    return re.sub(r'[^\w.=+-]+', '_', text)
+@functools.cache
+def _load_config(path: str, _changed: float) -> dict:
+    try:
+        # Its modules are for the process that trains.
+        return Config.fromfile(path, import_custom_modules=False).to_dict()
+    except Exception as error:  # a config is a program
+        raise UserError(
+            f'{path} cannot be read as a config: {type(error).__name__}: {error}'
+        ) from error
+
+
+def read_plan(path: str | Path) -> SeedPlan:
+    """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file; errors as :func:`parse_plan`."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f'Plan file {str(path)!r} does not exist.')
+    content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
+    if not isinstance(content, Mapping):
+        raise UserError(f'The plan {path} is not a mapping of fields.')
+    return parse_plan(content)
+
+
+def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
+    """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
+    plan = dict(plan)
+    tune = dict(plan.pop('tune', None) or {})
+    executor = plan.pop('executor', None) or 'local'
+    if isinstance(executor, str):
+        executor = {'type': executor}
+    executor = _read_options(executor, 'executor')
+    shared_grid = _read_grid(tune.pop('grid', {}), 'tune.grid')
+    options = _read_options(plan.pop('cfg_options', {}), 'cfg_options')
+    methods = tuple(_read_method(entry, options, shared_grid) for entry in plan.pop('methods', ()))
+    folds = tuple(
+        _read_options(fold, f'folds[{index}]')
+        for index, fold in enumerate(plan.pop('folds', None) or ())
+    )
+    made = SeedPlan(
+        out_dir=Path(plan.pop('out_dir', 'work_dirs/seeds')),
+        methods=methods,
+        seeds=_read_seeds(plan.pop('seeds', range(len(folds))), 'seeds'),
+        metrics=_read_names(plan.pop('metrics', ())),
+        lower_better=frozenset(_read_names(plan.pop('lower_better', ()))),
+        baseline=plan.pop('baseline', '') or (methods[0].name if methods else ''),
+        tune_seeds=_read_seeds(tune.pop('seeds', ()), 'tune.seeds'),
+        tune_metric=tune.pop('metric', ''),
+        allow_shared_split=bool(plan.pop('allow_shared_split', False)),
+        scale=float(plan.pop('scale', 1.0)),
+        folds=folds,
+        tune_folds=_read_seeds(tune.pop('folds', ()), 'tune.folds'),
+        tune_options=_read_options(tune.pop('cfg_options', {}), 'tune.cfg_options'),
+        executor=executor.pop('type', 'local'),
+        executor_options=executor,
+    )
+    unknown = [*plan, *(f'tune.{key}' for key in tune)]
+    if unknown:
+        raise UserError(
+            f'The plan has unknown fields {unknown}; known are methods, seeds, folds, metrics, '
+            'lower_better, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
+            'out_dir, scale, allow_shared_split, executor.'
+        )
+    made.check()
+    return made
+
+
+def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]) -> Method:
+    entry = {'config': entry} if isinstance(entry, str) else dict(entry)
+    if 'config' not in entry:
+        raise UserError(f'The method {entry} has no `config`.')
+    config = str(entry.pop('config'))
+    name = str(entry.pop('name', Path(config).stem))
+    if not re.fullmatch(r'[\w.+-]+', name):
+        raise UserError(
+            f'The method name {name!r} is also used as a folder name: use letters, digits and '
+            '_ . + - only.'
+        )
+    own = _read_options(entry.pop('cfg_options', {}), f'{name}.cfg_options')
+    own_grid = _read_grid(entry.pop('tune', None) or {}, f'{name}.tune')
+    if entry:
+        raise UserError(
+            f'The method {name!r} has unknown fields {list(entry)}; known are name, config, '
+            'cfg_options, tune.'
+        )
+    return Method(name, config, {**options, **own}, own_grid or dict(grid))
+
+
+def _read_options(options: Any, where: str) -> dict[str, str]:
+    if not isinstance(options, Mapping):
+        raise UserError(f'`{where}` is {options!r}: set key: value pairs.')
+    return {key: _text(value) for key, value in _flatten(options)}
+
+
+def _flatten(options: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
+    """Give the values of nested mappings dotted keys."""
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f'{prefix}{key}.')
+        else:
+            yield f'{prefix}{key}', value
+
+
+def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
+    if not isinstance(grid, Mapping):
+        raise UserError(f'`{where}` is {grid!r}: set key: [values].')
+    for key, values in grid.items():
+        if isinstance(values, (str, int, float)) or not values:
+            raise UserError(f'`{where}.{key}` is {values!r}: set a list of values.')
+    return {str(key): tuple(map(_text, values)) for key, values in grid.items()}
+
+
+def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
+    try:
+        made = (seeds,) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
+    except (TypeError, ValueError) as error:
+        raise UserError(f'`{where}` is {seeds!r}: set a list of integers.') from error
+    if len(set(made)) < len(made):
+        raise UserError(f'`{where}` {list(made)} has a seed twice.')
+    return made
+
+
+def _read_names(names: Any) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _text(value: Any) -> str:
+    """Write a value as `--cfg-options` reads it: without blanks."""
+    return value if isinstance(value, str) else str(value).replace(' ', '')

@@ -1,17 +1,113 @@
-"""Tables of a comparison over seeds."""
+"""What a comparison over seeds shows while it runs, and the tables that it leaves."""
 
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from mmrank.files.atomic_file import write_csv_atomically
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Table
+
+from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
-from .outcome import Outcome
-from .plan import SeedPlan, choice_label
-from .statistics import Summary
+from .plan import Run, SeedPlan, choice_label
+from .plots import draw_box_plot
+from .runs import Outcome, RunQueue
+from .statistics import Summary, collect_values, summarise
+
+
+def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str) -> list[Outcome]:
+    """Run a stage with a line per active training and one for all."""
+    columns = (
+        bars.SpinnerColumn(),
+        bars.TextColumn('{task.description}'),
+        bars.BarColumn(bar_width=20),
+        bars.MofNCompleteColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn('{task.fields[text]}'),
+    )
+    lines: dict[str, int] = {}
+    shown = time.monotonic()
+    with bars.Progress(*columns, console=console) as progress:
+        overall = progress.add_task(title, total=len(runs), text='')
+
+        def start(run) -> None:
+            lines[run.label] = progress.add_task(f'  {run.label}', total=1, text='starting')
+            console.print(f'started {run.label}: {run.folder}')
+
+        def again(run, fault) -> None:
+            progress.remove_task(lines.pop(run.label))
+            text = f'{run.label} died ({fault.splitlines()[0]}); it is started once more'
+            console.print(text, markup=False, highlight=False)
+
+        def update(run, text) -> None:
+            nonlocal shown
+            progress.update(lines[run.label], text=text)
+            # Without a terminal the lines above are not drawn.
+            if not console.is_terminal and time.monotonic() - shown > 30:
+                shown = time.monotonic()
+                console.print(f'{run.label}: {text}')
+
+        def end(outcome) -> None:
+            label, found = outcome.run.label, outcome.metrics
+            if label in lines:
+                progress.remove_task(lines.pop(label))
+            progress.advance(overall)
+            if outcome.error:
+                console.print(f'[red]failed[/red] {label}', highlight=False)
+                console.print(outcome.error, markup=False, highlight=False)
+                return
+            keys = [key for key in queue.plan.metrics if key in found]
+            took = f' in {outcome.seconds:.0f} s' if outcome.seconds else ''
+            values = ', '.join(f'{key} {found[key]:.4f}' for key in keys)
+            console.print(f'done{took} {label}: {values}')
+
+        queue.on_start, queue.on_again = start, again
+        queue.on_progress, queue.on_end = update, end
+        return queue.run(runs)
+
+
+def report(
+    console: Console,
+    plan: SeedPlan,
+    outcomes: Sequence[Outcome],
+    tuning_outcomes: Sequence[Outcome],
+    tuning: Sequence[Mapping],
+) -> None:
+    """Write the files of the report to the plan's folder and show its table.
+
+    ``tuning`` has the rows of :func:`research.seeds.statistics.choose`.
+    """
+    values = collect_values(plan, outcomes)
+    cells = summarise(plan, values)
+    every = [*tuning_outcomes, *outcomes]
+    failures = [item for item in every if item.error]
+    text = write_markdown(plan, cells, tuning=tuning, failures=failures)
+    folder = plan.out_dir
+    write_csv(cells, folder / 'summary.csv')
+    write_runs_csv(plan, every, folder / 'runs.csv')
+    write_atomically(text.encode(), folder / 'report.md')
+    draw_box_plot(
+        values,
+        plan.metrics,
+        folder / 'boxplot.png',
+        lower_better=plan.lower_better,
+        unit='fold' if plan.folds else 'seed',
+    )
+    table = Table(title=f'test data, baseline {plan.baseline}')
+    for title in ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p'):
+        table.add_column(title, justify='left' if title[0] == 'm' else 'right')
+    for cell in cells:
+        numbers = (cell.mean, cell.std, cell.difference, cell.p_value)
+        shown = ['' if math.isnan(value) else f'{value:.4g}' for value in numbers]
+        table.add_row(cell.method, cell.metric, str(cell.n), *shown)
+    console.print(table)
+    for name in ('report.md', 'summary.csv', 'runs.csv', 'boxplot.png'):
+        console.print(f'wrote {folder / name}')
 
 
 def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
@@ -25,9 +121,8 @@ def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.P
     rows = [['stage', 'method', 'choice', 'seed', 'metric', 'value']]
     for outcome in outcomes:
         run = outcome.run
-        choice = choice_label(run.choice)
         rows += [
-            [run.stage, run.method, choice, run.seed, key, repr(value)]
+            [run.stage, run.method, choice_label(run.choice), run.seed, key, repr(value)]
             for key, value in sorted((outcome.metrics or {}).items())
         ]
     return write_csv_atomically(rows, path)
@@ -39,44 +134,24 @@ def write_markdown(
     *,
     tuning: Sequence[Mapping] = (),
     failures: Sequence[Outcome] = (),
-    digits: int | None = None,
 ) -> str:
-    """Write the report as Markdown.
-
-    Args:
-        plan: The plan.
-        cells: From :func:`research.seeds.statistics.summarise`.
-        tuning: Rows of :func:`research.seeds.tuning.choose`.
-        failures: Outcomes of the runs that failed.
-        digits: Decimals of the metrics; by default from the scale.
-
-    Returns:
-        The text: the table, how to read it, the tuning, the failures.
-    """
-    if digits is None:
-        digits = max(0, 4 - round(math.log10(plan.scale)))
-    header = [
-        *('method', 'metric', 'n', 'mean ± std'),
-        f'difference to {plan.baseline} [95 % CI]',
-        'p (paired t)',
-    ]
+    """Return the report: the table, how to read it, the tuning, the failures."""
+    digits = max(0, 4 - round(math.log10(plan.scale)))
+    header = ['method', 'metric', 'n', 'mean ± std']
+    header += [f'difference to {plan.baseline} [95 % CI]', 'p (paired t)']
     rows, marks = [], []
     for metric in plan.metrics:
+        lower = metric in plan.lower_better
         own = [cell for cell in cells if cell.metric == metric]
-        best = _best(plan, metric, own)
-        arrow = '↓' if plan.is_lower_better(metric) else '↑'
+        means = [-cell.mean if lower else cell.mean for cell in own]
+        best = max((mean for mean in means if not math.isnan(mean)), default=None)
+        best = own[means.index(best)] if best is not None else None
         for cell in own:
-            spread = _number(cell.std, digits)
-            value = f'{_number(cell.mean, digits)} ± {spread}'
-            rows.append(
-                [
-                    *(cell.method, f'{metric} {arrow}', cell.n, value),
-                    _difference(plan, cell, digits),
-                    _p_value(cell.p_value),
-                ]
-            )
-            is_best = cell is best
-            marks.append([column == 3 and is_best for column in range(6)])
+            value = f'{_number(cell.mean, digits)} ± {_number(cell.std, digits)}'
+            name = f'{metric} {"↓" if lower else "↑"}'
+            difference = _difference(plan, cell, digits)
+            rows.append([cell.method, name, cell.n, value, difference, _p_value(cell.p_value)])
+            marks.append([column == 3 and cell is best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
     unit = 'fold' if plan.folds else 'seed'
     text = [
@@ -89,19 +164,13 @@ def write_markdown(
         text += ['', f'Metrics are multiplied by {plan.scale:g}.']
     if any(cell.n < len(plan.seeds) for cell in cells):
         text += ['', f'Some {unit}s are missing: see n, and the failures below.']
-    text += _tuning_section(plan, tuning, digits)
+    if tuning:
+        text += _tuning_section(plan, tuning, digits)
     if failures:
         text += ['', '## Failures', '']
         for outcome in failures:
-            text += [f'- {outcome.run.label}:', '', '```']
-            text += [*outcome.error.splitlines(), '```']
+            text += [f'- {outcome.run.label}:', '', '```', *outcome.error.splitlines(), '```']
     return '\n'.join(text) + '\n'
-
-
-def _best(plan: SeedPlan, metric: str, cells: Sequence[Summary]) -> Summary | None:
-    sign = -1 if plan.is_lower_better(metric) else 1
-    measured = [cell for cell in cells if not math.isnan(cell.mean)]
-    return max(measured, key=lambda cell: sign * cell.mean, default=None)
 
 
 def _number(value: float, digits: int) -> str:
@@ -126,19 +195,9 @@ def _p_value(value: float) -> str:
 
 
 def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> list[str]:
-    if not tuning:
-        return []
     seeds = ', '.join(map(str, plan.tune_seeds))
     if plan.tune_folds:
-        numbers = ', '.join(map(str, plan.tune_folds))
-        seeds += f', fold {numbers} for all folds'
-    text = [
-        '',
-        '## Tuning',
-        '',
-        f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
-        '',
-    ]
+        seeds += f', fold {", ".join(map(str, plan.tune_folds))} for all folds'
     rows = []
     for row in tuning:
         note = 'chosen' if row['chosen'] else ''
@@ -146,15 +205,16 @@ def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> l
             note = 'chosen, at the edge of the grid: widen it'
         mean = math.nan if row['mean'] is None else row['mean'] * plan.scale
         fold = [] if row['fold'] is None else [row['fold']]
-        rows.append(
-            [
-                *(row['method'], *fold, choice_label(row['choice'])),
-                *(row['n'], _number(mean, digits), note),
-            ]
-        )
+        choice = choice_label(row['choice'])
+        rows.append([row['method'], *fold, choice, row['n'], _number(mean, digits), note])
     fold = ['fold'] if plan.folds and not plan.tune_folds else []
     header = ['method', *fold, 'values', 'n', 'mean', '']
-    text += markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl')
+    text = [
+        *('', '## Tuning', ''),
+        f'{plan.decisive_metric} on the validation data, seeds {seeds}.',
+        '',
+        *markdown_table(header, rows, align=f'l{"r" * len(fold)}lrrl'),
+    ]
     if plan.allow_shared_split:
         text += [
             '',

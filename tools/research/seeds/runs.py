@@ -1,38 +1,63 @@
 """Run trainings side by side, resumably, and read their results."""
 
+import json
 import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
-from mmrank.files.folder_lock import FolderHeldError, FolderLock
 
-from .executors.executor import Executor, NotStarted, StartedCommand
-from .executors.local import LocalExecutor
-from .outcome import Outcome, read_result
+from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
 
 LOG_NAME = 'output.log'
-_EPOCH = re.compile(
-    r'Epoch\(train\)\s+\[\s*(\d+)\]\[\s*(\d+)/(\d+)\].*?'
-    r'eta: ((?:\d+ days?, )?[\d:]+)'
-)
-_ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\].*?eta: ((?:\d+ days?, )?[\d:]+)')
+_ETA = r'.*?eta: ((?:\d+ days?, )?[\d:]+)'
+_EPOCH = re.compile(r'Epoch\(train\)\s+\[\s*(\d+)\]\[\s*(\d+)/(\d+)\]' + _ETA)
+_ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\]' + _ETA)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    ``metrics`` by key, None for a failed run; ``seconds`` that it took now, 0 if it was finished
+    before; ``error``: why it failed, with the end of its log.
+    """
+
+    run: Run
+    metrics: dict[str, float] | None
+    seconds: float = 0.0
+    error: str = ''
+
+
+def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
+    """Read the metrics of a run; None when it is not finished."""
+    if not run.result_file.is_file():
+        return None
+    try:
+        found = json.loads(run.result_file.read_text())['metrics']
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise UserError(
+            f'{run.result_file} is not a valid result ({error!r}): delete it to run the training '
+            'again.'
+        ) from error
+    missing = [key for key in metrics if key not in found]
+    if missing:
+        raise UserError(
+            f'{run.result_file} has no metric {missing}; it has {sorted(found)}. Change `metrics`; '
+            'nothing is trained again.'
+        )
+    return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
 
 
 def train_command(script: Path) -> str:
-    """Template of :func:`build_command` for a script that trains and tests.
-
-    Args:
-        script: ``tools/benchmarks/train_and_test.py``.
-
-    Returns:
-        The template.
-    """
+    """Template of :func:`build_command` for ``tools/benchmarks/train_and_test.py``."""
     return (
         f'{{python}} "{script}" {{config}} '
         '--work-dir {work_dir} --split {split} --result {result} '
@@ -41,21 +66,7 @@ def train_command(script: Path) -> str:
 
 
 def build_command(template: str, run: Run) -> list[str]:
-    """Fill in the command of a run.
-
-    Args:
-        template: Command line with the placeholders ``{python}``, ``{config}``, ``{work_dir}``,
-            ``{split}``, ``{result}``,
-            ``{seed}`` and, as a word of its own, ``{cfg_options}``.
-        run: The run.
-
-    Returns:
-        The words of the command.
-
-    Raises:
-        UserError: When the template has an unknown placeholder or does not pass on the seed or the
-            result's file.
-    """
+    """Fill in the command of a run."""
     for needed in ('{seed}', '{result}'):
         if needed not in template:
             raise UserError(f'The train command {template!r} lacks {needed}.')
@@ -76,21 +87,18 @@ def build_command(template: str, run: Run) -> list[str]:
             words.append(word.format_map(values))
         except (KeyError, ValueError, IndexError) as error:
             raise UserError(
-                f'The train command has the word {word!r}; placeholders are '
-                f'{sorted(values)} and cfg_options.'
+                f'The train command has the word {word!r}; placeholders are {sorted(values)} and '
+                'cfg_options.'
             ) from error
     return words
 
 
 def parse_progress(log: str) -> str:
-    """Return the last progress in mmengine's log, in short form."""
-    epochs, iters = _EPOCH.findall(log), _ITER.findall(log)
-    if epochs:
-        epoch, iteration, length, eta = epochs[-1]
-        return f'epoch {epoch} iteration {iteration}/{length} eta {eta}'
-    if iters:
-        iteration, length, eta = iters[-1]
-        return f'iteration {iteration}/{length} eta {eta}'
+    """The last progress in mmengine's log, in short form."""
+    if epochs := _EPOCH.findall(log):
+        return 'epoch {} iteration {}/{} eta {}'.format(*epochs[-1])
+    if iterations := _ITER.findall(log):
+        return 'iteration {}/{} eta {}'.format(*iterations[-1])
     return 'starting'
 
 
@@ -103,33 +111,43 @@ def read_tail(path: Path, size: int = 8192) -> str:
         return file.read().decode(errors='replace')
 
 
+class _NotStarted:
+    """A command that failed to start."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def poll(self) -> str:
+        return self.fault
+
+    def end(self) -> None:
+        pass
+
+
 class RunQueue:
     """Execute runs, some at a time; continue when one fails.
 
-    A run whose result file is there is not run again; one that was
-    interrupted is started with the same folder, from which its command resumes. A run that ends
-    without a result, whatever ended it, is started once more behind all others; then its outcome
-    says what went wrong. Interrupting the queue ends the commands it started.
+    A run whose result file is there is not run again; one that was interrupted is started with the
+    same folder, from which its command resumes. A run that ends without a result, whatever ended
+    it, is started once more behind all others; then its outcome says what went wrong. Interrupting
+    the queue ends the commands it started.
 
     Args:
         plan: The plan that the runs belong to.
         template: See :func:`build_command`.
-        executor: What runs the commands; None: this machine, one at a time.
+        executor: Where the commands run; None: this machine, one at a time.
         retries: How often a run without a result is started again.
         on_start: Called with a run when its command starts.
         on_again: Called with a run and its fault when it will be started again.
         on_progress: Called with a run and its progress, now and then.
         on_end: Called with each outcome.
-
-    Raises:
-        UserError: If ``retries`` is negative.
     """
 
     def __init__(
         self,
         plan: SeedPlan,
         template: str,
-        executor: Executor | None = None,
+        executor: LocalExecutor | SlurmExecutor | None = None,
         *,
         retries: int = 1,
         on_start: Callable[[Run], None] = lambda run: None,
@@ -139,24 +157,13 @@ class RunQueue:
     ) -> None:
         if retries < 0:
             raise UserError(f'`retries` is {retries}: set 0 or more.')
-        self.plan = plan
-        self.template = template
+        self.plan, self.template, self.retries = plan, template, retries
         self.executor = executor or LocalExecutor()
-        self.retries = retries
-        self.on_start = on_start
-        self.on_again = on_again
-        self.on_progress = on_progress
-        self.on_end = on_end
+        self.on_start, self.on_again = on_start, on_again
+        self.on_progress, self.on_end = on_progress, on_end
 
     def run(self, runs: Sequence[Run]) -> list[Outcome]:
-        """Run all that is not finished.
-
-        Args:
-            runs: The runs, in the order in which to start them.
-
-        Returns:
-            Their outcomes in the same order, one for each.
-        """
+        """Run all that is not finished, in this order; return the outcomes in the same order."""
         outcomes: dict[int, Outcome] = {}
         waiting = []
         for index, run in enumerate(runs):
@@ -164,8 +171,7 @@ class RunQueue:
                 outcomes[index] = self._finish(run, '', 0.0)
             else:
                 waiting.append(index)
-        active: dict[int, StartedCommand] = {}
-        begins: dict[int, float] = {}
+        active, begins = {}, {}
         attempts = dict.fromkeys(waiting, 0)
         try:
             while waiting or active:
@@ -179,8 +185,7 @@ class RunQueue:
                     run = runs[index]
                     fault = command.poll()
                     if fault is None:
-                        text = parse_progress(read_tail(run.folder / LOG_NAME))
-                        self.on_progress(run, text)
+                        self.on_progress(run, parse_progress(read_tail(run.folder / LOG_NAME)))
                         continue
                     del active[index]
                     # The result is written last, so it counts however its command went on to end.
@@ -191,14 +196,13 @@ class RunQueue:
                         continue
                     if fault and attempts[index] > 1:
                         fault += f' (started {attempts[index]} times)'
-                    seconds = time.monotonic() - begins[index]
-                    outcomes[index] = self._finish(run, fault, seconds)
+                    outcomes[index] = self._finish(run, fault, time.monotonic() - begins[index])
         finally:
             for command in active.values():
                 command.end()
         return [outcomes[index] for index in range(len(runs))]
 
-    def _start(self, run: Run) -> StartedCommand:
+    def _start(self, run: Run):
         command = build_command(self.template, run)
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
@@ -208,12 +212,11 @@ class RunQueue:
         try:
             return self.executor.start(command, log, run.label)
         except OSError as error:
-            return NotStarted(str(error))
+            return _NotStarted(str(error))
 
     def _missing_result(self, run: Run, fault: str) -> str:
         """Why an ended run has no result; empty if it has one."""
-        patience = 0.0 if fault else self.executor.file_seconds
-        end = time.monotonic() + patience
+        end = time.monotonic() + (0.0 if fault else self.executor.file_seconds)
         while not run.result_file.is_file():
             if time.monotonic() >= end:
                 return fault or f'no {run.result_file.name} was written'
@@ -223,8 +226,8 @@ class RunQueue:
     def _finish(self, run: Run, fault: str, seconds: float) -> Outcome:
         metrics, error = None, fault
         if fault:
-            tail = read_tail(run.folder / LOG_NAME).splitlines()[-15:]
-            error = '\n'.join([f'{fault}; {run.folder / LOG_NAME}:', *tail])
+            log = run.folder / LOG_NAME
+            error = '\n'.join([f'{fault}; {log}:', *read_tail(log).splitlines()[-15:]])
         else:
             needed = self.plan.metrics if run.split == 'test' else (self.plan.decisive_metric,)
             try:
@@ -238,19 +241,13 @@ class RunQueue:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, as long as this one lives.
-
-    Args:
-        folder: Is created if it is not there.
-
-    Raises:
-        UserError: When another process holds the folder.
-    """
+    """Keep other processes out of a folder; :class:`UserError` when another one holds it."""
     lock = FolderLock(folder / '.running')
     try:
         lock.acquire()
     except FolderHeldError as error:
         raise UserError(f'{error}: wait for it, or choose another folder.') from None
-    with ExitStack() as stack:
-        stack.callback(lock.release)
+    try:
         yield
+    finally:
+        lock.release()

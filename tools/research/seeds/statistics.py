@@ -1,14 +1,19 @@
-"""Means, spreads and paired tests of a comparison over seeds."""
+"""Means, spreads and paired tests of a comparison over seeds; the choice of tuned values."""
 
+import itertools
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from .outcome import Outcome
-from .plan import SeedPlan
+from mmrank.errors import UserError
+
+from .plan import SeedPlan, load_config
+from .runs import Outcome
 
 # By method and metric: the value of each seed.
 Values = Mapping[str, Mapping[str, Mapping[int, float]]]
@@ -18,19 +23,10 @@ Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 class Summary:
     """A cell of the table, with its comparison to the baseline.
 
-    Args:
-        method: Name of the method.
-        metric: Key of the metric.
-        n: Number of seeds.
-        mean: Mean over the seeds; NaN for none.
-        std: Standard deviation, ``ddof=1``; NaN for fewer than two.
-        pairs: Number of seeds that the baseline has as well; 0 for the baseline itself.
-        difference: Mean over the pairs of value minus baseline.
-        ci_low: Lower end of its 95 % confidence interval.
-        ci_high: Upper end.
-        p_value: Two-sided paired t-test.
-        p_wilcoxon: Two-sided Wilcoxon signed-rank test; NaN for fewer than
-            6 pairs, with which it cannot fall below 0.05.
+    ``n`` seeds with mean and standard deviation (``ddof=1``); ``pairs`` seeds that the baseline has
+    as well, 0 for the baseline itself; mean over the pairs of value minus baseline, with its 95 %
+    confidence interval; two-sided paired t-test; two-sided Wilcoxon signed-rank test, NaN for fewer
+    than 6 pairs, with which it cannot fall below 0.05. NaN where there are too few values.
     """
 
     method: str
@@ -64,31 +60,18 @@ def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
 def compare_paired(
     values: Mapping[int, float], baseline: Mapping[int, float], level: float = 0.95
 ) -> dict[str, float]:
-    """Compare two methods by the seeds that both have.
-
-    Args:
-        values: Value by seed.
-        baseline: Value by seed.
-        level: Confidence level of the interval.
-
-    Returns:
-        ``pairs``, ``difference``, ``ci_low``, ``ci_high``, ``p_value`` and ``p_wilcoxon``, as in
-        :class:`Summary`. Fewer than two pairs have no interval and no p-value. Where all
-        differences are equal the test
-        has nothing to go by: the interval is a point, and the p-value 1 for
-        no difference and 0 otherwise.
-    """
+    """Compare two methods by the seeds that both have."""
     seeds = sorted(set(values) & set(baseline))
-    differences = np.array([values[s] - baseline[s] for s in seeds])
-    made = {'pairs': len(seeds)}
-    if len(seeds) == 0:
-        return made
-    made['difference'] = mean = float(differences.mean())
+    if not seeds:
+        return {'pairs': 0}
+    ours, theirs = (np.array([x[s] for s in seeds]) for x in (values, baseline))
+    differences = ours - theirs
+    mean = float(differences.mean())
+    made = {'pairs': len(seeds), 'difference': mean}
     if len(seeds) < 2:
         return made
     # Equal up to the rounding of the subtraction.
-    scale = max(abs(value) for s in seeds for value in (values[s], baseline[s]))
-    rounding = 4 * np.finfo(float).eps * scale
+    rounding = 4 * np.finfo(float).eps * max(np.abs(ours).max(), np.abs(theirs).max())
     if np.ptp(differences) <= rounding:
         p_value = 1.0 if abs(mean) <= rounding else 0.0
         return {**made, 'ci_low': mean, 'ci_high': mean, 'p_value': p_value}
@@ -105,22 +88,84 @@ def compare_paired(
 def summarise(plan: SeedPlan, values: Values) -> list[Summary]:
     """Compute all cells of the table, method by method."""
     cells = []
-    for method in plan.methods:
-        for metric in plan.metrics:
-            own = values[method.name][metric]
-            numbers = np.array([own[seed] for seed in sorted(own)])
-            n = len(numbers)
-            comparison = {}
-            if method.name != plan.baseline:
-                comparison = compare_paired(own, values[plan.baseline][metric])
-            cells.append(
-                Summary(
-                    method=method.name,
-                    metric=metric,
-                    n=n,
-                    mean=float(numbers.mean()) if n else math.nan,
-                    std=float(numbers.std(ddof=1)) if n > 1 else math.nan,
-                    **comparison,
-                )
-            )
+    for method, metric in itertools.product((m.name for m in plan.methods), plan.metrics):
+        own = values[method][metric]
+        numbers = np.array([own[seed] for seed in sorted(own)])
+        n = len(numbers)
+        mean = float(numbers.mean()) if n else math.nan
+        std = float(numbers.std(ddof=1)) if n > 1 else math.nan
+        comparison = {}
+        if method != plan.baseline:
+            comparison = compare_paired(own, values[plan.baseline][metric])
+        cells.append(Summary(method, metric, n, mean, std, **comparison))
     return cells
+
+
+def check_splits(plan: SeedPlan) -> None:
+    """Check that tuned methods are measured on data of their own."""
+    if plan.allow_shared_split:
+        return
+    for method in plan.methods:
+        if method.grid and has_shared_split(load_config(method.config)):
+            raise UserError(
+                f'{method.config} tests on its validation data, on which {list(method.grid)} is '
+                'tuned: the measured value would be too good. Add a separate `test_dataloader` to '
+                'the config, or set `allow_shared_split` (the report notes it).'
+            )
+
+
+def has_shared_split(config: Mapping[str, Any]) -> bool:
+    """Whether a config's test data is its validation data."""
+    splits = []
+    for name in ('val_dataloader', 'test_dataloader'):
+        dataset = dict((config.get(name) or {}).get('dataset') or {})
+        for key in ('pipeline', 'test_mode', 'backend_args'):
+            dataset.pop(key, None)
+        splits.append(json.dumps(dataset, sort_keys=True, default=str))
+    return splits[0] == splits[1]
+
+
+def choose(
+    plan: SeedPlan, outcomes: Sequence[Outcome]
+) -> tuple[dict[tuple[str, int | None], dict[str, str]], list[dict]]:
+    """Choose each method's values by their mean on the validation data."""
+    metric = plan.decisive_metric
+    sign = -1 if metric in plan.lower_better else 1
+    chosen, rows = {}, []
+    shared = bool(plan.tune_folds)
+    trials = len(plan.tune_seeds) * (len(plan.tune_folds) or 1)
+    for method, fold in itertools.product(plan.methods, (None,) if shared else plan.fold_numbers):
+        own = []
+        for choice in method.choices() if method.grid else ():
+            values = [
+                outcome.metrics[metric]
+                for outcome in outcomes
+                if outcome.run.method == method.name
+                and (shared or outcome.run.fold == fold)
+                and outcome.run.choice == choice
+                and outcome.metrics is not None
+            ]
+            at_edge = any(
+                len(grid) > 1 and choice[key] in (grid[0], grid[-1])
+                for key, grid in method.grid.items()
+            )
+            own.append(
+                {
+                    'method': method.name,
+                    'fold': fold,
+                    'choice': choice,
+                    'n': len(values),
+                    'mean': sum(values) / len(values) if values else None,
+                    'values': values,
+                    'chosen': False,
+                    'at_edge': at_edge,
+                }
+            )
+        whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
+        if whole:
+            best = max(whole, key=lambda row: sign * row['mean'])
+            best['chosen'] = True
+            for number in plan.fold_numbers if shared else (fold,):
+                chosen[method.name, number] = best['choice']
+        rows += own
+    return chosen, rows

@@ -9,18 +9,7 @@ _WIDTH, _HEIGHT = 640, 480
 
 
 def make_annotations(*, images: int, classes: int, objects: float, seed: int = 0) -> dict:
-    """Make annotations with small to large objects, a few of them crowds.
-
-    Args:
-        images: Number of images, 640 x 480.
-        classes: Number of classes, equally frequent; their ids are multiples of three, so that an
-            id is no index.
-        objects: Mean number of objects an image (Poisson).
-        seed: Equal arguments return equal annotations.
-
-    Returns:
-        A COCO document.
-    """
+    """Make annotations with small to large objects, a few of them crowds."""
     rng = np.random.default_rng(seed)
     document = {
         'images': [
@@ -38,47 +27,24 @@ def make_annotations(*, images: int, classes: int, objects: float, seed: int = 0
         kinds = 3 * rng.integers(1, classes + 1, count)
         crowds = rng.random(count) < 0.02
         for corner, size, kind, is_crowd in zip(corners, sizes, kinds, crowds):
-            document['annotations'].append(
-                {
-                    'id': len(document['annotations']) + 1,
-                    'image_id': image['id'],
-                    'category_id': int(kind),
-                    'bbox': [*corner.tolist(), *size.tolist()],
-                    'area': float(size.prod()),
-                    'iscrowd': int(is_crowd),
-                }
-            )
+            box = dict(bbox=[*corner.tolist(), *size.tolist()], area=float(size.prod()))
+            place = dict(id=len(document['annotations']) + 1, image_id=image['id'])
+            kind = dict(category_id=int(kind), iscrowd=int(is_crowd))
+            document['annotations'].append(place | kind | box)
     return document
 
 
 def make_predictions(
     document: dict, *, jitter: float = 0.05, missed: float = 0.1, false: int = 2, seed: int = 0
 ) -> list[dict]:
-    """Make predictions from annotations: moved, missed and false boxes.
-
-    Args:
-        document: From :func:`make_annotations`.
-        jitter: Standard deviation of each coordinate, relative to the size.
-        missed: Share of objects without a box, in [0, 1].
-        false: False boxes an image.
-        seed: Equal arguments return equal predictions.
-
-    Returns:
-        COCO predictions; scores have three digits, so that some are equal.
-    """
+    """Make predictions from annotations: moved, missed and false boxes."""
     rng = np.random.default_rng(seed)
     kinds = [cat['id'] for cat in document['categories']]
     boxes = []
 
     def add(image_id: int, kind: int, box: np.ndarray, score: float) -> None:
-        boxes.append(
-            {
-                'image_id': image_id,
-                'category_id': int(kind),
-                'bbox': box.tolist(),
-                'score': round(float(score), 3),
-            }
-        )
+        score = round(float(score), 3)
+        boxes.append(dict(image_id=image_id, category_id=int(kind), bbox=box.tolist(), score=score))
 
     for ann in document['annotations']:
         if rng.random() < missed:

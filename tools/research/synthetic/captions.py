@@ -1,6 +1,6 @@
 """Made-up captions: what is known of an image, put into templates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -23,31 +23,17 @@ COLOURS = {
     'light blue': (150, 190, 225),
 }
 _NUMBERS = ('no', 'a', 'two', 'three', 'four', 'five')
-_CLASS_TEMPLATES = (
-    '{article} {name}',
-    'a photo of {article} {name}',
-    'a {tone} photo of {article} {name}',
-    '{article} {name} on {colour}',
-    'a {tone} picture of {article} {name} on {colour}',
-)
-_OBJECT_TEMPLATES = (
-    '{objects}',
-    'a photo of {objects}',
-    'a {tone} photo of {objects}',
-    '{objects} on {colour}',
-    'a {tone} picture of {objects} on {colour}',
+_TEMPLATES = (
+    '{what}',
+    'a photo of {what}',
+    'a {tone} photo of {what}',
+    '{what} on {colour}',
+    'a {tone} picture of {what} on {colour}',
 )
 
 
 def describe_image(image: np.ndarray) -> tuple[str, str]:
-    """Describe the brightness of an image and the colour of its border.
-
-    Args:
-        image: (H, W, 3) uint8 in RGB.
-
-    Returns:
-        ``dark``, ``plain`` or ``bright``, and a name of ``COLOURS``.
-    """
+    """Describe the brightness of an image and the colour of its border."""
     image = image.astype(np.float64)
     light = image.mean()
     tone = 'dark' if light < 95 else 'bright' if light > 150 else 'plain'
@@ -62,65 +48,40 @@ def describe_image(image: np.ndarray) -> tuple[str, str]:
 def class_captions(
     name: str, image: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[str]:
-    """Write captions of an image of one class.
+    """Write captions of an image of one class."""
 
-    Args:
-        name: Name of the class; some have synonyms.
-        image: (H, W, 3) uint8 in RGB.
-        number: How many.
-        rng: Draws templates, without replacement, and synonyms.
-
-    Returns:
-        Distinct captions.
-
-    Raises:
-        ValueError: If there are fewer templates.
-    """
-    tone, colour = describe_image(image)
-    captions = []
-    for template in _draw(_CLASS_TEMPLATES, number, rng):
+    def describe() -> str:
         words = SYNONYMS.get(name, (name,))
         word = words[rng.integers(len(words))].replace('_', ' ')
-        captions.append(
-            template.format(article=_article(word), name=word, tone=tone, colour=colour)
-        )
-    return captions
+        return f'{_article(word)} {word}'
+
+    return _captions(describe, image, number, rng)
 
 
 def object_captions(
     counts: Mapping[str, int], image: np.ndarray, number: int, rng: np.random.Generator
 ) -> list[str]:
-    """Write captions that count the objects of an image.
-
-    Args:
-        counts: Number of objects of each kind, at least one kind.
-        image: (H, W, 3) uint8 in RGB.
-        number: How many captions.
-        rng: Draws templates, without replacement, and the order of the kinds.
-
-    Returns:
-        Distinct captions.
-
-    Raises:
-        ValueError: If there are fewer templates, or no objects.
-    """
+    """Write captions that count the objects of an image."""
     if not counts:
         raise ValueError('an image without objects has no caption')
-    tone, colour = describe_image(image)
-    captions = []
-    for template in _draw(_OBJECT_TEMPLATES, number, rng):
-        kinds = list(counts)
+    kinds = list(counts)
+
+    def describe() -> str:
         parts = [_counted(kinds[i], counts[kinds[i]]) for i in rng.permutation(len(kinds))]
         head, last = ', '.join(parts[:-1]), parts[-1]
-        objects = f'{head} and {last}' if head else last
-        captions.append(template.format(objects=objects, tone=tone, colour=colour))
-    return captions
+        return f'{head} and {last}' if head else last
+
+    return _captions(describe, image, number, rng)
 
 
-def _draw(templates: tuple[str, ...], number: int, rng: np.random.Generator) -> list[str]:
-    if not 1 <= number <= len(templates):
-        raise ValueError(f'number of captions must be 1 to {len(templates)}, got {number}')
-    return [templates[i] for i in rng.permutation(len(templates))[:number]]
+def _captions(
+    describe: Callable[[], str], image: np.ndarray, number: int, rng: np.random.Generator
+) -> list[str]:
+    if not 1 <= number <= len(_TEMPLATES):
+        raise ValueError(f'number of captions must be 1 to {len(_TEMPLATES)}, got {number}')
+    tone, colour = describe_image(image)
+    chosen = rng.permutation(len(_TEMPLATES))[:number]
+    return [_TEMPLATES[i].format(what=describe(), tone=tone, colour=colour) for i in chosen]
 
 
 def _article(word: str) -> str:

@@ -16,94 +16,55 @@ import numpy as np
 _SUPERSAMPLING = 4
 
 
+def check_least(spec: object, **least: float) -> None:
+    """Check that fields of a spec are not below their least values."""
+    for name, value in least.items():
+        if getattr(spec, name) < value:
+            raise ValueError(f'{name} must be at least {value}, got {getattr(spec, name)}')
+
+
 @dataclass(frozen=True)
 class GlyphsSpec:
     """What to draw.
-
-    Attributes:
-        num_classes: Glyphs.
-        per_class: Drawings of a glyph.
-        size: Side of the images in pixels, at least 8.
-        jitter: Standard deviation of a corner's place, as a share of the
-            side.
-        rotation: Largest angle of a drawing, in degrees.
-        seed: Another seed invents other glyphs.
 
     Raises:
         ValueError: If a number is out of range.
     """
 
-    num_classes: int = 20
-    per_class: int = 10
-    size: int = 28
-    jitter: float = 0.03
-    rotation: float = 12.0
-    seed: int = 0
+    num_classes: int = 20  # Glyphs
+    per_class: int = 10  # Drawings of a glyph
+    size: int = 28  # Side of the images in pixels, at least 8
+    jitter: float = 0.03  # Standard deviation of a corner's place, as a share of the side
+    rotation: float = 12.0  # Largest angle of a drawing, in degrees
+    seed: int = 0  # Another seed invents other glyphs
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, least in (
-            ('num_classes', 1),
-            ('per_class', 1),
-            ('size', 8),
-            ('jitter', 0),
-            ('rotation', 0),
-            ('seed', 0),
-        ):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f'{name} must be at least {least}, got {value}')
+        check_least(self, num_classes=1, per_class=1, size=8, jitter=0, rotation=0, seed=0)
 
 
 def draw_glyph(spec: GlyphsSpec, label: int, sample: int) -> np.ndarray:
-    """Make one drawing.
-
-    Args:
-        spec: What to draw.
-        label: The glyph.
-        sample: The drawing of it.
-
-    Returns:
-        (size, size) uint8, ink 255 on 0; the same for the same arguments.
-    """
+    """Make one drawing."""
     strokes = _invent(np.random.default_rng([spec.seed, label]))
     rng = np.random.default_rng([spec.seed, label, 1 + sample])
     angle = np.deg2rad(rng.uniform(-spec.rotation, spec.rotation))
-    turn = np.array(
-        [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    ) * rng.uniform(0.85, 1.05)
+    cos, sin = np.cos(angle), np.sin(angle)
+    turn = np.array([[cos, -sin], [sin, cos]]) * rng.uniform(0.85, 1.05)
     shift = 0.5 + rng.uniform(-0.04, 0.04, 2)
     side = spec.size * _SUPERSAMPLING
     canvas = np.zeros((side, side), np.uint8)
     thickness = max(1, round(side * rng.uniform(0.045, 0.065)))
     for stroke in strokes:
         moved = stroke + rng.normal(0, spec.jitter, stroke.shape)
-        points = ((moved - 0.5) @ turn.T + shift) * side
-        cv2.polylines(
-            canvas,
-            [np.rint(points).astype(np.int32)],
-            isClosed=False,
-            color=255,
-            thickness=thickness,
-            lineType=cv2.LINE_AA,
-        )
-    shape = (spec.size, spec.size)
-    return cv2.resize(canvas, shape, interpolation=cv2.INTER_AREA)
+        points = np.rint(((moved - 0.5) @ turn.T + shift) * side).astype(np.int32)
+        cv2.polylines(canvas, [points], False, 255, thickness, cv2.LINE_AA)
+    return cv2.resize(canvas, (spec.size, spec.size), interpolation=cv2.INTER_AREA)
 
 
 def write_glyphs(
     out_dir: str | Path, spec: GlyphsSpec, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Write ``glyph_<class>/<drawing>.png`` for every drawing.
-
-    Args:
-        out_dir: Folder to write to; it is made if needed, files of the same names are replaced.
-        spec: What to draw.
-        progress: Called as ``progress(done, total)`` per class.
-
-    Raises:
-        OSError: If an image cannot be written.
-    """
+    """Write ``glyph_<class>/<drawing>.png`` for every drawing."""
     digits = len(str(max(spec.num_classes, spec.per_class) - 1))
     for label in range(spec.num_classes):
         folder = Path(out_dir) / f'glyph_{label:0{digits}d}'

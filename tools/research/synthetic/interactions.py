@@ -9,44 +9,28 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.files.atomic_file import write_csv_atomically
+from mmrank.files import write_csv_atomically
+from research.synthetic.glyphs import check_least
 
 
 @dataclass(frozen=True)
 class InteractionsSpec:
     """What to make up.
 
-    Attributes:
-        num_users: Users m.
-        num_items: Items n, at most as many as users.
-        per_user: Mean number of interactions of a user.
-        dimensions: Of the hidden tastes.
-        held_out: Share of each user's interactions that is held out.
-        seed: Another seed makes other tastes.
-
     Raises:
         ValueError: If a number is out of range.
     """
 
-    num_users: int = 200
-    num_items: int = 100
-    per_user: float = 12.0
-    dimensions: int = 4
-    held_out: float = 0.2
-    seed: int = 0
+    num_users: int = 200  # Users m
+    num_items: int = 100  # Items n, at most as many as users
+    per_user: float = 12.0  # Mean number of interactions of a user
+    dimensions: int = 4  # Of the hidden tastes
+    held_out: float = 0.2  # Share of each user's interactions that is held out
+    seed: int = 0  # Another seed makes other tastes
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name, least in (
-            ('num_users', 2),
-            ('num_items', 2),
-            ('per_user', 1),
-            ('dimensions', 1),
-            ('seed', 0),
-        ):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f'{name} must be at least {least}, got {value}')
+        check_least(self, num_users=2, num_items=2, per_user=1, dimensions=1, seed=0)
         if self.num_items > self.num_users:
             raise ValueError(
                 f'num_items={self.num_items} must not exceed num_users='
@@ -65,13 +49,6 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
     A pair's log odds are the inner product of two hidden vectors, plus the activity of the user and
     the popularity of the item.
-
-    Args:
-        spec: What to make up.
-
-    Returns:
-        Two (P, 2) int64 arrays of users and items. Each user and each item
-        has a training pair.
     """
     rng = np.random.default_rng(spec.seed)
     shape = spec.num_users, spec.num_items
@@ -92,12 +69,7 @@ def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
 
 
 def write_interactions(out_dir: str | Path, spec: InteractionsSpec) -> None:
-    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines.
-
-    Args:
-        out_dir: Folder to write to, made if needed.
-        spec: What to make up.
-    """
+    """Write ``train.csv`` and ``test.csv`` with ``user,item`` lines."""
     for name, pairs in zip(('train', 'test'), make_interactions(spec)):
         rows = [('user', 'item'), *pairs.tolist()]
         write_csv_atomically(rows, Path(out_dir) / f'{name}.csv')

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mmrank.losses.ranking.sodeep_loss import RankSorter, below, exact_ranks
+from mmrank.losses.ranking.sodeep import RankSorter, below, exact_ranks
 
 
 def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
@@ -14,16 +14,8 @@ def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor
     A list is uniform in [-1, 1], normal, evenly spaced within a random
     range, or one of these in a random narrow range, as cosines of a trained network are. Half of
     the lists have a random number of entries that fill them up, see
-    :func:`mmrank.losses.ranking.sodeep_loss.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
+    :func:`mmrank.losses.ranking.sodeep.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
     section 3.3.
-
-    Args:
-        count: Number of lists L.
-        length: Scores of a list n.
-        generator: Of the random numbers.
-
-    Returns:
-        (L, n) float32, in random order.
     """
 
     def uniform(*shape: int) -> Tensor:
@@ -50,12 +42,7 @@ def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor
 
 
 def rank_error(sorter: RankSorter, lists: Tensor) -> float:
-    """Mean distance to the exact rank; entries that fill up do not count.
-
-    Args:
-        sorter: The network.
-        lists: (L, n) scores.
-    """
+    """Mean distance to the exact rank; entries that fill up do not count."""
     with torch.no_grad():
         errors = (sorter(lists) - exact_ranks(lists)).abs() * lists.size(1)
     counts = lists > lists.amin(1, keepdim=True)
@@ -71,20 +58,7 @@ def train_sorter(
     seed: int = 0,
     interval: int = 100,
 ) -> Iterator[tuple[int, float]]:
-    """Train a network to rank, by the L1 distance to the exact ranks.
-
-    Args:
-        sorter: The network; its weights change.
-        steps: Number of batches.
-        batch_size: Lists of a batch.
-        learning_rate: Of Adam at the start; it falls to 0 by a cosine.
-        seed: Of the lists.
-        interval: Steps between two yields.
-
-    Yields:
-        Number of steps done and the mean rank error on lists of their own, every ``interval`` steps
-        and at the end.
-    """
+    """Train a network to rank, by the L1 distance to the exact ranks."""
     device = sorter.order.device
     generator = torch.Generator().manual_seed(seed)
     held_out = made_up_lists(512, sorter.length, torch.Generator().manual_seed(seed + 1)).to(device)

@@ -19,16 +19,7 @@ _HUE_SPREAD = 11.0
 
 
 def paint_background(rng: np.random.Generator, width: int, height: int) -> np.ndarray:
-    """Paint a coloured gradient with low-frequency blotches.
-
-    Args:
-        rng: Source of randomness.
-        width: Canvas width in pixels.
-        height: Canvas height in pixels.
-
-    Returns:
-        Canvas, float32 of shape (height, width, 3).
-    """
+    """Paint a coloured gradient with low-frequency blotches."""
     # Mostly grey: a dull ground under colourful objects, as in the wild.
     corners = rng.uniform(60, 190, (2, 2, 1)) + rng.normal(0, 10, (2, 2, 3))
     canvas = cv2.resize(corners.astype(np.float32), (width, height))
@@ -46,12 +37,6 @@ def paint_distractors(
 
     Blobs, bars, letters and thin lines, of the objects' sizes, colours and
     textures: a detector must look at the outline to tell them apart.
-
-    Args:
-        rng: Source of randomness.
-        canvas: Float32 canvas of shape (H, W, 3), changed in place.
-        min_size: Smallest diameter in pixels.
-        max_size: Largest diameter in pixels.
     """
     height, width = canvas.shape[:2]
     for _ in range(rng.integers(2, 6)):
@@ -77,19 +62,7 @@ def paint_distractors(
 def paint_object(
     rng: np.random.Generator, canvas: np.ndarray, shape: str, x: float, y: float, size: float
 ) -> np.ndarray:
-    """Paint one object with a random rotation, colour and texture.
-
-    Args:
-        rng: Source of randomness.
-        canvas: Float32 canvas of shape (H, W, 3), changed in place.
-        shape: One of :data:`SHAPES`.
-        x: Centre, pixels from the left.
-        y: Centre, pixels from the top.
-        size: Diameter of the circumscribed circle in pixels.
-
-    Returns:
-        Boolean mask of the pixels covered, shape (H, W).
-    """
+    """Paint one object with a random rotation, colour and texture."""
     angle = rng.uniform(0, 2 * np.pi)
     parts = [(_rotate(part, angle), sign) for part, sign in _parts(shape)]
     hue = SHAPES.index(shape) * _HUES / len(SHAPES)

@@ -28,50 +28,31 @@ _PLACEMENT_TRIES = 20
 
 @dataclass(frozen=True)
 class ShapesSpec:
-    """What the data set looks like; two equal specs give equal files.
+    """What the data set looks like; two equal specs give equal files."""
 
-    Attributes:
-        num_train: Training images, at least 1.
-        num_val: Validation images, at least 1.
-        num_test: Test images; 0 writes no test split.
-        width: Image width in pixels, at least 64.
-        height: Image height in pixels, at least 64.
-        num_classes: Classes used, the first so many of
-            :data:`~research.synthetic.shape_painting.SHAPES`.
-        imbalance: How many times more frequent the first class is than the last; frequencies in
-            between fall geometrically. At least 1.
-        mean_objects: Mean number of objects in an image that has any.
-        empty_fraction: Share of images with clutter but no object, [0, 1).
-        min_size: Smallest object diameter in pixels, at least 6.
-        max_size: Largest object diameter in pixels; sizes are log-uniform
-            in between, so most objects are small.
-        min_visible: An object of which less than this share is visible
-            after occlusion is painted but not annotated, (0, 1].
-        seed: Non-negative seed of everything above.
-        image_format: ``'jpg'`` or ``'png'``.
-    """
-
-    num_train: int = 300
-    num_val: int = 100
-    num_test: int = 100
-    width: int = 256
-    height: int = 192
+    num_train: int = 300  # Training images, at least 1
+    num_val: int = 100  # Validation images, at least 1
+    num_test: int = 100  # Test images; 0 writes no test split
+    width: int = 256  # Image width in pixels, at least 64
+    height: int = 192  # Image height in pixels, at least 64
+    # Classes used, the first so many of :data:`~research.synthetic.shape_painting.SHAPES`
     num_classes: int = 6
+    # How many times more frequent the first class is than the last; frequencies in between fall
+    # geometrically. At least 1.
     imbalance: float = 12.0
-    mean_objects: float = 6.0
-    empty_fraction: float = 0.04
-    min_size: float = 12.0
+    mean_objects: float = 6.0  # Mean number of objects in an image that has any
+    empty_fraction: float = 0.04  # Share of images with clutter but no object, [0, 1)
+    min_size: float = 12.0  # Smallest object diameter in pixels, at least 6
+    # Largest object diameter in pixels; sizes are log-uniform in between, so most objects are small
     max_size: float = 128.0
+    # An object of which less than this share is visible after occlusion is painted but not
+    # annotated, (0, 1]
     min_visible: float = 0.35
-    seed: int = 0
-    image_format: str = 'jpg'
+    seed: int = 0  # Non-negative seed of everything above
+    image_format: str = 'jpg'  # ``'jpg'`` or ``'png'``
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot make a data set.
-
-        Raises:
-            ValueError: If a field is outside its range; names the field.
-        """
+        """Refuse values that cannot make a data set."""
         rules = (
             ('num_train', self.num_train >= 1, 'at least 1'),
             ('num_val', self.num_val >= 1, 'at least 1'),
@@ -121,18 +102,7 @@ class ShapesSpec:
 
 
 def render_image(spec: ShapesSpec, split: str, index: int) -> tuple[np.ndarray, list[dict]]:
-    """Paint one image.
-
-    Args:
-        spec: The data set's specification.
-        split: ``'train'``, ``'val'`` or ``'test'``.
-        index: Image number within the split, from 0.
-
-    Returns:
-        The image, uint8 BGR of shape (height, width, 3), and its objects: dicts with ``label``
-        (0-based), ``bbox`` [x, y, width, height] of the visible part in pixels and ``area``, the
-        visible pixels.
-    """
+    """Paint one image."""
     rng = np.random.default_rng([spec.seed, SPLITS.index(split), index])
     canvas = paint_background(rng, spec.width, spec.height)
     paint_distractors(rng, canvas, spec.min_size, spec.max_size)
@@ -154,21 +124,7 @@ def write_shapes_coco(
     spec: ShapesSpec,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Path]:
-    """Write images and annotation files.
-
-    Args:
-        out_dir: Receives ``<split>/000000.jpg ...`` and ``annotations/<split>.json``. Files of the
-            same names are
-            replaced.
-        spec: The data set's specification.
-        progress: Called as ``progress(split, done, total)`` per image.
-
-    Returns:
-        The annotation file of each split.
-
-    Raises:
-        OSError: If an image cannot be written.
-    """
+    """Write images and annotation files."""
     out_dir = Path(out_dir)
     (out_dir / 'annotations').mkdir(parents=True, exist_ok=True)
     files = {}
@@ -246,11 +202,9 @@ def _visible_objects(owner: np.ndarray, full_area: dict, min_visible: float) -> 
 
 def _empty_document(spec: ShapesSpec, split: str) -> dict:
     """A COCO document with categories 1..num_classes and no image."""
+    description = f'mmrank shapes, {split} split, seed {spec.seed}'
     return {
-        'info': {
-            'description': f'mmrank shapes, {split} split, seed {spec.seed}',
-            'version': '1.0',
-        },
+        'info': {'description': description, 'version': '1.0'},
         'licenses': [],
         'categories': [
             {'id': i, 'name': name, 'supercategory': 'shape'}

@@ -38,12 +38,8 @@ ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
 class BoxesOfImages:
     """Boxes of several images.
 
-    Attributes:
-        features: (n, d) floats.
-        labels: (n,) true classes, C = background.
-        annotated: (n,) classes that are annotated.
-        images: (n,) image of each box.
-        metas: For each image the classes that it is annotated for.
+    (n, d) features, (n,) true classes with C = background, (n,) classes that are annotated and (n,)
+    images; for each image the classes that it is annotated for.
     """
 
     features: Tensor
@@ -64,16 +60,7 @@ def make_boxes(
     An image has 12 boxes, half of them of the frequent classes 1 to C - 1
     and the rest background; in a rare image two are of the rare class. The first half of the rare
     images has its first look and is annotated for the class. The other half has the second and is
-    not. A fifth of the other images is verified to lack it.
-
-    Args:
-        generator: Of the random numbers.
-        num_images: Number of images.
-        rare_images: Images with a rare object, even.
-        same_look: Whether what is not annotated has the first look, too.
-
-    Returns:
-        The boxes.
+    not, unless ``same_look``. A fifth of the other images is verified to lack it.
     """
     images = torch.arange(num_images).repeat_interleave(BOXES)
     n, half = len(images), rare_images // 2
@@ -105,18 +92,10 @@ def make_boxes(
 def rare_class_ap(
     arm: str, seed: int, loss: Mapping, same_look: bool = False, steps: int = 100, lr: float = 0.05
 ) -> tuple[float, float]:
-    """Train a scorer, and measure it on boxes with all annotations.
+    """Train a scorer with a ranking loss, and measure it on boxes with all annotations.
 
-    Args:
-        arm: One of :data:`ARMS`.
-        seed: Of data and scorer; the arms of a seed share both.
-        loss: Config of a ranking loss.
-        same_look: See :func:`make_boxes`.
-        steps: Steps of Adam on all boxes.
-        lr: Its learning rate.
-
-    Returns:
-        AP of the rare class and the mean AP of the others, in [0, 1].
+    One of :data:`ARMS`, which share data and scorer of a seed, by ``steps`` of Adam on all boxes.
+    Returns the AP of the rare class and the mean AP of the others, in [0, 1].
     """
     generator = torch.Generator().manual_seed(seed)
     train = make_boxes(generator, same_look=same_look)

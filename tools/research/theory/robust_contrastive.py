@@ -72,18 +72,9 @@ def divergence_from_uniform(p: np.ndarray) -> np.ndarray:
 def plot_two_negatives(
     cases: Sequence[Sequence[float]], rhos: Sequence[float], tau0: float, path: str | os.PathLike
 ) -> Path:
-    """Contours of the loss over the weights of two negatives.
+    """Contours of the loss over the weights of two negatives: iSogCLR (ICML 2023), figure 2.
 
-    Source: iSogCLR (ICML 2023), figure 2.
-
-    Args:
-        cases: h of the two negatives, a panel each.
-        rhos: Bounds of the divergence, a dashed line each.
-        tau0: Weight of the divergence.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
+    A panel for the h of each case, a dashed line for each bound rho of the divergence.
     """
     figure, axes = new_panels(1, len(cases), 3.8, 3.6)
     grid = np.linspace(1e-6, 1, 201)
@@ -95,18 +86,11 @@ def plot_two_negatives(
         axis.contour(grid, grid, value, 14, cmap='Greys', linewidths=0.7, alpha=0.9)
         axis.plot([0, 1], [1, 0], color=colour(0), linewidth=1.6)
         for index, rho in enumerate(rhos):
-            axis.contour(
-                grid, grid, far, [rho], colors=colour(index + 1),
-                linestyles='--', linewidths=1.1,
-            )  # fmt: skip
+            shade = colour(index + 1)
+            axis.contour(grid, grid, far, [rho], colors=shade, linestyles='--', linewidths=1.1)
             weights, tau = optimal_weights(np.asarray(h), rho, tau0)
-            axis.plot(
-                *weights,
-                'o',
-                color=colour(index + 1),
-                label=rf'$\rho$ = {rho:g}: $p_1$ = {weights[0]:.2f}, '
-                rf'$\tau$ = {tau:.2g}',
-            )
+            label = rf'$\rho$ = {rho:g}: $p_1$ = {weights[0]:.2f}, $\tau$ = {tau:.2g}'
+            axis.plot(*weights, 'o', color=shade, label=label)
         axis.set(title=f'h = ({h[0]:g}, {h[1]:g})', xlabel='$p_1$', ylabel='$p_2$', aspect='equal')
         axis.legend(fontsize=7)
     label_panels(axes)
@@ -116,17 +100,10 @@ def plot_two_negatives(
 def plot_anchor_weights(
     weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]], path: str | os.PathLike
 ) -> Path:
-    """Weights of the negatives of some anchors, the largest first.
+    """Weights of the negatives of some anchors, the largest first: iSogCLR (ICML 2023), figure 3.
 
-    Source: iSogCLR (ICML 2023), figure 3.
-
-    Args:
-        weights: For each anchor its name, its weights at its own temperature and that, its weights
-            at a common temperature and that.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
+    ``weights`` has for each anchor its name, its weights at its own temperature and that, its
+    weights at a common temperature and that.
     """
     figure, axes = new_panels(1, len(weights), 4.2, 3.0)
     for axis, (name, own, tau, common, other) in zip(axes[0], weights):
@@ -137,14 +114,8 @@ def plot_anchor_weights(
         ):
             style = LOSS_STYLES[key]
             axis.plot(place, np.sort(values)[::-1], color=style.colour, label=label)
-        axis.set(
-            title=name,
-            xlabel='negatives, the most similar first',
-            ylabel='weight $p^*$',
-            xscale='log',
-            yscale='log',
-            ylim=(max(1e-8, own.min() / 10), 1),
-        )
+        axis.set(title=name, xlabel='negatives, the most similar first', ylabel='weight $p^*$')
+        axis.set(xscale='log', yscale='log', ylim=(max(1e-8, own.min() / 10), 1))
         axis.legend(fontsize=8, frameon=False)
     label_panels(axes)
     return save(figure, path)

@@ -8,20 +8,21 @@ import numpy as np
 
 from mmrank.visualization.figures import label_panels, legend_above, new_panels, save
 from mmrank.visualization.palette import LOSS_STYLES, colour
-from research.theory.interpolation_error import (
-    INNER,
-    InterpolationErrorRow,
-    mean_interpolated_scores,
-)
-from research.theory.sampling_rate_bias import (
+from research.theory.soprc import (
     AVERAGE_PRECISION,
+    DISTRIBUTIONS,
     SOPRC,
     SOPRC_SURROGATES,
     SOPRC_WITHOUT_V,
     BiasRow,
+    population_auprc,
 )
-from research.theory.score_distributions import DISTRIBUTIONS, population_auprc
-from research.theory.score_vector_noise import ScoreVectorNoise
+from research.theory.soprc_scores import (
+    INNER,
+    InterpolationErrorRow,
+    ScoreVectorNoise,
+    mean_interpolated_scores,
+)
 
 _STYLES = {
     AVERAGE_PRECISION: dict(color=colour(4), marker='o', linestyle='-'),
@@ -32,33 +33,19 @@ _STYLES = {
 
 
 def plot_densities(path: str | os.PathLike) -> Path:
-    """Densities of the scores of positives and negatives.
-
-    Source: SOPRC (NeurIPS 2022), figure 3.
-
-    Args:
-        path: Image file to write.
-
-    Returns:
-        ``path``.
-    """
+    """Densities of the scores of positives and negatives: SOPRC (NeurIPS 2022), figure 3."""
     figure, axes = new_panels(1, len(DISTRIBUTIONS))
     for axis, distribution in zip(axes[0], DISTRIBUTIONS):
-        sides = (
-            ('negatives', distribution.negative, colour(1)),
-            ('positives', distribution.positive, colour(0)),
-        )
-        ends = [side.ppf((1e-3, 1 - 1e-3)) for _, side, _ in sides]
+        sides = {'negatives': distribution.negative, 'positives': distribution.positive}
+        ends = [side.ppf((1e-3, 1 - 1e-3)) for side in sides.values()]
         # A little more, to show where a density ends.
-        low, high = np.min(ends), np.max(ends)
-        score = np.linspace(low - 0.05, high + 0.05, 600)
-        for name, side, shade in sides:
+        score = np.linspace(np.min(ends) - 0.05, np.max(ends) + 0.05, 600)
+        for index, (name, side) in enumerate(sides.items()):
             density = side.pdf(score)
-            axis.plot(score, density, color=shade, label=name)
-            axis.fill_between(score, density, color=shade, alpha=0.2)
-        axis.set(
-            title=f'{distribution.name}, {distribution.formula}', xlabel='score', ylim=(0, None)
-        )
+            axis.plot(score, density, color=colour(1 - index), label=name)
+            axis.fill_between(score, density, color=colour(1 - index), alpha=0.2)
+        axis.set(title=f'{distribution.name}, {distribution.formula}', xlabel='score')
+        axis.set_ylim(0, None)
     axes[0, 0].set_ylabel('density')
     axes[0, 0].legend(fontsize=8, frameon=False)
     label_panels(axes)
@@ -68,23 +55,12 @@ def plot_densities(path: str | os.PathLike) -> Path:
 def plot_sampling_rate_bias(
     by_rate: Sequence[BiasRow], by_size: Sequence[BiasRow], prior: float, path: str | os.PathLike
 ) -> Path:
-    """Bias and spread by sampling rate, and bias by batch size.
-
-    Args:
-        by_rate: Rows of one batch size over sampling rates.
-        by_size: Rows of one sampling rate over batch sizes.
-        prior: Share of the positives in the population.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
-    """
+    """Bias and spread by sampling rate (one batch size), and bias by batch size (one rate)."""
     figure, axes = new_panels(3, len(DISTRIBUTIONS))
     size, rate = by_rate[0].batch_size, by_size[0].sampling_rate
     for (top, middle, low), distribution in zip(axes.T, DISTRIBUTIONS):
-        rates = np.geomspace(
-            min(r.sampling_rate for r in by_rate), max(r.sampling_rate for r in by_rate), 16
-        )
+        known = sorted({r.sampling_rate for r in by_rate})
+        rates = np.geomspace(known[0], known[-1], 16)
         truth = population_auprc(distribution, prior)
         top.plot(
             rates,
@@ -96,7 +72,7 @@ def plot_sampling_rate_bias(
         for axis in (top, middle):
             axis.axvline(prior, color='0.6', linewidth=0.8, linestyle=':')
             axis.set_xscale('log')
-            _ticks(axis, sorted({r.sampling_rate for r in by_rate}))
+            _ticks(axis, known)
         for index, (estimator, style) in enumerate(_STYLES.items()):
             # Side by side, or one would hide the others.
             shift = 1.03 ** (index - 1)
@@ -111,15 +87,9 @@ def plot_sampling_rate_bias(
         _ticks(low, sorted({r.batch_size for r in by_size}))
         for axis in (top, low):
             axis.axhline(0, color='0.6', linewidth=0.8)
-        top.set(
-            title=f'{distribution.name}, {distribution.formula}',
-            xlabel=rf'sampling rate $\pi_0$ (batch of {size})',
-        )
-        middle.set(
-            title=f'{distribution.name}, one batch',
-            xlabel=rf'sampling rate $\pi_0$ (batch of {size})',
-            ylim=(0, None),
-        )
+        label = rf'sampling rate $\pi_0$ (batch of {size})'
+        top.set(title=f'{distribution.name}, {distribution.formula}', xlabel=label)
+        middle.set(title=f'{distribution.name}, one batch', xlabel=label, ylim=(0, None))
         low.set(title=rf'{distribution.name}, $\pi_0$ = {rate:g}', xlabel='batch size')
     # A word at the line once is enough.
     axes[0, 0].annotate(
@@ -166,17 +136,7 @@ def _ticks(axis, values: Sequence[float]) -> None:
 def plot_interpolation_error(
     rows: Sequence[InterpolationErrorRow], trials: int, seed: int, path: str | os.PathLike
 ) -> Path:
-    """The scores that phi approximates, and its errors against their bound.
-
-    Args:
-        rows: Errors by distribution and number of scores.
-        trials: Random batches for the upper row.
-        seed: Of these.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
-    """
+    """The scores that phi approximates (``trials`` batches), and its errors against their bound."""
     figure, axes = new_panels(2, len(DISTRIBUTIONS), height=3.0)
     length = 200
     x = (np.arange(length) + 0.5) / length
@@ -185,57 +145,28 @@ def plot_interpolation_error(
             mean, std = mean_interpolated_scores(distribution, count, length, trials, seed)
             top.plot(x, mean, color=colour(index), label=rf'mean $\phi$, $n_+$ = {count}')
             top.fill_between(x, mean - std, mean + std, color=colour(index), alpha=0.18)
-        top.plot(
-            x,
-            distribution.quantile(x),
-            color='black',
-            linewidth=1,
-            linestyle='--',
-            label='p, all positives',
-        )
-        top.set(
-            title=f'{distribution.name} {distribution.formula.split("/")[1]}',
-            xlabel='quantile of the positives',
-        )
+        line = dict(color='black', linewidth=1, linestyle='--')
+        top.plot(x, distribution.quantile(x), label='p, all positives', **line)
+        name = distribution.formula.split('/')[1]
+        top.set(title=f'{distribution.name} {name}', xlabel='quantile of the positives')
         own = [r for r in rows if r.distribution == distribution.name]
         n = [r.num_scores for r in own]
+        curves = [
+            ('expected_error', 0, r'E $\phi$ of random scores'),
+            ('std', 2, r'std of one $\phi$ (mean)'),
+        ]
         if any(r.bound > 0 for r in own):
-            low.plot(
-                n,
-                [r.bound for r in own],
-                color='black',
-                linewidth=1,
-                linestyle='--',
-                label=r"bound $\max|p''|/(8 n_+^2)$",
-            )
-            low.plot(
-                n,
-                [r.error for r in own],
-                color=colour(1),
-                marker='s',
-                markersize=4,
-                label=r'$\phi$ of scores at the quantiles $i/n_+$',
-            )
+            low.plot(n, [r.bound for r in own], label=r"bound $\max|p''|/(8 n_+^2)$", **line)
+            curves.insert(0, ('error', 1, r'$\phi$ of scores at the quantiles $i/n_+$'))
         else:
-            low.text(
-                0.03,
-                0.06,
-                "p'' = 0: no error at the quantiles $i/n_+$",
-                transform=low.transAxes,
-                fontsize=8,
-            )
-        for values, index, label in (
-            ([r.expected_error for r in own], 0, r'E $\phi$ of random scores'),
-            ([r.std for r in own], 2, r'std of one $\phi$ (mean)'),
-        ):
-            low.plot(n, values, color=colour(index), marker='o^^'[index], markersize=4, label=label)
-        low.set_xscale('log')
-        low.set_yscale('log')
+            text = "p'' = 0: no error at the quantiles $i/n_+$"
+            low.text(0.03, 0.06, text, transform=low.transAxes, fontsize=8)
+        for key, index, label in curves:
+            style = dict(color=colour(index), marker='os^'[index], markersize=4)
+            low.plot(n, [getattr(r, key) for r in own], label=label, **style)
+        low.set(xscale='log', yscale='log', xlabel=r'scores of a batch $n_+$')
         _ticks(low, n)
-        low.set(
-            title=f'largest error, quantiles {INNER[0]:g} to {INNER[1]:g}',
-            xlabel=r'scores of a batch $n_+$',
-        )
+        low.set_title(f'largest error, quantiles {INNER[0]:g} to {INNER[1]:g}')
     axes[0, 0].set_ylabel('score')
     axes[1, 0].set_ylabel('error of the score')
     axes[0, 0].legend(fontsize=7, frameon=False)
@@ -245,15 +176,7 @@ def plot_interpolation_error(
 
 
 def plot_score_vector_noise(runs: Sequence[ScoreVectorNoise], path: str | os.PathLike) -> Path:
-    """Distance and variance of v against proposition 1.
-
-    Args:
-        runs: One for each beta.
-        path: Image file to write.
-
-    Returns:
-        ``path``.
-    """
+    """Distance and variance of v against proposition 1, a colour for each beta."""
     figure, axes = new_panels(1, 2, width=4.2, height=3.0)
     left, right = axes[0]
     for index, run in enumerate(runs):
@@ -265,14 +188,10 @@ def plot_score_vector_noise(runs: Sequence[ScoreVectorNoise], path: str | os.Pat
         right.plot(run.steps[every], run.variance[every], label=label, **marks)
         right.plot(run.steps, run.expected_variance, color=colour(index), lw=1)
         right.axhline(run.largest_variance, color=colour(index), lw=0.8, linestyle='--')
-    left.set(
-        title=r'(E v - E $\phi$) / start; line: $(1 - \beta)^T$',
-        xlabel='steps T',
-        ylim=(-0.05, 1.05),
-    )
-    right.set(
-        title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$', xlabel='steps T', yscale='log'
-    )
+    left.set(title=r'(E v - E $\phi$) / start; line: $(1 - \beta)^T$', xlabel='steps T')
+    left.set_ylim(-0.05, 1.05)
+    right.set(title=r'Var v / Var $\phi$; dashed: $\beta/(2 - \beta)$', xlabel='steps T')
+    right.set_yscale('log')
     left.legend(fontsize=8, frameon=False)
     label_panels(axes)
     return save(figure, path)

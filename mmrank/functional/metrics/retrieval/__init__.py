@@ -1,1 +1,1 @@
-"""Retrieval metrics of one gallery."""
+"""Retrieval metrics of embeddings."""

@@ -1,9 +1,8 @@
 """How many scores of a row reach each of the row's thresholds, exactly.
 
-Sorting a row of a gallery costs several times the matrix product that made
-it, and a rank needs less: only the scores at or above a positive are counted. Few thresholds are
-compared one after the other. Many are looked up in
-uniform bins; only scores that share a bin with a threshold are sorted.
+Sorting a row of a gallery costs several times the matrix product that made it, and a rank needs
+less: only the scores at or above a positive are counted. Few thresholds are compared one after the
+other. Many are looked up in uniform bins; only scores that share a bin with a threshold are sorted.
 """
 
 import torch
@@ -13,8 +12,6 @@ from torch import Tensor
 _MOST_COMPARISONS = 16
 # Scores that a CPU counts at once: what fits its cache.
 _IN_CACHE = 2**18
-# Widths are rounded up to a multiple, which leaves the order of a sum alone.
-ROW_MULTIPLE = 1024
 # Bytes of temporary tensors per score, all of a row's scores sharing a bin.
 BYTES_PER_SCORE = 64
 
@@ -22,14 +19,13 @@ BYTES_PER_SCORE = 64
 def count_rows_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
     """Number of scores of the same row that are >= each threshold.
 
-    Batched ``count_at_or_above``: a tie counts as above, and the counts do
-    not depend on the order of the scores.
+    Batched ``count_at_or_above``: a tie counts as above, and the counts do not depend on the order
+    of the scores.
 
     Args:
-        scores: (B, W) float32 or float64, no NaN and no +inf; -inf is what
-            is left out.
-        thresholds: (B, P) of the scores' dtype, at least one finite entry
-            per row; +inf where a row has fewer than P.
+        scores: (B, W) float32 or float64, no NaN and no +inf; -inf is what is left out.
+        thresholds: (B, P) of the scores' dtype, at least one finite entry per row; +inf where a row
+            has fewer than P.
 
     Returns:
         (B, P) int64 counts; 0 at thresholds of +inf.
@@ -47,32 +43,20 @@ def _count(scores: Tensor, thresholds: Tensor) -> Tensor:
     if scores.dtype == torch.float32:
         return _count_by_bins(scores, thresholds)
     ordered = scores.sort(1).values
-    below = torch.searchsorted(ordered, thresholds.contiguous())
-    return scores.size(1) - below
+    return scores.size(1) - torch.searchsorted(ordered, thresholds.contiguous())
 
 
 def _count_by_comparing(scores: Tensor, thresholds: Tensor) -> Tensor:
-    # A CPU writes ones and zeros of the scores' own type four times as fast
-    # as bools, a GPU reads bools four times as fast.
-    on_cpu = scores.device.type == 'cpu'
-    reached = torch.empty_like(
-        scores, dtype=scores.dtype if on_cpu else torch.bool, memory_format=torch.contiguous_format
-    )
-    counts = [
-        row_counts(torch.ge(scores, column, out=reached)) for column in thresholds.split(1, dim=1)
-    ]
+    # A CPU writes ones and zeros of the scores' own type four times as fast as bools, a GPU reads
+    # bools four times as fast.
+    dtype = scores.dtype if scores.device.type == 'cpu' else torch.bool
+    reached = torch.empty_like(scores, dtype=dtype, memory_format=torch.contiguous_format)
+    counts = [row_counts(torch.ge(scores, x, out=reached)) for x in thresholds.split(1, dim=1)]
     return torch.stack(counts, dim=1)
 
 
 def row_counts(reached: Tensor) -> Tensor:
-    """Number of ones in each row, exactly.
-
-    Args:
-        reached: (B, W) bool, or ones and zeros as floats.
-
-    Returns:
-        (B,) int64.
-    """
+    """Exact number of ones in each row of (B, W) bools, or of ones and zeros as floats."""
     if reached.is_floating_point() and reached.size(1) > 2**24:
         return reached.sum(1, dtype=torch.float64).long()
     return reached.sum(1).long()
@@ -87,7 +71,7 @@ def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
     factor = torch.where(span > 0, (bins - 2) / span, torch.ones_like(span))
     factor = factor.clamp(max=torch.finfo(scores.dtype).max)
 
-    def bin_of(x):
+    def bin_of(x: Tensor) -> Tensor:
         x = (x - low).mul_(factor).add_(1)
         return x.clamp_(0, bins - 1).to(torch.int64)
 
@@ -97,7 +81,7 @@ def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
     filled = torch.zeros(rows, bins, dtype=torch.int32, device=scores.device)
     one = filled.new_ones(1, 1).expand(rows, width)
     filled.scatter_add_(1, of_score, one).masked_fill_(shared, 0)
-    # What lies in bins of no threshold is above all of it or below.
+    # All scores in a bin without a threshold are above a threshold, or all are below.
     up_to = filled.cumsum(1, dtype=torch.int32)
     above = (up_to[:, -1:] - up_to.gather(1, of_threshold)).long()
 

@@ -1,26 +1,91 @@
-"""Checked embeddings and labels, the gallery put in order of class."""
+"""Embeddings and labels, in memory or in files: checked, normalised and in order of class."""
 
+import mmap
+import os
+import tempfile
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .stored import StoredEmbeddings
-
 SIMILARITIES = ('cosine', 'dot')
+# Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
+# the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
+QUERY_TILE, GALLERY_TILE = 48, 192
+# A page that is read brings its neighbours along.
+_PAGES = 2**16
+
+
+class StoredEmbeddings:
+    """Rows of a ``numpy.memmap``, in an order of one's own.
+
+    Args:
+        array: (M, D) floats, mapped from a file.
+        rows: (N,) int64 rows of it; None for all, in their order.
+
+    Raises:
+        TypeError: If it is no ``numpy.memmap``.
+
+    Example:
+        >>> array = np.memmap('x.npy', 'float32', 'r', 128, (1000, 64))
+        >>> StoredEmbeddings(array, torch.arange(10)).shape
+        (10, 64)
+    """
+
+    device = torch.device('cpu')
+
+    def __init__(self, array: np.memmap, rows: Tensor | None = None) -> None:
+        if not isinstance(array, np.memmap):
+            raise TypeError(
+                f'array must be a numpy.memmap, got {type(array).__name__}; '
+                "read an .npy file with np.load(path, mmap_mode='r')"
+            )
+        self.array = array
+        self.rows = None if rows is None else rows.cpu()
+        self.shape = (len(array) if rows is None else len(rows), *array.shape[1:])
+        self.dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        self.folder = os.path.dirname(os.path.abspath(array.filename))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def read(self, rows: Tensor) -> Tensor:
+        """Copy of (n,) int64 rows among the N, (n, D) on the CPU."""
+        if self.rows is not None:
+            rows = self.rows[rows]
+        found = np.array(self.array[rows.numpy()], subok=False)
+        self._forget_pages()
+        return torch.from_numpy(found)
+
+    def rows_at_a_time(self, limit: int) -> int:
+        """Number of rows that may be read at once within ``limit`` bytes."""
+        row = max(self.shape[1] * self.array.itemsize, 1)
+        return max(limit // max(4 * row, _PAGES), 2)
+
+    def _forget_pages(self) -> None:
+        """Pages that were read count as memory of this process until then."""
+        base = self.array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        # What was written to a private copy is nowhere else.
+        if isinstance(base, mmap.mmap) and self.array.mode != 'c':
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 class RetrievalSets(NamedTuple):
-    """What the ranking reads.
+    """Queries and gallery, ready to be ranked.
 
     Attributes:
-        queries: (Q, D) float32 or float64.
-        gallery: (N, D), samples of one class next to each other.
+        queries: (Q, D) float32 or float64, in memory or mapped from a file.
+        gallery: (N, D), likewise, samples of one class next to each other.
         begin: (Q,) int64 first gallery row of the query's class.
         size: (Q,) int64 gallery samples of the query's class.
         own: (Q,) int64 the query's own gallery row, None for separate sets.
         count: N; ``gallery`` has more rows, see :func:`whole_tiles`.
+        order: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose
+            row i is query i.
     """
 
     queries: Tensor
@@ -29,27 +94,121 @@ class RetrievalSets(NamedTuple):
     size: Tensor
     own: Tensor | None
     count: int
+    order: Tensor | None
 
 
-# Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
-# the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
-QUERY_TILE, GALLERY_TILE = 48, 192
-
-
-def whole_tiles(count: int, tile: int) -> int:
+def whole_tiles(count, tile: int):
     """``count`` rounded up to whole tiles of a matrix product.
 
-    What is left over for a part of a tile is summed up in another order. Two equal embeddings would
-    have scores that differ in the last bit, and the figures would depend on the order of the
-    gallery and on the panels.
+    A library sums up the rest of a tile in another order. Two equal embeddings would have scores
+    that differ in the last bit, and the figures would depend on the order of the gallery and on the
+    panels.
     """
     return -(-count // tile) * tile
 
 
-def check_embeddings(
-    x: Tensor | StoredEmbeddings, name: str, queries: Tensor | StoredEmbeddings | None = None
-) -> None:
-    """Refuse what holds no embeddings, or not those of the queries' model."""
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows of length 1; rows of zeros stay. Neither over- nor underflows."""
+    tiny = torch.finfo(x.dtype).tiny
+    x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
+    return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
+
+
+def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, Tensor]:
+    """First gallery row of each query's class, and number of its rows.
+
+    Args:
+        ordered: (N,) labels of the gallery, ascending.
+        query_labels: (Q,).
+    """
+    begin = torch.searchsorted(ordered, query_labels)
+    return begin, torch.searchsorted(ordered, query_labels, right=True) - begin
+
+
+def prepare_sets(
+    queries: Tensor | StoredEmbeddings,
+    query_labels: Tensor,
+    gallery: Tensor | StoredEmbeddings | None,
+    gallery_labels: Tensor | None,
+    similarity: str,
+    memory_limit: int = 2**30,
+    scratch: str | None = None,
+) -> RetrievalSets:
+    """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
+    if similarity not in SIMILARITIES:
+        raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError(
+            'gallery and gallery_labels go together: pass both, or neither to '
+            'search the queries among themselves'
+        )
+    same_set = gallery is None
+    _check_embeddings(queries, 'queries')
+    query_labels = _check_labels(query_labels, queries, 'query_labels')
+    if same_set:
+        gallery, gallery_labels = queries, query_labels
+    else:
+        _check_gallery(gallery, queries)
+        gallery_labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
+    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    order = gallery_labels.argsort(stable=True)
+    begin, size = class_ranges(gallery_labels[order], query_labels)
+    own = order.argsort() if same_set else None
+    count, query_order = len(order), None
+    if isinstance(queries, StoredEmbeddings):
+
+        def sort(stored: StoredEmbeddings, order: Tensor, name: str) -> tuple[Tensor, float]:
+            folder = scratch or stored.folder
+            return _sorted_on_disk(stored, order, dtype, similarity, name, memory_limit, folder)
+
+        query_order = order if same_set else query_labels.argsort(stable=True)
+        rows, largest = sort(queries, query_order, 'queries')
+        sorted_gallery, other = (rows, largest) if same_set else sort(gallery, order, 'gallery')
+    else:
+        largest = _largest_value(queries, 'queries')
+        other = largest if same_set else _largest_value(gallery, 'gallery')
+        # The first row, which is no sample there, fills the last tile.
+        order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
+        rows, sorted_gallery = queries.detach().to(dtype), gallery.detach().to(dtype)[order]
+        if similarity == 'cosine':
+            rows, sorted_gallery = unit_rows(rows), unit_rows(sorted_gallery)
+    dimensions = queries.shape[1]
+    if similarity == 'dot' and not largest * other * dimensions < torch.finfo(dtype).max / 4:
+        raise ValueError(
+            f'dot products of {dimensions} entries up to {largest * other:.3g} '
+            f'overflow {dtype}; scale the embeddings down or use '
+            "similarity='cosine'"
+        )
+    return RetrievalSets(rows, sorted_gallery, begin, size, own, count, query_order)
+
+
+def _sorted_on_disk(
+    stored: StoredEmbeddings,
+    order: Tensor,
+    dtype: torch.dtype,
+    similarity: str,
+    name: str,
+    memory_limit: int,
+    folder: str,
+) -> tuple[Tensor, float]:
+    """Rows in an order, mapped from a file without a name, and the largest absolute value."""
+    rows, dimensions, largest = whole_tiles(len(order), GALLERY_TILE), stored.shape[1], 0.0
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for part in order.split(stored.rows_at_a_time(memory_limit // 8)) if len(order) else ():
+            found = stored.read(part)
+            largest = max(largest, _largest_value(found, name, part))
+            found = found.to(dtype)
+            file.write((unit_rows(found) if similarity == 'cosine' else found).numpy().data)
+        if rows == 0:
+            return torch.empty(0, dimensions, dtype=dtype), largest
+        file.truncate(rows * dimensions * dtype.itemsize)
+        kind = torch.empty(0, dtype=dtype).numpy().dtype
+        # A private copy is writable, without which torch warns; nobody writes to it.
+        return torch.from_numpy(np.memmap(file, kind, 'c', 0, (rows, dimensions))), largest
+
+
+def _check_embeddings(x: Tensor | StoredEmbeddings, name: str) -> None:
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
@@ -57,19 +216,47 @@ def check_embeddings(
         )
     if not x.dtype.is_floating_point:
         raise TypeError(f'{name} must be of a float dtype, got {x.dtype}; call {name}.float()')
-    if queries is not None and x.shape[1] != queries.shape[1]:
+
+
+def _check_gallery(x: Tensor | StoredEmbeddings, queries: Tensor | StoredEmbeddings) -> None:
+    places = ['in a file' if isinstance(y, StoredEmbeddings) else 'a tensor' for y in (queries, x)]
+    if len(set(places)) > 1:
+        raise TypeError(
+            f'queries are {places[0]} and the gallery is {places[1]}; pass both as StoredEmbeddings'
+        )
+    _check_embeddings(x, 'gallery')
+    if x.shape[1] != queries.shape[1]:
         raise ValueError(
             f'queries have {queries.shape[1]} dimensions and the gallery '
             f'{x.shape[1]}; both must come from one model'
         )
+    if x.device != queries.device:
+        raise ValueError(
+            f'queries are on {queries.device} and the gallery on {x.device}; move one of them'
+        )
 
 
-def largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
+def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
+    """Labels as int64 on the embeddings' device, if there is one for each."""
+    if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
+        raise ValueError(
+            f'{name} must hold one class index per sample, shape ({embeddings.shape[0]},), got '
+            f'{tuple(labels.shape)}; several labels per sample are not supported'
+        )
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(
+            f'{name} must be of an integer dtype, got {labels.dtype}; '
+            'call .long() if they are class indices'
+        )
+    return labels.to(embeddings.device, torch.int64)
+
+
+def _largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
     """Largest absolute value, after a check that all are finite.
 
     Args:
         x: Embeddings.
-        name: What the message calls them.
+        name: Their name in the message.
         rows: (n,) rows that these are; None for all.
     """
     if x.numel() == 0:
@@ -84,107 +271,3 @@ def largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
             'do); such scores cannot be ranked: check the model and its input'
         )
     return largest
-
-
-def check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
-    """Labels as int64 on the embeddings' device, if there is one for each."""
-    if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
-        raise ValueError(
-            f'{name} must hold one class index per sample, shape ({embeddings.shape[0]},), got '
-            f'{tuple(labels.shape)}; several labels per sample are not supported'
-        )
-    if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(
-            f'{name} must be of an integer dtype, got {labels.dtype}; '
-            'call .long() if they are class indices'
-        )
-    return labels.to(getattr(embeddings, 'device', 'cpu'), torch.int64)
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    """Rows of length 1; rows of zeros stay. Neither over- nor underflows."""
-    tiny = torch.finfo(x.dtype).tiny
-    x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
-    return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
-
-
-def check_pair(gallery: object, gallery_labels: Tensor | None, similarity: str) -> None:
-    """Refuse an unknown similarity, and a gallery without its labels."""
-    if similarity not in SIMILARITIES:
-        raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError(
-            'gallery and gallery_labels go together: pass both, or neither to '
-            'search the queries among themselves'
-        )
-
-
-def check_dot_products(largest: float, dimensions: int, dtype: torch.dtype) -> None:
-    """Refuse embeddings whose dot products might overflow.
-
-    Args:
-        largest: Largest product of an entry of a query and of the gallery.
-        dimensions: Entries of an embedding.
-        dtype: Of the scores.
-    """
-    if not largest * dimensions < torch.finfo(dtype).max / 4:
-        raise ValueError(
-            f'dot products of {dimensions} entries up to {largest:.3g} '
-            f'overflow {dtype}; scale the embeddings down or use '
-            "similarity='cosine'"
-        )
-
-
-def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, ...]:
-    """First gallery row of each query's class, and number of its rows.
-
-    Args:
-        ordered: (N,) labels of the gallery, ascending.
-        query_labels: (Q,).
-    """
-    begin = torch.searchsorted(ordered, query_labels)
-    end = torch.searchsorted(ordered, query_labels, right=True)
-    return begin, end - begin
-
-
-def prepare_retrieval(
-    queries: Tensor,
-    query_labels: Tensor,
-    gallery: Tensor | None,
-    gallery_labels: Tensor | None,
-    similarity: str,
-) -> RetrievalSets:
-    """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
-    check_pair(gallery, gallery_labels, similarity)
-    same_set = gallery is None
-    check_embeddings(queries, 'queries')
-    query_labels = check_labels(query_labels, queries, 'query_labels')
-    largest = largest_value(queries, 'queries')
-    if same_set:
-        gallery, gallery_labels = queries, query_labels
-        largest *= largest
-    else:
-        check_embeddings(gallery, 'gallery', queries)
-        if gallery.device != queries.device:
-            raise ValueError(
-                f'queries are on {queries.device} and the gallery on '
-                f'{gallery.device}; move one of them'
-            )
-        gallery_labels = check_labels(gallery_labels, gallery, 'gallery_labels')
-        largest *= largest_value(gallery, 'gallery')
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
-    if similarity == 'dot':
-        check_dot_products(largest, queries.size(1), dtype)
-
-    order = gallery_labels.argsort(stable=True)
-    queries = queries.detach().to(dtype)
-    count = order.numel()
-    begin, size = class_ranges(gallery_labels[order], query_labels)
-    own = order.argsort() if same_set else None
-    # What fills the last tile is the first row, which is no sample there.
-    order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
-    gallery = gallery.detach().to(dtype)[order]
-    if similarity == 'cosine':
-        queries, gallery = unit_rows(queries), unit_rows(gallery)
-    return RetrievalSets(queries, gallery, begin, size, own, count)

@@ -1,18 +1,86 @@
-"""Exact figures of retrieval by embeddings, without the matrix of all scores.
+"""Exact figures and curves of retrieval by embeddings, without the matrix of all scores."""
 
-One panel of scores, a few queries by the whole gallery, is alive at a time.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .figures import RetrievalFigures, empty_figures, figures_of_ranks, first_ranks
-from .ranking import count_positives
-from .stored import StoredEmbeddings
-from .streaming import prepare_sets, rank_sets
+from .input import RetrievalSets, StoredEmbeddings, prepare_sets
+from .ranking import count_positives, rank_positives
+
+#: Entries of a summary that depend on the ranks of all positives.
+OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
+# Tensors of one value per query and recall that are alive at a time.
+_BYTES_PER_POINT = 32
+# Scores that are alive at a time in a search of the nearest.
+_BLOCK = 2**26
+
+
+class RetrievalFigures(NamedTuple):
+    """Figures per query, in the order of the queries.
+
+    Attributes:
+        average_precision: (Q,) float64 in [0, 1], NaN without a positive.
+        r_precision: (Q,) float64 in [0, 1], NaN without a positive.
+        map_at_r: (Q,) float64 in [0, 1], NaN without a positive.
+        first_rank: (Q,) int64 position of the best positive, from 1; 0 without a positive.
+        num_positives: (Q,) int64 positives in the query's gallery.
+    """
+
+    average_precision: Tensor
+    r_precision: Tensor
+    map_at_r: Tensor
+    first_rank: Tensor
+    num_positives: Tensor
+
+    def summary(self, recall_at: Sequence[int] = (1, 10, 100, 1000)) -> dict[str, float]:
+        """Means over the queries that have a positive.
+
+        Args:
+            recall_at: The K of Recall@K, each at least 1.
+
+        Returns:
+            ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1] (NaN when no query has
+            a positive), and the counts ``queries`` and ``queries_without_positive``.
+        """
+        check_recall_at(recall_at)
+        usable = self.num_positives > 0
+        means = dict(zip(OF_ALL_POSITIVES, self[:3]))
+        means |= {f'recall@{k}': (self.first_rank <= k).double() for k in recall_at}
+        result = {name: values[usable].mean().item() for name, values in means.items()}
+        counts = dict(queries=usable, queries_without_positive=~usable)
+        return result | {name: int(mask.sum()) for name, mask in counts.items()}
+
+
+class RetrievalCurves(NamedTuple):
+    """Figures and precision-recall curve of each query.
+
+    Attributes:
+        figures: Figures per query.
+        recall: (T,) float64 recall thresholds, from 0 to 1.
+        precision: (Q, T) float64 interpolated precision in [0, 1], NaN without a positive.
+    """
+
+    figures: RetrievalFigures
+    recall: Tensor
+    precision: Tensor
+
+    def mean_precision(self) -> Tensor:
+        """Mean curve, (T,), of the queries that have a positive, else NaN."""
+        return self.precision[self.figures.num_positives > 0].mean(0)
+
+
+def check_recall_at(recall_at: Sequence[int]) -> None:
+    """Check that the K of Recall@K are integers of at least 1."""
+    if isinstance(recall_at, str) or not isinstance(recall_at, Sequence):
+        raise TypeError(
+            f'recall_at must be a list of integers, got {recall_at!r}; write recall_at=(1, 10)'
+        )
+    for k in recall_at:
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f'recall_at must hold integers of at least 1, got {k!r}')
 
 
 @torch.no_grad()
@@ -31,17 +99,16 @@ def retrieval_metrics(
 ) -> RetrievalFigures:
     """AP, R-Precision, MAP@R and the best positive's rank of each query.
 
-    A query's positives are the gallery samples of its class. Without a
-    gallery every query searches the other queries, itself left out.
+    A query's positives are the gallery samples of its class. Without a gallery every query searches
+    the other queries, itself left out.
 
     With ``rank_i`` and ``rank+_i`` the numbers of gallery and of positive scores >= that of
     positive i, ``AP = mean_i rank+_i / rank_i``: a tie counts as ranked above, as in
     ``average_precision`` and scikit-learn. The figures with a cut-off place the negatives first
     among ties, the least favourable order: with ``p_i`` the place of the i-th best positive and R
     positives, R-Precision is ``#{p_i <= R} / R``, MAP@R (Musgrave et al., A Metric Learning Reality
-    Check, ECCV 2020, eq. 3) is
-    ``sum_{p_i <= R} (i / p_i) / R`` and a query counts for Recall@K when
-    ``p_1 <= K``. No figure depends on the order of the gallery.
+    Check, ECCV 2020, eq. 3) is ``sum_{p_i <= R} (i / p_i) / R`` and a query counts for Recall@K
+    when ``p_1 <= K``. No figure depends on the order of the gallery.
 
     Scores are float64 for float64 embeddings and float32 otherwise, in the precision of
     ``torch.mm`` (TF32 if you switched it on).
@@ -54,24 +121,22 @@ def retrieval_metrics(
     Args:
         queries: (Q, D) embeddings of any float dtype.
         query_labels: (Q,) integers of any dtype, one class per sample.
-        gallery: (N, D) float embeddings on the queries' device; None for
-            the queries themselves.
+        gallery: (N, D) float embeddings on the queries' device; None for the queries themselves.
         gallery_labels: (N,) integers.
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
-        recall_only: Compute the best positive's rank alone, for Recall@K:
-            one comparison of a query's scores, not one for each positive.
-            The other figures are NaN.
+        recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
+            query's scores, not one for each positive. The other figures are NaN.
         memory_limit: Bytes of temporary tensors, beside normalised copies of queries and gallery
             and a few indices for each row of them. With stored embeddings these copies are in
             files.
         scratch: Folder of these files, which are as large as queries and gallery in the scores'
-            dtype and have no names; None for that of the embeddings. Of a process group each
-            process has its own.
+            dtype and have no names; None for that of the embeddings. Each process of a group has
+            its own.
         progress: Called as ``progress(done, total)`` after each panel, with numbers of queries, of
             this process alone with ``group``.
-        group: Processes that share the work. All pass the same input and
-            get the same figures, which are those of a single process bit for bit where the machines
-            are equal. None: this process alone.
+        group: Processes that share the work. All pass the same input and get the same figures,
+            which are those of a single process bit for bit where the machines are equal. None: this
+            process alone.
 
     Returns:
         Figures per query; ``summary()`` averages them.
@@ -89,20 +154,238 @@ def retrieval_metrics(
         >>> figures.summary(recall_at=[1])['recall@1']
         0.75
     """
-    sets = prepare_sets(
-        *(queries, query_labels, gallery, gallery_labels), *(similarity, memory_limit, scratch)
-    )
-    result = empty_figures(count_positives(sets))
+    inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
+    sets = prepare_sets(*inputs)
+    result = _empty_figures(sets)
     if recall_only:
-        nothing = torch.full_like(result.average_precision, float('nan'))
-        result = RetrievalFigures(nothing, nothing, nothing, *result[-2:])
-    rank_sets(
+        result = RetrievalFigures(*(x.fill_(torch.nan) for x in result[:3]), *result[3:])
+    rank_positives(
         sets,
-        first_ranks if recall_only else figures_of_ranks,
+        _first_ranks if recall_only else figures_of_ranks,
         [result.first_rank] if recall_only else result[:-1],
         memory_limit=memory_limit,
         best_only=recall_only,
         progress=progress,
         group=group,
     )
-    return result.without_unranked()
+    return _without_unranked(result)
+
+
+@torch.no_grad()
+def retrieval_curves(
+    queries: Tensor | StoredEmbeddings,
+    query_labels: Tensor,
+    gallery: Tensor | StoredEmbeddings | None = None,
+    gallery_labels: Tensor | None = None,
+    *,
+    similarity: str = 'cosine',
+    points: int = 101,
+    memory_limit: int = 2**30,
+    scratch: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    group: 'dist.ProcessGroup | None' = None,
+) -> RetrievalCurves:
+    """Figures and precision-recall curve of each query, in one pass.
+
+    With ``rank_i`` and ``rank+_i`` as in ``retrieval_metrics`` and R positives, positive i is a
+    point of recall ``rank+_i / R`` and precision ``rank+_i / rank_i``. The curve is the
+    interpolated one (Manning et al., Introduction to Information Retrieval, 8.4): at recall r the
+    best precision of all points of recall >= r, at the T thresholds k / (T - 1). The mean over
+    queries is the curve that SOPRC (Wen et al., 2022) shows in fig. 2. It lies above AP, which is
+    the mean of the points themselves.
+
+    Arguments and errors are those of ``retrieval_metrics``, beside ``points``: T, an integer of at
+    least 2. The result holds 8 bytes per query and point.
+
+    Returns:
+        Figures as of ``retrieval_metrics``, and the curves.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
+        >>> curves = retrieval_curves(x, torch.tensor([0, 1, 0, 1]), points=3)
+        >>> curves.mean_precision()
+        tensor([0.8333, 0.8333, 0.8333], dtype=torch.float64)
+    """
+    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+        raise ValueError(f'points must be an integer of at least 2, got {points!r}')
+    inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
+    sets = prepare_sets(*inputs)
+    figures = _empty_figures(sets)
+    precision = figures.average_precision.new_zeros(len(figures.num_positives), points)
+
+    def reduce(*ranks: Tensor) -> tuple[Tensor, ...]:
+        return *figures_of_ranks(*ranks), _interpolated_precision(*ranks, points)
+
+    rank_positives(
+        sets,
+        reduce,
+        [*figures[:-1], precision],
+        memory_limit=memory_limit,
+        bytes_per_query=_BYTES_PER_POINT * points,
+        progress=progress,
+        group=group,
+    )
+    precision[figures.num_positives == 0] = torch.nan
+    recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
+    return RetrievalCurves(_without_unranked(figures), recall, precision)
+
+
+def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
+    """Recall@K for many K, each an integer of at least 1.
+
+    Returns:
+        The share of queries with a positive among the first K of its gallery, for each K; NaN when
+        no query has a positive.
+    """
+    check_recall_at(at)
+    ranks = figures.first_rank[figures.num_positives > 0].sort().values
+    cutoffs = torch.tensor(list(at), dtype=ranks.dtype, device=ranks.device)
+    found = torch.searchsorted(ranks, cutoffs, right=True)
+    return (found.double() / ranks.numel()).tolist()
+
+
+@torch.no_grad()
+def nearest_in_gallery(
+    queries: Tensor,
+    gallery: Tensor | StoredEmbeddings,
+    count: int,
+    *,
+    similarity: str = 'cosine',
+    own: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Best gallery samples of each query, best first.
+
+    Equal scores keep the order of the gallery.
+
+    Args:
+        queries: (Q, D) float embeddings.
+        gallery: (N, D) float embeddings on the same device, or in a file, of which 256 MiB are in
+            memory at a time.
+        count: Samples per query, at least 1.
+        similarity: ``'cosine'`` or ``'dot'``.
+        own: (Q,) int64 gallery rows of the queries themselves, which are left out; None for
+            separate sets.
+
+    Returns:
+        (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of ``count`` and the
+        gallery's size without the query.
+
+    Raises:
+        ValueError: As ``retrieval_metrics``, or if ``count`` is below 1.
+        TypeError: If embeddings are not floats.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> nearest_in_gallery(x[:1], x, 2, own=torch.tensor([0]))
+        (tensor([[0.8000, 0.0000]]), tensor([[1, 2]]))
+    """
+    if count < 1:
+        raise ValueError(f'count must be at least 1, got {count}')
+    if isinstance(gallery, StoredEmbeddings):
+        return _nearest_stored(queries, gallery, count, similarity, own)
+    # One class: the gallery keeps its order.
+    labels = [torch.zeros(len(x), dtype=torch.int64) for x in (queries, gallery)]
+    sets = prepare_sets(queries, labels[0], gallery, labels[1], similarity)
+    all_rows = sets.gallery[: sets.count]
+    count = min(count, sets.count - int(own is not None))
+    scores = sets.queries.new_empty(len(queries), count)
+    rows = torch.empty_like(scores, dtype=torch.int64)
+    step = max(_BLOCK // max(sets.count, 1), 1)
+    for begin in range(0, len(queries), step):
+        part = slice(begin, begin + step)
+        block = sets.queries[part] @ all_rows.T
+        if own is not None:
+            block.scatter_(1, own[part, None], float('-inf'))
+        found = block.sort(dim=1, descending=True, stable=True)
+        scores[part], rows[part] = found.values[:, :count], found.indices[:, :count]
+    return scores, rows
+
+
+def _nearest_stored(
+    queries: Tensor, gallery: StoredEmbeddings, count: int, similarity: str, own: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The best of each block, and of these the best."""
+    wanted = count + int(own is not None)
+    scores, rows = [], []
+    for block in torch.arange(len(gallery)).split(max(_BLOCK // gallery.shape[1], 1)):
+        parts = block.split(gallery.rows_at_a_time(4 * _BLOCK))
+        in_memory = torch.cat([gallery.read(part) for part in parts])
+        found = nearest_in_gallery(queries.cpu(), in_memory, wanted, similarity=similarity)
+        scores.append(found[0])
+        rows.append(found[1] + int(block[0]))
+    best, place = torch.cat(scores, 1).sort(dim=1, descending=True, stable=True)
+    rows = torch.cat(rows, 1).gather(1, place)
+    if own is not None:
+        # Stable: the query itself goes behind, the others keep their order.
+        is_own = (rows == own.cpu()[:, None]).to(torch.int8)
+        kept = is_own.argsort(dim=1, stable=True)
+        best, rows = best.gather(1, kept), rows.gather(1, kept)
+    count = min(count, len(gallery) - int(own is not None))
+    return best[:, :count].contiguous(), rows[:, :count].contiguous()
+
+
+def _empty_figures(sets: RetrievalSets) -> RetrievalFigures:
+    positives = count_positives(sets)
+    zeros = [torch.zeros_like(positives, dtype=torch.float64) for _ in OF_ALL_POSITIVES]
+    return RetrievalFigures(*zeros, torch.zeros_like(positives), positives)
+
+
+def _without_unranked(figures: RetrievalFigures) -> RetrievalFigures:
+    """The figures, NaN where a query has no positive."""
+    missing = figures.num_positives == 0
+    return RetrievalFigures(*(x.masked_fill(missing, torch.nan) for x in figures[:3]), *figures[3:])
+
+
+def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
+    """Figures of queries whose positives are ranked.
+
+    Args:
+        positives: (B, P) scores of the positives, descending, the padding (of any value not above
+            the real ones) last.
+        sizes: (B,) int64 number of positives, at least 1.
+        at_or_above: (B, P) int64 gallery scores >= each positive's.
+
+    Returns:
+        AP, R-Precision, MAP@R and the place of the best positive, (B,) each.
+    """
+    place = torch.arange(1, positives.size(1) + 1, device=positives.device)
+    valid = place <= sizes[:, None]
+    ascending = positives.neg()
+    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
+    # Among ties the negatives come first: a cut-off then keeps the least that any order of the ties
+    # keeps.
+    position = at_or_above - pos_at_or_above + place
+    kept = valid & (position <= sizes[:, None])
+    size = sizes.double()
+    zero = size.new_zeros(())
+    precision = pos_at_or_above.double() / at_or_above
+    at_place = place.double() / position
+    return (
+        torch.where(valid, precision, zero).sum(1) / size,
+        kept.sum(1) / size,
+        torch.where(kept, at_place, zero).sum(1) / size,
+        position[:, 0],
+    )
+
+
+def _first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor]:
+    """Places of the best positives; ``at_or_above`` is (B, 1)."""
+    tied = (positives == positives[:, :1]).sum(1)
+    return (at_or_above[:, 0] - tied + 1,)
+
+
+def _interpolated_precision(
+    positives: Tensor, sizes: Tensor, at_or_above: Tensor, points: int
+) -> Tensor:
+    """Best precision at or beyond each recall k / (points - 1), (B, points) float64."""
+    place = torch.arange(1, positives.size(1) + 1, device=positives.device)
+    ascending = positives.neg()
+    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
+    precision = pos_at_or_above.double() / at_or_above
+    precision = precision.masked_fill(place > sizes[:, None], 0.0)
+    best = precision.flip(1).cummax(1).values.flip(1)
+    # Positives needed for a recall of k / last, rounded up without floats.
+    last = points - 1
+    k = torch.arange(points, device=positives.device)
+    needed = (k * sizes[:, None] + last - 1) // last
+    return best.gather(1, (needed - 1).clamp_(min=0))

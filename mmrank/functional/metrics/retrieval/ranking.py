@@ -1,43 +1,54 @@
-"""The rank of every positive of every query, a panel of scores at a time.
+"""The rank of every positive of every query, a block of scores at a time.
 
-Every comparison is made between scores of one matrix product, so rounding cannot make two passes
-disagree. Ranks of a process group take whole panels
-in turn: the products of a panel do not depend on how many processes there
-are, and so no figure does.
+A panel of queries goes through the gallery in blocks: first through the blocks of its own classes,
+for the scores of the positives, then through all, to count the scores at or above each. A gallery
+in memory is one block, and one product serves both. Both passes compare scores of equal products,
+so rounding cannot make them disagree. Ranks of a process group take whole panels in turn: the
+products of a panel do not depend on how many processes there are, and so no figure does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from itertools import repeat
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .counting import BYTES_PER_SCORE, ROW_MULTIPLE, count_rows_at_or_above
-from .input import QUERY_TILE, RetrievalSets, whole_tiles
+from .counting import BYTES_PER_SCORE, count_rows_at_or_above
+from .input import GALLERY_TILE, QUERY_TILE, RetrievalSets, whole_tiles
+
+# A product of a whole gallery gains nothing from more queries at once, nor one of a block from more
+# queries or gallery rows.
+_MOST_QUERIES, _MOST_STREAMED, _MOST_ROWS = 480, 2**14, 2**12
+# Scores that are ranked at once: so many that the calls cost little beside the counting, which goes
+# through fewer on its own.
+_TILE = {'cpu': 2**21, 'other': 2**24}
+# The width of a panel is a multiple of the first. So many numbers lie between its rows: with a
+# multiple of 4 KiB the cache would keep few of them.
+_ROW_MULTIPLE, _GAP = 1024, 16
+# Temporary tensors of the ranks, per positive.
+_BYTES_PER_POSITIVE = 128
+
+#: Takes the positives' scores (B, P), descending, the padding last, the number of positives (B,)
+#: and the gallery scores at or above each positive (B, P); returns tensors of B rows.
+Reduce = Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]]
 
 
-class RowWorkers:
+class _RowWorkers:
     """Works on tiles of rows with as many threads as torch uses.
 
     A tile that fits the cache takes tens of microseconds per operation: torch's own threads, which
-    wait for each other after each, would spend
-    more time waiting than working, above all on a busy machine.
-
-    Args:
-        device: Device of the scores; one worker unless it is the CPU.
-
-    Attributes:
-        count: Number of workers.
+    wait for each other after each, would spend more time waiting than working, above all on a busy
+    machine.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.count = torch.get_num_threads() if device.type == 'cpu' else 1
         self._pool = None
 
-    def __enter__(self) -> 'RowWorkers':
+    def __enter__(self) -> '_RowWorkers':
         if self.count > 1:
             self._pool = ThreadPoolExecutor(self.count, 'mmrank-rows', torch.set_num_threads, (1,))
         return self
@@ -49,21 +60,8 @@ class RowWorkers:
             # The workers' setting is also that of threads yet to come.
             torch.set_num_threads(self.count)
 
-    def map(self, function: Callable, *arguments: Sequence) -> Iterator:
-        """``map(function, *arguments)``, spread over the workers."""
-        apply = map if self._pool is None else self._pool.map
-        return apply(function, *arguments)
-
-
-# A matrix product gains nothing from more queries at once.
-_MOST_QUERIES = 480
-# Scores that are ranked at once: so many that the calls cost little beside
-# the counting, which goes through fewer on its own.
-_TILE = {'cpu': 2**21, 'other': 2**24}
-# Numbers between the rows of a panel: a multiple of 4 KiB would let the cache keep few of them.
-_GAP = 16
-# Temporary tensors of the ranks, per positive.
-BYTES_PER_POSITIVE = 128
+    def map(self, function: Callable, *arguments: Iterable) -> Iterator:
+        return (map if self._pool is None else self._pool.map)(function, *arguments)
 
 
 def count_positives(sets: RetrievalSets) -> Tensor:
@@ -73,7 +71,7 @@ def count_positives(sets: RetrievalSets) -> Tensor:
 
 def rank_positives(
     sets: RetrievalSets,
-    reduce: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
+    reduce: Reduce,
     results: Sequence[Tensor],
     *,
     memory_limit: int,
@@ -82,66 +80,208 @@ def rank_positives(
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
-    """Fill in what follows from the ranks of each query's positives.
+    """Fill in the figures that follow from the ranks of each query's positives.
 
     Args:
         sets: Checked input; the same on all ranks of ``group``.
-        reduce: Gets the positives' scores (B, P), descending, the padding last, the number of
-            positives (B,) and, for each positive, the gallery scores at or above it (B, P); returns
-            a tensor of B rows for each of ``results``.
+        reduce: Returns a tensor of B rows for each of ``results``.
         results: Tensors of Q rows, zero; rows of queries without a positive stay zero.
-        memory_limit: Bytes of temporary tensors.
-        bytes_per_query: What ``reduce`` needs of them for a row, beside a
-            few values per positive.
-        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores at or
-            above it.
-        progress: Called as ``progress(done, total)`` after each panel, with numbers of this rank's
-            queries.
-        group: Processes that share the work; None for this one alone.
-
-    Raises:
-        ValueError: If ``memory_limit`` is less than one query needs.
+        memory_limit: As of ``retrieval_metrics``, also for ``progress`` and ``group``.
+        bytes_per_query: Bytes that ``reduce`` needs for a row, beside a few values per positive.
+        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores.
+        progress: See ``memory_limit``.
+        group: See ``memory_limit``.
     """
     positives = count_positives(sets)
-    # Queries with equally many positives share a panel, so that little of
-    # its table of positives is padding.
-    order = positives.argsort(descending=True, stable=True)
-    total = int((positives > 0).sum())
-    if total == 0:
+    if sets.order is None:
+        # Queries with equally many positives share a panel, so that little of its table of
+        # positives is padding.
+        rows = chosen = positives.argsort(descending=True, stable=True)[: (positives > 0).sum()]
+    else:
+        rows = (positives[sets.order] > 0).nonzero()[:, 0]
+        chosen = sets.order[rows]
+    if len(chosen) == 0:
         return
-    sizes = positives[order[:total]].tolist()
-    with RowWorkers(sets.queries.device) as workers:
-        rows, tile = _panel_shape(sets, sizes[0], memory_limit, workers.count, bytes_per_query)
-        width = _width(sets)
-        panel = sets.queries.new_full(
-            (min(rows, whole_tiles(total, QUERY_TILE)), width + _GAP), float('-inf')
-        )[:, :width]
-        begins = own_share(range(0, total, rows), group)
-        own_total = sum(min(rows, total - begin) for begin in begins)
-        done = 0
-        for begin in begins:
-            chosen = order[begin : min(begin + rows, total)]
-            scores = _fill_panel(sets, chosen, panel)
-            most = sizes[begin : begin + rows : tile]
-            tiles = scores.split(tile), chosen.split(tile), most
-            rank = partial(_rank_tile, sets, reduce, best_only)
-            for of_tile, part in zip(tiles[1], workers.map(rank, *tiles)):
-                for whole, values in zip(results, part):
-                    whole[of_tile] = values
-            done += chosen.numel()
+    sizes = positives[chosen].cpu()
+    with _RowWorkers(sets.queries.device) as workers:
+        plan = plan_panels if sets.order is None else plan_blocks
+        shape, tile, panels = plan(sets, sizes, memory_limit, workers.count, bytes_per_query)
+        # One buffer serves all panels: fresh pages cost the system as much as the ranks.
+        buffer = sets.queries.new_empty(shape[0], shape[1] + _GAP)[:, : shape[1]]
+        if group is not None:
+            panels = panels[dist.get_rank(group) :: dist.get_world_size(group)]
+        done, total = 0, sum(end - begin for begin, end in panels)
+        for begin, end in panels:
+            part = slice(begin, end)
+            scores = _PanelScores(sets, rows[part], chosen[part], buffer)
+            tiles = [
+                _Tile(sets, x, int(most.max()), best_only)
+                for x, most in zip(chosen[part].split(tile), sizes[part].split(tile))
+            ]
+            _rank(sets, chosen[part], tiles, scores, tile, shape[1], workers)
+            for one, values in zip(tiles, workers.map(lambda x: reduce(*x.ranks()), tiles)):
+                for whole, of_tile in zip(results, values):
+                    whole[one.chosen] = of_tile
+            done += end - begin
             if progress is not None:
-                progress(done, own_total)
+                progress(done, total)
     if group is not None:
-        join_results(results, group)
+        _join_results(results, group)
 
 
-def own_share(begins: Sequence[int], group: 'dist.ProcessGroup | None') -> Sequence[int]:
-    if group is None:
-        return begins
-    return begins[dist.get_rank(group) :: dist.get_world_size(group)]
+class _PanelScores:
+    """Products of some queries with blocks of the gallery, the last one kept."""
+
+    def __init__(self, sets: RetrievalSets, rows: Tensor, chosen: Tensor, buffer: Tensor) -> None:
+        self._sets, self._buffer, self._count = sets, buffer, len(rows)
+        # Fewer than whole tiles where there is no memory.
+        filled = min(whole_tiles(len(rows), QUERY_TILE), len(buffer))
+        self._queries = sets.queries[pad(rows, (0, filled - len(rows)))]
+        self._own = None if sets.own is None else sets.own[chosen]
+        self._first = None
+
+    def of_block(self, first: int) -> Tensor:
+        """Scores of the gallery rows from ``first``, -inf where there is nothing to rank."""
+        gallery = self._sets.gallery[first : first + self._buffer.size(1)]
+        out = self._buffer[: len(self._queries), : len(gallery)]
+        if first != self._first:
+            torch.mm(self._queries, gallery.T, out=out)
+            out[:, max(self._sets.count - first, 0) :] = float('-inf')
+            if self._own is not None:
+                column = self._own - first
+                here = ((column >= 0) & (column < len(gallery))).nonzero()[:, 0]
+                out[here, column[here]] = float('-inf')
+            self._first = first
+        return out[: self._count]
 
 
-def join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+class _Tile:
+    """The positives of some queries of a panel, ranked by one worker."""
+
+    def __init__(self, sets: RetrievalSets, chosen: Tensor, most: int, best_only: bool) -> None:
+        itself = int(sets.own is not None)
+        self.chosen, self._most, self._best_only = chosen, most, best_only
+        self._begin, self._size = sets.begin[chosen], sets.size[chosen]
+        self._sizes = self._size - itself
+        self._found = sets.queries.new_full((len(chosen), most + itself), float('-inf'))
+        self._counts = None
+
+    def take_positives(self, first: int, scores: Tensor) -> None:
+        """Keep the scores of the positives that are in a block."""
+        place = torch.arange(self._found.size(1), device=scores.device)
+        column = self._begin[:, None] + place - first
+        here = (column >= 0) & (column < scores.size(1)) & (place < self._size[:, None])
+        found = scores.gather(1, column.clamp_(0, scores.size(1) - 1))
+        torch.where(here, found, self._found, out=self._found)
+
+    def sort_positives(self) -> None:
+        """Put them in descending order, the query itself after them, before the padding."""
+        found = self._found.sort(1, descending=True).values[:, : self._most].contiguous()
+        real = torch.arange(self._most, device=found.device) < self._sizes[:, None]
+        thresholds = found.masked_fill(~real, float('inf'))
+        self._found = found
+        self._thresholds = thresholds[:, :1] if self._best_only else thresholds
+        self._counts = torch.zeros_like(self._thresholds, dtype=torch.int64)
+
+    def count(self, scores: Tensor) -> None:
+        """Add the scores of a block at or above each positive."""
+        self._counts += count_rows_at_or_above(scores, self._thresholds)
+
+    def ranks(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Arguments of ``reduce``."""
+        return self._found, self._sizes, self._counts
+
+
+def _rank(
+    sets: RetrievalSets,
+    chosen: Tensor,
+    tiles: list[_Tile],
+    scores: _PanelScores,
+    tile: int,
+    width: int,
+    workers: _RowWorkers,
+) -> None:
+    """Rank the positives of a panel, in blocks of ``width`` gallery rows."""
+    begin = sets.begin[chosen]
+    first_of_classes = int(begin.min()) // width * width
+    for first in range(first_of_classes, int((begin + sets.size[chosen]).max()), width):
+        parts = scores.of_block(first).split(tile)
+        list(workers.map(_Tile.take_positives, tiles, repeat(first), parts))
+    list(workers.map(_Tile.sort_positives, tiles))
+    for first in range(0, sets.count, width):
+        list(workers.map(_Tile.count, tiles, scores.of_block(first).split(tile)))
+
+
+def plan_panels(
+    sets: RetrievalSets, sizes: Tensor, memory_limit: int, workers: int, bytes_per_query: int = 0
+) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
+    """Plan panels with a whole gallery for queries with (n,) positives, in descending order.
+
+    Returns:
+        Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once,
+        and the first query of each panel and that behind its last.
+    """
+    total, most = len(sizes), int(sizes[0]) + 1
+    width = whole_tiles(len(sets.gallery), _ROW_MULTIPLE)
+    item = sets.queries.element_size()
+    panel_row = (width + _GAP) * item + (item + 8) * most
+    tile_row = BYTES_PER_SCORE * width + bytes_per_query + _BYTES_PER_POSITIVE * most
+    tile_row *= workers
+    if memory_limit < panel_row + tile_row:
+        raise ValueError(
+            f'memory_limit={memory_limit} is too small: one query against {sets.count} gallery '
+            f'samples needs {panel_row + tile_row} bytes on {workers} threads'
+        )
+    tile = _TILE.get(sets.queries.device.type, _TILE['other']) // width
+    # Every worker gets several tiles of a panel.
+    tile = min(tile, _MOST_QUERIES // (4 * workers) if workers > 1 else tile)
+    tile = max(min(tile, memory_limit // 2 // tile_row), 1)
+    rows = (memory_limit - tile * tile_row) // panel_row
+    rows = max(min(rows, _MOST_QUERIES), 1)
+    rows -= rows % QUERY_TILE if rows > QUERY_TILE else 0
+    panels = [(begin, min(begin + rows, total)) for begin in range(0, total, rows)]
+    return (min(rows, whole_tiles(total, QUERY_TILE)), width), tile, panels
+
+
+def plan_blocks(
+    sets: RetrievalSets, sizes: Tensor, memory_limit: int, workers: int, bytes_per_query: int = 0
+) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
+    """Plan panels that go through the blocks of a gallery on disk; see :func:`plan_panels`.
+
+    A block, and the counting in it, take at most an eighth of the memory each, a panel with its
+    tables of positives half.
+    """
+    item, part = sets.queries.element_size(), memory_limit // 8
+    row_bytes = item * sets.queries.size(1)
+
+    def too_small(least: int) -> ValueError:
+        return ValueError(
+            f'memory_limit={memory_limit} is too small: one query against {sets.count} stored '
+            f'gallery samples needs about {least} bytes'
+        )
+
+    of_row = max(row_bytes, BYTES_PER_SCORE * workers)
+    block = min(part // of_row, _MOST_ROWS)
+    block -= block % GALLERY_TILE
+    if block == 0:
+        raise too_small(8 * of_row * GALLERY_TILE)
+    block = min(block, whole_tiles(sets.count, GALLERY_TILE))
+    panels, begin = [], 0
+    while begin < len(sizes):
+        widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + 1
+        rows = torch.arange(1, len(widest) + 1)
+        needed = rows * (_BYTES_PER_POSITIVE * widest + bytes_per_query)
+        needed += whole_tiles(rows, QUERY_TILE) * (block * item + 2 * row_bytes)
+        count = int((needed <= memory_limit // 2).sum())
+        if count == 0:
+            raise too_small(2 * int(needed[0]))
+        panels.append((begin, begin + count))
+        begin += count
+    rows = whole_tiles(max(end - begin for begin, end in panels), QUERY_TILE)
+    return (rows, block), max(part // (BYTES_PER_SCORE * workers * block), 1), panels
+
+
+def _join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Add up; exact, since every row is zero on all ranks but one."""
     # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
     place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))
@@ -149,72 +289,3 @@ def join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
         shared = result if place is None else result.to(place)
         dist.all_reduce(shared, group=group)
         result.copy_(shared)
-
-
-def _width(sets: RetrievalSets) -> int:
-    return -(-sets.gallery.size(0) // ROW_MULTIPLE) * ROW_MULTIPLE
-
-
-def _panel_shape(
-    sets: RetrievalSets, most_positives: int, memory_limit: int, workers: int, bytes_per_query: int
-) -> tuple[int, int]:
-    """Queries of a panel, and of a tile of it, which is ranked at once."""
-    device, width = sets.queries.device.type, _width(sets)
-    panel_row = (width + _GAP) * sets.queries.element_size()
-    tile_row = BYTES_PER_SCORE * width + bytes_per_query
-    tile_row += BYTES_PER_POSITIVE * (most_positives + 1)
-    tile_row *= workers
-    least = panel_row + tile_row
-    if memory_limit < least:
-        raise ValueError(
-            f'memory_limit={memory_limit} is too small: one query against {sets.count} gallery '
-            f'samples needs {least} bytes on {workers} threads'
-        )
-    tile = _TILE.get(device, _TILE['other']) // width
-    # Every worker gets several tiles of a panel.
-    tile = min(tile, _MOST_QUERIES // (4 * workers) if workers > 1 else tile)
-    tile = max(min(tile, memory_limit // 2 // tile_row), 1)
-    rows = (memory_limit - tile * tile_row) // panel_row
-    rows = max(min(rows, _MOST_QUERIES), 1)
-    return rows - (rows % QUERY_TILE if rows > QUERY_TILE else 0), tile
-
-
-def _fill_panel(sets: RetrievalSets, chosen: Tensor, panel: Tensor) -> Tensor:
-    """Scores of the chosen queries, -inf where there is nothing to rank.
-
-    One panel serves all: fresh pages cost the system as much as the ranks.
-    """
-    scores = panel[: chosen.numel()]
-    count = whole_tiles(chosen.numel(), QUERY_TILE)
-    count = min(count, panel.size(0))  # fewer where there is no memory
-    filled = pad(chosen, (0, count - chosen.numel()))
-    out = panel[: filled.numel(), : sets.gallery.size(0)]
-    torch.mm(sets.queries[filled], sets.gallery.T, out=out)
-    out[:, sets.count :] = float('-inf')
-    if sets.own is not None:
-        scores.scatter_(1, sets.own[chosen, None], float('-inf'))
-    return scores
-
-
-def _rank_tile(
-    sets: RetrievalSets,
-    reduce: Callable[[Tensor, Tensor, Tensor], Sequence[Tensor]],
-    best_only: bool,
-    scores: Tensor,
-    chosen: Tensor,
-    most: int,
-) -> Sequence[Tensor]:
-    size, itself = sets.gallery.size(0), int(sets.own is not None)
-    place = torch.arange(most + itself, device=scores.device)
-    column = (sets.begin[chosen, None] + place).clamp_(max=size - 1)
-    of_class = place < sets.size[chosen, None]
-    found = scores.gather(1, column).masked_fill_(~of_class, float('-inf'))
-    # The query itself comes after its positives, before the padding.
-    found = found.sort(1, descending=True).values[:, :most].contiguous()
-    sizes = sets.size[chosen] - itself
-    real = place[:most] < sizes[:, None]
-    thresholds = found.masked_fill(~real, float('inf'))
-    if best_only:
-        thresholds = thresholds[:, :1]
-    counts = count_rows_at_or_above(scores, thresholds)
-    return reduce(found, sizes, counts)

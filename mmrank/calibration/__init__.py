@@ -1,0 +1,1 @@
+"""Probabilities from scores: maps, their files, and calibration errors. Torch alone."""

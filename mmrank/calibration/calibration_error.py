@@ -1,0 +1,135 @@
+"""Expected calibration errors of scores, and the bins they are made of."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ReliabilityBins:
+    """Scores in J bins of equal width: a reliability diagram as numbers."""
+
+    #: (J,) int64 scores in each bin.
+    count: Tensor
+    #: (J,) float64 mean score of each bin; NaN where it is empty.
+    confidence: Tensor
+    #: (J,) float64 mean target of each bin; NaN where it is empty.
+    accuracy: Tensor
+
+    @property
+    def error(self) -> Tensor:
+        """The expected calibration error; NaN without a score."""
+        gap = (self.accuracy - self.confidence).abs()
+        share = self.count.double() / self.count.sum()
+        return (share * torch.where(self.count > 0, gap, 0.0)).sum()
+
+
+def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> ReliabilityBins:
+    """Means of scores and targets in bins of equal width.
+
+    Bin j holds the scores in ``(j / J, (j + 1) / J]``, the first one 0 as well.
+
+    Args:
+        scores: (n,) floats in [0, 1].
+        targets: (n,) numbers in [0, 1]: what the scores should be on average.
+        num_bins: Number of bins J.
+
+    Raises:
+        ValueError: If the shapes differ, a number is outside [0, 1], or ``num_bins`` is not
+            positive.
+    """
+    if scores.dim() != 1 or scores.shape != targets.shape:
+        raise ValueError(
+            f'scores and targets must be 1-D of one length, got shapes {tuple(scores.shape)} and '
+            f'{tuple(targets.shape)}'
+        )
+    if num_bins < 1:
+        raise ValueError(f'num_bins must be at least 1, got {num_bins}')
+    scores, targets = scores.detach().double(), targets.detach().double()
+    for name, x in (('scores', scores), ('targets', targets)):
+        if not ((x >= 0) & (x <= 1)).all():
+            raise ValueError(
+                f'{name} must be in [0, 1], got values from {x.min().item():g} to '
+                f'{x.max().item():g}; pass probabilities, for example scores.sigmoid()'
+            )
+    # In float64, as the scores: 0.7 in float32 is another edge.
+    edges = torch.arange(num_bins + 1, dtype=torch.float64, device=scores.device).div(num_bins)
+    place = (torch.searchsorted(edges, scores.contiguous()) - 1).clamp_(min=0)
+    count = torch.bincount(place, minlength=num_bins)
+    means = [
+        torch.zeros_like(edges[1:], dtype=torch.float64).index_add_(0, place, x) / count
+        for x in (scores, targets)
+    ]
+    return ReliabilityBins(count, *means)
+
+
+def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Tensor:
+    r"""Expected calibration error.
+
+    .. math:: ECE = \sum_j \frac{n_j}{n} |acc(j) - conf(j)|
+
+    over the bins of :func:`reliability_bins`: Naeini et al., "Obtaining Well Calibrated
+    Probabilities Using Bayesian Binning", AAAI 2015. With the labels of one class as targets it is
+    that of a one-vs-rest classifier.
+
+    For a detector it is the **D-ECE** of Küppers et al., "Multivariate Confidence Calibration for
+    Object Detection", CVPR workshops 2020, in its form by the confidence alone: ``scores`` are
+    those of the boxes, ``targets`` tell which of them match an object, so that acc(j) is the
+    precision of a bin.
+
+    Args:
+        scores: (n,) floats in [0, 1].
+        targets: (n,) 0, 1, bool, or numbers between.
+        num_bins: Number of bins.
+
+    Returns:
+        Float64 scalar in [0, 1]; NaN without a score.
+
+    Raises:
+        ValueError: See :func:`reliability_bins`.
+
+    Example:
+        >>> expected_calibration_error(torch.tensor([0.9, 0.9, 0.2]),
+        ...                            torch.tensor([1, 0, 0]))
+        tensor(0.3333, dtype=torch.float64)
+    """
+    return reliability_bins(scores, targets, num_bins).error
+
+
+def localisation_aware_calibration_error(
+    scores: Tensor, ious: Tensor, labels: Tensor, num_bins: int = 25
+) -> Tensor:
+    r"""LaECE of the boxes of a detector.
+
+    .. math:: LaECE = \frac{1}{C} \sum_c \sum_j \frac{n_j^c}{n^c}
+              |conf^c(j) - precision^c(j) \, \overline{IoU}^c(j)|
+
+    Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
+    Quantification and Calibration", CVPR 2023, the definition of LaECE. The product of the
+    precision of a bin and the mean IoU of its true positives is the mean of ``ious`` over the bin.
+
+    Args:
+        scores: (n,) floats in [0, 1].
+        ious: (n,) IoU of each box with the object that it matches; 0 for a box that matches none.
+        labels: (n,) class of each box. Classes without a box do not count.
+        num_bins: Number of bins.
+
+    Returns:
+        Float64 scalar in [0, 1]; NaN without a box.
+
+    Raises:
+        ValueError: See :func:`reliability_bins`.
+    """
+    if labels.shape != scores.shape:
+        raise ValueError(
+            'labels must have the shape of the scores, got shapes '
+            f'{tuple(labels.shape)} and {tuple(scores.shape)}'
+        )
+    errors = [
+        expected_calibration_error(scores[mine], ious[mine], num_bins)
+        for mine in (labels == label for label in labels.unique())
+    ]
+    if not errors:
+        return expected_calibration_error(scores, ious, num_bins)
+    return torch.stack(errors).mean()

@@ -1,0 +1,285 @@
+"""The file that holds a map from score to probability for each class."""
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mmrank.errors import UserError
+from mmrank.files import write_atomically
+from mmrank.functional import interpolated_map, platt_map
+
+FORMAT = 'mmrank calibration 1'
+TASKS = ('detection', 'classification')
+#: A flatter map than this, in logits, is no map of an order.
+LEAST_SCALE = 1e-3
+#: A larger offset leaves no digits for the scores.
+_LARGEST_OFFSET = 1e4
+_WRITTEN_BY = 'write it with tools/analysis_tools/calibrate.py'
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """The map of one class: knots, or a scale and an offset of the logit."""
+
+    #: Of the class.
+    name: str
+    #: Scores that it was fitted on, and how many of them are right.
+    count: int
+    positives: int
+    #: Whether the scores of all classes were taken, since this one has too few.
+    pooled: bool = False
+    #: Of the logit, positive, and added to the scaled logit; None with knots.
+    scale: float | None = None
+    offset: float | None = None
+    #: Knots, and the probabilities there; neither falls. None with a scale.
+    scores: tuple[float, ...] | None = None
+    probabilities: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Maps from score to probability of the classes of one model."""
+
+    #: ``'detection'`` or ``'classification'``.
+    task: str
+    #: ``'isotonic'``, ``'platt'`` or ``'temperature'``.
+    method: str
+    #: The meaning of a probability, in words.
+    target: str
+    #: Of each class, in the order of the model.
+    maps: tuple[ClassMap, ...]
+    #: See :func:`weights_digest`; None if not known.
+    weights_sha256: str | None = None
+    _tables: dict = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return tuple(x.name for x in self.maps)
+
+    def probabilities(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Probabilities of scores of given classes.
+
+        The order and the ties of the scores of one class are those of their probabilities, exactly:
+        see :func:`mmrank.functional.keep_order`. Those of different classes may change places.
+
+        Args:
+            scores: (n,) floats in [0, 1] of at most 32 bits.
+            labels: (n,) int64 classes.
+
+        Returns:
+            (n,) float64. float32 would make ties.
+
+        Raises:
+            UserError: If a label has no map, or a score is outside [0, 1]; on a GPU the latter is a
+                device-side assertion.
+        """
+        if labels.numel() and int(labels.max()) >= len(self.maps):
+            raise UserError(
+                f'the calibration has {len(self.maps)} classes, but a prediction has the label '
+                f'{int(labels.max())}. Fix: use the calibration of this model'
+            )
+        return self._map(scores[:, None], labels)[:, 0]
+
+    def columns(self, scores: Tensor) -> Tensor:
+        """(n, C) probabilities of an (n, C) table of scores; see :meth:`probabilities`."""
+        if scores.size(1) != len(self.maps):
+            raise UserError(
+                f'the calibration has {len(self.maps)} classes, but the model {scores.size(1)}. '
+                'Fix: use the calibration of this model'
+            )
+        labels = torch.arange(len(self.maps), device=scores.device)
+        return self._map(scores.T, labels).T
+
+    def _map(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Rows of scores, each by the map of its label."""
+        fits = ((scores >= 0) & (scores <= 1)).all()
+        if scores.device.type == 'cuda':
+            torch._assert_async(fits)
+        elif not fits:
+            raise UserError(
+                'scores must be in [0, 1] to be calibrated, got values from '
+                f'{scores.min().item():g} to {scores.max().item():g}. Fix: '
+                'calibrate a model whose scores are sigmoids'
+            )
+        first, second = self._table(scores.device)
+        if self.maps[0].scale is not None:
+            return platt_map(scores, first[labels], second[labels])
+        return interpolated_map(scores, first[labels], second[labels])
+
+    def _table(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Both parts of the maps, (C,) each, or (C, K) knots."""
+        if device not in self._tables:
+            pairs = [
+                (x.scale, x.offset) if x.scale is not None else (x.scores, x.probabilities)
+                for x in self.maps
+            ]
+            if self.maps[0].scale is None:
+                longest = max(len(knots) for knots, _ in pairs)
+                pairs = [[x + x[-1:] * (longest - len(x)) for x in y] for y in pairs]
+            self._tables[device] = tuple(
+                torch.tensor(x, dtype=torch.float64, device=device) for x in zip(*pairs)
+            )
+        return self._tables[device]
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise ``UserError`` if a model has other classes, or in another order."""
+        names = tuple(map(str, names))
+        if len(names) == 2 and len(self.maps) == 1:
+            names = names[1:]  # the rest, and the positive class
+        if names != self.classes:
+            raise UserError(
+                f'the calibration is of the classes {_shown(self.classes)}, the model has '
+                f'{_shown(names)}. Fix: use the calibration of this model, or calibrate it'
+            )
+
+    def check_weights(self, digest: str) -> None:
+        """Raise ``UserError`` if the :func:`weights_digest` of a model differs from a known one."""
+        if self.weights_sha256 not in (None, digest):
+            raise UserError(
+                'the calibration was fitted on the scores of other weights (sha256 '
+                f'{self.weights_sha256[:8]}) than the model has ({digest[:8]}): its probabilities '
+                'would be wrong. Fix: load the checkpoint that was calibrated, or calibrate this '
+                'one'
+            )
+
+    def write(self, path: str | os.PathLike) -> Path:
+        """Write the calibration as JSON, whole or not at all; returns the path."""
+        maps = [{k: v for k, v in asdict(x).items() if v is not None} for x in self.maps]
+        head = dict(
+            format=FORMAT,
+            task=self.task,
+            method=self.method,
+            target=self.target,
+            weights_sha256=self.weights_sha256,
+        )
+        # A class is a line.
+        lines = ',\n'.join('  ' + json.dumps(x) for x in maps)
+        text = json.dumps(head, indent=1).rstrip('\n}')
+        text += f',\n "maps": [\n{lines}\n ]\n}}\n'
+        write_atomically(text.encode(), path)
+        return Path(path)
+
+
+def read_calibration(path: str | os.PathLike) -> Calibration:
+    """Read a file of :meth:`Calibration.write`.
+
+    Raises:
+        UserError: If there is no such file, or it is no calibration: every map has to rise.
+    """
+    try:
+        content = json.loads(Path(path).read_text('utf-8'))
+    except FileNotFoundError as error:
+        raise UserError(
+            f'calibration file {str(path)!r} does not exist. Fix: {_WRITTEN_BY}'
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f'calibration file {str(path)!r} cannot be read as JSON: {error}. Fix: {_WRITTEN_BY}'
+        ) from error
+    if not isinstance(content, dict) or content.get('format') != FORMAT:
+        raise UserError(
+            f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}". Fix: '
+            f'{_WRITTEN_BY}'
+        )
+    try:
+        maps = tuple(_class_map(x) for x in content['maps'])
+        if len({x.scale is None for x in maps}) != 1:
+            raise ValueError('the maps of the classes are not of one kind')
+        if content['task'] not in TASKS:
+            raise ValueError(f'task {content["task"]!r} is not known')
+        return Calibration(
+            content['task'],
+            str(content['method']),
+            str(content['target']),
+            maps,
+            content['weights_sha256'],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f'calibration file {str(path)!r} is damaged: {type(error).__name__}: {error}. Fix: '
+            f'{_WRITTEN_BY}'
+        ) from error
+
+
+def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | None:
+    """Scale and offset of the logit of each class, where the map has them.
+
+    ``sigmoid(scale * logit + offset)`` is the probability, so that a layer that gives the logits of
+    sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
+    the offset in the bias. The probabilities then differ from those of
+    :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what keeping ties costs, and
+    by the rounding of float32, which may make ties. A score that is not the sigmoid of one layer's
+    output, such as a product with a centerness, is another function of it: there the map cannot
+    move into the layer.
+
+    Args:
+        path: Calibration file, see :func:`read_calibration`.
+
+    Returns:
+        (scale, offset) of each class in the order of the model; None for an isotonic map.
+    """
+    maps = read_calibration(path).maps
+    if maps[0].scale is None:
+        return None
+    return [(x.scale, x.offset) for x in maps]
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """SHA-256, in hexadecimal, of a ``state_dict``: its tensors, keys, dtypes and shapes.
+
+    A prefix ``module.`` of the keys does not count.
+    """
+    digest = hashlib.sha256()
+    bare = {key.removeprefix('module.'): x for key, x in state.items()}
+    for key in sorted(bare):
+        if not isinstance(bare[key], Tensor):
+            continue
+        value = bare[key].detach().cpu().contiguous()
+        digest.update(f'{key} {value.dtype} {tuple(value.shape)}\n'.encode())
+        # Through bytes: NumPy has no bfloat16.
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _class_map(node: Mapping) -> ClassMap:
+    """Read one map; raises ``KeyError``, ``TypeError`` or ``ValueError`` if it does not rise."""
+    known = dict(node)
+    for key in {'scores', 'probabilities'} & known.keys():
+        known[key] = tuple(map(float, known[key]))
+    for key in {'scale', 'offset'} & known.keys():
+        known[key] = float(known[key])
+    made = ClassMap(**known)
+    if made.scale is not None:
+        if not (
+            math.isfinite(made.scale)
+            and made.scale >= LEAST_SCALE
+            and abs(made.offset) <= _LARGEST_OFFSET
+        ):
+            raise ValueError(
+                f'scale {made.scale} and offset {made.offset} of class {made.name!r} are no rising '
+                'map'
+            )
+        return made
+    for name, values in (('scores', made.scores), ('probabilities', made.probabilities)):
+        rises = all(a <= b for a, b in pairwise(values))
+        if not (values and rises and values[0] >= 0 and values[-1] <= 1):
+            raise ValueError(f'{name} of class {made.name!r} do not rise from 0 to 1')
+    if len(made.scores) != len(made.probabilities):
+        raise ValueError(
+            f'class {made.name!r} has {len(made.scores)} scores and '
+            f'{len(made.probabilities)} probabilities'
+        )
+    return made
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ', '.join(names[:6]) + (', ...' if len(names) > 6 else '')

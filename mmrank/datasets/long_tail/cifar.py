@@ -1,0 +1,265 @@
+"""Long-tailed CIFAR-10 and CIFAR-100, all classes or some against the rest. Imports mmpretrain."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from mmpretrain.datasets import CIFAR10, CIFAR100, BaseDataset
+
+from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
+from mmrank.datasets.long_tail.class_subset import (
+    PARTS,
+    check_both_sides,
+    check_class_sizes,
+    choose_part,
+    exponential_sizes,
+    long_tail_sizes,
+    ranked_classes,
+    shuffled_classes,
+)
+
+
+class CIFARLongTail(BaseDataset):
+    """Base of the long-tailed versions of CIFAR.
+
+    Of class c the training split has ``n_max * imbalance_ratio^(-c/(C-1))`` images. The test split
+    is the published one, balanced. A balanced validation split can be set aside from the training
+    images first; the published versions have none.
+
+    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their ``sample_idx`` counts from 0
+    to ``len(dataset) - 1`` without a gap, as losses with a state per sample need it. A config needs
+    no ``LoadImageFromFile``.
+
+    Args:
+        data_root: Folder with one of three forms, see :func:`~.cifar_images.read_cifar`. The seed
+            chooses other images in another form.
+        split: ``'train'``, ``'val'`` or ``'test'``.
+        imbalance_ratio: Size of the largest over that of the smallest class of the training split.
+            1: all images.
+        seed: Another seed chooses other images.
+        val_per_class: Images of each class to set aside for validation, the same for every
+            imbalance ratio.
+        order_seed: None: the first class is the largest, as published. Else the seed decides how
+            large each class is, to tell what comes from being rare from what comes from being a
+            truck.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
+
+    Raises:
+        UserError: If the files are missing or damaged.
+        ValueError: If a setting makes no sense.
+    """
+
+    num_classes: int
+
+    def __init__(
+        self,
+        data_root: str,
+        split: str = 'train',
+        imbalance_ratio: float = 100.0,
+        seed: int = 0,
+        val_per_class: int = 0,
+        order_seed: int | None = None,
+        **kwargs,
+    ) -> None:
+        if split not in PARTS:
+            raise ValueError(f'split must be one of {PARTS}, got {split!r}')
+        if val_per_class < 0 or (split == 'val' and not val_per_class):
+            raise ValueError(
+                f'val_per_class={val_per_class!r} with split={split!r}: set '
+                'the images of each class to set aside, the same in all '
+                'splits, at least 1 if there is a validation split'
+            )
+        self.split = split
+        self.imbalance_ratio = imbalance_ratio
+        self.seed = seed
+        self.val_per_class = val_per_class
+        self.order_seed = order_seed
+        super().__init__(ann_file='', data_root=data_root, **kwargs)
+
+    def load_data_list(self) -> list[dict]:
+        """Return ``img`` and ``gt_label`` of every image of the split."""
+        part = 'test' if self.split == 'test' else 'train'
+        found = read_cifar(self.data_root, part, self.num_classes)
+        chosen = self._choose(found.labels)
+        return [
+            {'img': image, 'gt_label': int(label)}
+            for image, label in zip(found.take(chosen), found.labels[chosen])
+        ]
+
+    def _choose(self, labels: np.ndarray) -> np.ndarray:
+        if self.split == 'test':
+            return np.arange(len(labels))
+        classes = shuffled_classes(labels, self.seed)
+        aside = self.val_per_class
+        check_class_sizes([aside + 1] * len(classes), classes, f'val_per_class={aside}')
+        if self.split == 'val':
+            chosen = [members[:aside] for members in classes]
+        else:
+            classes = [members[aside:] for members in classes]
+            sizes = exponential_sizes(len(classes), len(classes[0]), self.imbalance_ratio)[
+                ranked_classes(len(classes), self.order_seed)
+            ]
+            check_class_sizes(sizes, classes, f'imbalance_ratio={self.imbalance_ratio}')
+            chosen = [m[:size] for m, size in zip(classes, sizes)]
+        return np.sort(np.concatenate(chosen))
+
+    def extra_repr(self) -> list[str]:
+        """Describe the selection, instead of mmpretrain's empty paths."""
+        return [
+            f'Folder: \t{self.data_root}',
+            f'Split: \t{self.split}',
+            f'Imbalance ratio: \t{self.imbalance_ratio}',
+            f'Seed: \t{self.seed}',
+            f'Order seed: \t{self.order_seed}',
+            f'Validation images per class: \t{self.val_per_class}',
+        ]
+
+
+class CIFAR10LT(CIFARLongTail):
+    """CIFAR-10-LT; with ``imbalance_ratio=1`` CIFAR-10.
+
+    At ratio 100 it has 12,406 images, at 50 13,996, at 10 20,431.
+    """
+
+    num_classes = 10
+    METAINFO = CIFAR10.METAINFO
+
+
+class CIFAR100LT(CIFARLongTail):
+    """CIFAR-100-LT; with ``imbalance_ratio=1`` CIFAR-100.
+
+    At ratio 100 it has 10,847 images, at 50 12,608, at 10 19,573.
+    """
+
+    num_classes = 100
+    METAINFO = CIFAR100.METAINFO
+
+
+class CIFARBinaryLongTail(BaseDataset):
+    """Base of the data sets of some classes against the rest.
+
+    All 60,000 images are pooled, the long-tailed set is taken from them, the ``positive`` classes
+    become the positives, and the images of each original class are split 8:1:1. All three parts are
+    thus as imbalanced as the whole. So does section 7.3 of the stable AP paper (Chinese journal of
+    computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
+    set is.
+
+    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their ``sample_idx`` counts from 0
+    to ``len(dataset) - 1`` without a gap.
+
+    Args:
+        data_root: See :class:`CIFARLongTail`.
+        positive: Names of the positive classes, or one name.
+        split: ``'train'``, ``'val'`` or ``'test'``.
+        imbalance_ratio: See ``profile``.
+        profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images of the first class to
+            one of the last; how rare the positives are depends on their place. ``'positives'``: all
+            images of the other classes, and ``imbalance_ratio`` of them to one positive.
+        seed: Another seed takes and splits otherwise.
+        ratios: Sizes of the three parts.
+        multi_label: False: ``gt_label`` is 0 or 1, and there are the classes ``'rest'`` and the
+            positive one. True: it is the list of positive classes as mmpretrain's multi-label data
+            sets have it, ``[]`` or ``[0]``, and there is one class.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
+            on.
+
+    Raises:
+        UserError: If the files are missing or damaged, a class is unknown, or a part has no
+            positive.
+        ValueError: If a setting makes no sense.
+    """
+
+    num_classes: int
+    names: tuple[str, ...]
+
+    def __init__(
+        self,
+        data_root: str,
+        positive: str | Sequence[str],
+        split: str = 'train',
+        imbalance_ratio: float = 100.0,
+        profile: str = 'exponential',
+        seed: int = 0,
+        ratios: Sequence[float] = (8, 1, 1),
+        multi_label: bool = False,
+        **kwargs,
+    ) -> None:
+        if split not in PARTS:
+            raise ValueError(f'split must be one of {PARTS}, got {split!r}')
+        positive = [positive] if isinstance(positive, str) else list(positive)
+        unknown = [name for name in positive if name not in self.names]
+        if unknown or not 0 < len(set(positive)) < len(self.names):
+            raise ValueError(
+                f'positive={positive} must name some, not all, of the '
+                f'classes {", ".join(self.names)}'
+            )
+        self.positive = sorted({self.names.index(name) for name in positive})
+        self.split, self.seed = split, seed
+        self.imbalance_ratio, self.profile = imbalance_ratio, profile
+        self.ratios, self.multi_label = tuple(ratios), multi_label
+        self.positive_name = '+'.join(self.names[i] for i in self.positive)
+        classes = (self.positive_name,)
+        if not multi_label:
+            classes = ('rest', *classes)
+        super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
+
+    def load_data_list(self) -> list[dict]:
+        """Return ``img`` and ``gt_label`` of every image of the part."""
+        halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
+        labels = np.concatenate([half.labels for half in halves])
+        counts = np.bincount(labels, minlength=self.num_classes)
+        sizes = long_tail_sizes(counts, self.positive, self.imbalance_ratio, self.profile)
+        chosen = choose_part(labels, sizes, self.split, self.ratios, self.seed)
+        is_positive = np.isin(labels[chosen], self.positive)
+        check_both_sides(
+            is_positive,
+            self.split,
+            f'a smaller imbalance_ratio than {self.imbalance_ratio}, or '
+            f'another class than {self.positive_name}',
+        )
+        first = len(halves[0].labels)
+        images = np.concatenate(
+            [
+                halves[0].take(chosen[chosen < first]),
+                halves[1].take(chosen[chosen >= first] - first),
+            ]
+        )
+        # Training before test images would put the classes in turns twice;
+        # a fixed shuffle lets `indices` take a fair subset.
+        rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
+        order = np.argsort(rng.random(len(chosen)), kind='stable')
+        return [{'img': images[i], 'gt_label': self._label(is_positive[i])} for i in order]
+
+    def _label(self, is_positive: bool) -> int | list[int]:
+        if self.multi_label:
+            return [0] if is_positive else []
+        return int(is_positive)
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """Classes of an item; none for a negative if ``multi_label``."""
+        label = self.get_data_info(idx)['gt_label']
+        return label if self.multi_label else [label]
+
+    def extra_repr(self) -> list[str]:
+        """Describe the selection, instead of mmpretrain's empty paths."""
+        return [
+            f'Folder: \t{self.data_root}',
+            f'Positive: \t{self.positive_name}',
+            f'Split: \t{self.split} of {":".join(map(str, self.ratios))}',
+            f'Imbalance ratio: \t{self.imbalance_ratio} ({self.profile})',
+            f'Seed: \t{self.seed}',
+        ]
+
+
+class CIFAR10BinaryLT(CIFARBinaryLongTail):
+    """Some classes of CIFAR-10 against the rest, long-tailed."""
+
+    num_classes = 10
+    names = tuple(CIFAR10.METAINFO['classes'])
+
+
+class CIFAR100BinaryLT(CIFARBinaryLongTail):
+    """Some classes of CIFAR-100 against the rest, long-tailed."""
+
+    num_classes = 100
+    names = tuple(CIFAR100.METAINFO['classes'])

@@ -1,0 +1,229 @@
+"""The retrieval data sets. Imports mmpretrain."""
+
+import random
+from collections.abc import Sequence
+
+from mmengine.fileio import join_path
+
+from mmrank.datasets.retrieval.image_lists import (
+    INATURALIST_LIST,
+    PATH_LIST,
+    SOP_LIST,
+    VEHICLE_ID_LIST,
+    ImageList,
+    empty_class_folders,
+    scan_class_folders,
+)
+from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset, split_classes
+
+_TEST_LISTS = {'small': 800, 'medium': 1600, 'large': 2400}
+_GALLERIES = ('all', 'one_per_class')
+
+
+class StanfordOnlineProducts(RetrievalDataset):
+    """Stanford Online Products (Song et al., CVPR 2016).
+
+    120,053 images of 22,634 products in 12 super-classes: 11,318 products in ``Ebay_train.txt``,
+    11,316 others in ``Ebay_test.txt``. Validation classes are taken from every super-class alike,
+    as the stable AP paper does.
+
+    Args:
+        data_root: Folder ``Stanford_Online_Products`` with the lists and the folders of the images.
+        **kwargs: As for :class:`RetrievalDataset`.
+    """
+
+    def read_list(self, test: bool) -> ImageList:
+        """Read ``Ebay_train.txt`` or ``Ebay_test.txt``."""
+        name = 'Ebay_test.txt' if test else 'Ebay_train.txt'
+        return SOP_LIST.read(join_path(self.data_root, name))
+
+
+class VehicleID(RetrievalDataset):
+    """PKU VehicleID (Liu et al., CVPR 2016), 26,267 vehicles.
+
+    The papers on AP search every test image in all others of its list: the stable AP paper gives
+    7,332, 12,995 and 20,038 images as the galleries, which is the whole small, medium and large
+    list. (SOPRC's mAUPRC is also lower than its Recall@1, which cannot be where a query has one
+    positive.) So ``gallery='all'`` is the default. The data set's own protocol puts one image of
+    each vehicle, drawn at random, into the gallery and searches it with the rest:
+    ``gallery='one_per_class'`` marks them by ``in_gallery``, for
+    ``RetrievalMetric(gallery_key='in_gallery')`` and ``PackInputs`` with ``'in_gallery'`` among its
+    ``meta_keys``. It is meant to be repeated over several ``gallery_seed`` and averaged.
+
+    Args:
+        data_root: Folder with ``train_test_split/`` and ``image/``.
+        test_size: ``'small'``, ``'medium'`` or ``'large'``: 800, 1,600 or 2,400 vehicles; of the
+            test split only.
+        gallery: See above; of any split but training.
+        gallery_seed: Another seed puts other images into the gallery.
+        data_prefix: Folder of the images within ``data_root``.
+        **kwargs: As for :class:`RetrievalDataset`.
+
+    Raises:
+        ValueError: If ``test_size`` or ``gallery`` is unknown.
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        test_size: str = 'large',
+        gallery: str = 'all',
+        gallery_seed: int = 0,
+        data_prefix: str = 'image',
+        **kwargs,
+    ) -> None:
+        if test_size not in _TEST_LISTS:
+            raise ValueError(f'test_size must be one of {tuple(_TEST_LISTS)}, got {test_size!r}')
+        if gallery not in _GALLERIES:
+            raise ValueError(f'gallery must be one of {_GALLERIES}, got {gallery!r}')
+        self.test_size = test_size
+        self.gallery = gallery
+        self.gallery_seed = gallery_seed
+        super().__init__(data_root, data_prefix=data_prefix, **kwargs)
+
+    def read_list(self, test: bool) -> ImageList:
+        """Read ``train_list.txt`` or the test list of the size."""
+        name = 'train_list.txt'
+        if test:
+            name = f'test_list_{_TEST_LISTS[self.test_size]}.txt'
+        return VEHICLE_ID_LIST.read(join_path(self.data_root, 'train_test_split', name))
+
+    def load_data_list(self) -> list[dict]:
+        """Return the items, with ``in_gallery`` where it is requested."""
+        items = super().load_data_list()
+        if self.gallery == 'one_per_class':
+            by_class: dict[int, list[dict]] = {}
+            for item in items:
+                item['in_gallery'] = False
+                by_class.setdefault(item['gt_label'], []).append(item)
+            rng = random.Random(self.gallery_seed)
+            for label in sorted(by_class):
+                own = by_class[label]
+                # random() is the one method that stays the same in all versions of Python.
+                own[int(rng.random() * len(own))]['in_gallery'] = True
+        return items
+
+
+class INaturalistRetrieval(RetrievalDataset):
+    """iNaturalist-2018 by unseen species, the split of SmoothAP.
+
+    325,846 images of 5,690 species to train on and 136,093 of 2,452 others to test (Brown et al.,
+    ECCV 2020).
+
+    Args:
+        data_root: Folder with the images, ``train_val2018/...``, and the folder
+            ``Inat_dataset_splits`` of the lists.
+        **kwargs: As for :class:`RetrievalDataset`.
+    """
+
+    def read_list(self, test: bool) -> ImageList:
+        """Read the list of the training or the test species."""
+        name = f'Inaturalist_{"test" if test else "train"}_set1.txt'
+        return INATURALIST_LIST.read(join_path(self.data_root, 'Inat_dataset_splits', name))
+
+
+class Omniglot(RetrievalDataset):
+    """Handwritten characters (Lake et al., Science 2015) by alphabet.
+
+    A class is a character, ``'Korean/character01'``; its 20 drawings are by 20 people. Splits are
+    made by naming alphabets, so that training and test share no class:
+
+        dict(type='mmrank.Omniglot', data_root='data/omniglot/',
+             alphabets=('Korean', 'Latin'))
+
+    Args:
+        data_root: Folder of the alphabets' folders; ``tools/dataset_converters/omniglot.py`` makes
+            it from the zip.
+        alphabets: The alphabets to take; None: all.
+        data_prefix: Folder of the alphabets within ``data_root``.
+        **kwargs: As for :class:`RetrievalDataset`, without ``split`` and ``val_fraction``.
+
+    Raises:
+        UserError: If an alphabet is not there.
+        TypeError: If ``alphabets`` is a single string.
+    """
+
+    def __init__(self, data_root: str, alphabets: Sequence[str] | None = None, **kwargs) -> None:
+        if isinstance(alphabets, str):
+            raise TypeError(
+                f'alphabets must be a list of names, got {alphabets!r}; write ({alphabets!r},)'
+            )
+        self.alphabets = tuple(alphabets or ())
+        super().__init__(data_root, split='trainval', **kwargs)
+
+    def read_list(self, test: bool) -> ImageList:
+        """Find the drawings."""
+        return scan_class_folders(self.img_prefix, 2, self.alphabets)
+
+    def empty_classes(self) -> list[str]:
+        """Return characters without a drawing."""
+        return empty_class_folders(self.img_prefix, 2, self.alphabets)
+
+
+class ClassFolder(RetrievalDataset):
+    """A user's own images, one folder a class, or a list of them.
+
+    Without further settings all images are taken. The classes can be split by fractions, the same
+    ones on every machine, or named by ``classes``:
+
+        dict(type='mmrank.ClassFolder', data_root='data/mine/',
+             split='train', val_fraction=0.1, test_fraction=0.5)
+
+    Args:
+        data_root: Folder of the class folders.
+        split: ``'train'``, ``'val'``, ``'test'`` or ``'trainval'``, all classes but those of the
+            test split.
+        test_fraction: Share of the classes that make the test split.
+        val_fraction: Share of the remaining ones for validation.
+        ann_file: List to take the images from instead of the folders: lines ``path class``, parted
+            by a tab where one contains blanks, or ``path`` alone, whose folder is the class.
+        depth: Levels of folders that name a class: 1 for ``class/image``, 2 for
+            ``super-class/class/image``, where each super-class is split alike.
+        **kwargs: As for :class:`RetrievalDataset`.
+
+    Raises:
+        UserError: If the folder or the list cannot be read.
+        ValueError: If ``split`` and the fractions disagree.
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        split: str = 'trainval',
+        test_fraction: float = 0.0,
+        val_fraction: float = 0.0,
+        ann_file: str = '',
+        depth: int = 1,
+        **kwargs,
+    ) -> None:
+        if split == 'test' and not test_fraction:
+            raise ValueError(
+                f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
+                "the same in all splits, or use the folder of the test images with split='trainval'"
+            )
+        if depth < 1:
+            raise ValueError(f'depth must be at least 1, got {depth}')
+        self.test_fraction = test_fraction
+        self.depth = depth
+        super().__init__(
+            data_root, split=split, val_fraction=val_fraction, ann_file=ann_file, **kwargs
+        )
+
+    def read_list(self, test: bool) -> ImageList:
+        """Read the list, or find the images of the folders."""
+        if self.ann_file:
+            return PATH_LIST.read(self.ann_file)
+        return scan_class_folders(self.img_prefix, self.depth)
+
+    def empty_classes(self) -> list[str]:
+        """Return class folders without an image; none where there's a list."""
+        if self.ann_file:
+            return []
+        return empty_class_folders(self.img_prefix, self.depth)
+
+    def choose_classes(self, groups: dict[str, str]) -> list[str]:
+        """Set the test classes aside first, then those of validation."""
+        rest, test = split_classes(groups, self.test_fraction, self.split_seed)
+        if self.split == 'test':
+            return test
+        return super().choose_classes({name: groups[name] for name in rest})

@@ -1,0 +1,245 @@
+"""Batches of positive pairs, of cells, and of rows with columns, for two-tower models."""
+
+import numpy as np
+
+from mmrank.datasets.samplers.batch_stream import BatchStream
+from mmrank.datasets.samplers.labels import class_labels
+from mmrank.registry import DATA_SAMPLERS
+
+
+def _interactions(dataset: object, *expected: str):
+    """The interactions of a data set whose ``sampling`` is an expected one."""
+    sampling = getattr(dataset, 'sampling', None)
+    if sampling is None:
+        raise TypeError(
+            f'{type(dataset).__name__} has no positive pairs; use '
+            "type='mmrank.InteractionDataset', without a wrapper"
+        )
+    if sampling not in expected:
+        raise ValueError(
+            f'the data set has sampling={sampling!r}, but its sampler is for '
+            f'{" or ".join(map(repr, expected))}; set sampling of the data set so'
+        )
+    return dataset.interactions
+
+
+def _distinct(rng: np.random.Generator, count: int, below: int) -> np.ndarray:
+    """A uniform sample of ``count`` integers below ``below``, without replacement."""
+    found = np.zeros(0, dtype=np.int64)
+    while len(found) < count:
+        more = rng.random(count + 16) * below
+        found = np.concatenate([found, more.astype(np.int64)])
+        # The first distinct ones of independent draws are such a sample.
+        _, first = np.unique(found, return_index=True)
+        found = found[np.sort(first)]
+    return found[:count]
+
+
+@DATA_SAMPLERS.register_module()
+class InBatchPairSampler(BatchStream):
+    """Batches of positive pairs: an epoch is cut from one permutation.
+
+    So each batch is uniform without replacement, and in an epoch no pair comes twice. All batches
+    have ``batch_size`` pairs, for the losses count on it: up to ``batch_size - 1`` pairs are left
+    over in an epoch, others in each.
+
+    Where the data set has ``sampling='sogram'`` a batch is two independent samples, cut from two
+    permutations, one behind the other, and a rank yields ``2 * batch_size / W`` indices for it.
+
+    Args:
+        dataset: A ``mmrank.InteractionDataset``.
+        batch_size: Pairs in a sample; see :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the data set has no pairs.
+        ValueError: If the batch is larger than the data set or cannot be dealt out to the ranks.
+
+    Example:
+        >>> train_dataloader = dict(
+        ...     batch_size=1024,  # of this rank
+        ...     collate_fn=dict(type='mmrank.pair_collate'),
+        ...     sampler=dict(type='mmrank.InBatchPairSampler',
+        ...                  batch_size=1024))
+    """
+
+    def __init__(
+        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
+    ) -> None:
+        self._num_pairs = len(_interactions(dataset, 'in_batch', 'sogram'))
+        super().__init__(batch_size, self._num_pairs, None, seed, infinite)
+        if batch_size > self._num_pairs:
+            raise ValueError(
+                f'batch_size={batch_size}, but there are only {self._num_pairs} '
+                'positive pairs to sample without replacement'
+            )
+        self.num_samples = 2 if dataset.sampling == 'sogram' else 1
+        self.share *= self.num_samples
+        self._permuted_epoch, self._orders = -1, []
+
+    def rank_batch(self, number: int) -> np.ndarray:
+        """The pairs of this rank: of the first sample, then the second."""
+        epoch, batch = divmod(number, self.num_batches)
+        if epoch != self._permuted_epoch:
+            self._orders = [
+                np.argsort(self.generator(epoch, i).random(self._num_pairs))
+                for i in range(self.num_samples)
+            ]
+            self._permuted_epoch = epoch
+        begin = batch * self.batch_size
+        return np.concatenate([self.own_part(order[begin:]) for order in self._orders])
+
+
+@DATA_SAMPLERS.register_module()
+class NaivePairSampler(BatchStream):
+    """Batches of pairs of any left with any right entity, all alike likely.
+
+    Source: "in-batch bias of two-tower models", section 3.2.1. Cell (i, j) is the index ``i * n +
+    j``. No cell comes twice in a batch.
+
+    Args:
+        dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
+        batch_size: Cells in a batch; see :class:`BatchStream`.
+        num_batches: Batches in an epoch. None: as many as the positive pairs would fill, at least
+            one.
+        seed, infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the data set has no pairs.
+        ValueError: If there are fewer cells than a batch has, or it cannot be dealt out to the
+            ranks.
+    """
+
+    def __init__(
+        self,
+        dataset,
+        batch_size: int,
+        num_batches: int | None = None,
+        seed: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        pairs = _interactions(dataset, 'naive')
+        super().__init__(batch_size, len(pairs), num_batches, seed, infinite)
+        self._num_cells = pairs.shape[0] * pairs.shape[1]
+        if batch_size > self._num_cells:
+            raise ValueError(
+                f'batch_size={batch_size}, but there are only '
+                f'{self._num_cells} pairs of a left and a right entity'
+            )
+
+    def rank_batch(self, number: int) -> np.ndarray:
+        """The cells of this rank."""
+        return self.own_part(_distinct(self.generator(number), self.batch_size, self._num_cells))
+
+
+@DATA_SAMPLERS.register_module()
+class CrossPairSampler(BatchStream):
+    """Batches of left and right entities, each uniform without replacement.
+
+    Source: "in-batch bias of two-tower models", section 3.2.2. Row i is the index i, column j the
+    index ``m + j``. Of W ranks each takes a part of the rows with all columns, ``num_rows / W +
+    num_cols`` indices: the ``batch_size`` of the data loader.
+
+    Args:
+        dataset: A ``mmrank.InteractionDataset`` with ``sampling='cross'``.
+        num_rows: Left entities in a batch, over all ranks; W must divide it.
+        num_cols: Right entities in a batch.
+        num_batches: Batches in an epoch. None: as many as show each row once, at least one.
+        seed, infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the data set has no pairs.
+        ValueError: If a number exceeds the entities, or the rows cannot be dealt out to the ranks.
+    """
+
+    size_option = 'num_rows'
+
+    def __init__(
+        self,
+        dataset,
+        num_rows: int,
+        num_cols: int,
+        num_batches: int | None = None,
+        seed: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        self._shape = _interactions(dataset, 'cross').shape
+        super().__init__(num_rows, self._shape[0], num_batches, seed, infinite)
+        for name, wanted, size in zip(('num_rows', 'num_cols'), (num_rows, num_cols), self._shape):
+            if not 0 < wanted <= size:
+                raise ValueError(
+                    f'{name}={wanted} must be from 1 to {size}, the number '
+                    'of entities to sample without replacement'
+                )
+        self.num_rows, self.num_cols = num_rows, num_cols
+        self.share += num_cols
+
+    def rank_batch(self, number: int) -> np.ndarray:
+        """Rows of this rank, then all columns, which begin at m."""
+        rng = self.generator(number)
+        rows = np.argsort(rng.random(self._shape[0]))[: self.num_rows]
+        cols = np.argsort(rng.random(self._shape[1]))[: self.num_cols]
+        return np.concatenate([self.own_part(rows), self._shape[0] + cols])
+
+
+@DATA_SAMPLERS.register_module()
+class ClassPairSampler(BatchStream):
+    """Draws positive pairs of the label matrix that classes define.
+
+    The pairs (i, j), i != j, of two images of one class are the set O of in-batch sampling. Each
+    batch is a uniform sample of them without replacement, as ``mmrank.InBatchLoss`` assumes; a PK
+    batch is none. An image of a class of c is in 2 (c - 1) pairs, so large classes come more often,
+    which the unbiased loss makes up for. O is not listed: the memory is O(number of images).
+
+    A batch of a rank is the left images of its pairs, then the right ones: ``2 * batch_size / W``
+    indices, the ``batch_size`` of the data loader. Train it with ``mmrank.InBatchRetrievalHead``.
+
+    Args:
+        dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`. Images that are alone in
+            their class are in no pair.
+        batch_size: Pairs in a batch, over all ranks; W must divide it.
+        num_batches: Batches in an epoch. None: as many as show each image about twice, at least
+            one.
+        seed, infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the classes are unknown.
+        ValueError: If there are fewer pairs than a batch has, or the batch cannot be dealt out to
+            the ranks.
+    """
+
+    def __init__(
+        self,
+        dataset,
+        batch_size: int,
+        num_batches: int | None = None,
+        seed: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        labels = class_labels(dataset)
+        self._images = np.argsort(labels, kind='stable')
+        _, first, place, sizes = np.unique(
+            labels[self._images], return_index=True, return_inverse=True, return_counts=True
+        )
+        # Of each image, in the order of the classes: where its class begins, and the number of its
+        # first pair.
+        self._class_starts = first[place]
+        self._pair_starts = np.cumsum(sizes[place] - 1) - (sizes[place] - 1)
+        self.num_pairs = int((sizes * (sizes - 1)).sum())
+        super().__init__(batch_size, int(sizes[sizes > 1].sum()), num_batches, seed, infinite)
+        if batch_size > self.num_pairs:
+            raise ValueError(
+                f'batch_size={batch_size}, but there are only '
+                f'{self.num_pairs} pairs of two images of one class'
+            )
+        self.share *= 2
+
+    def rank_batch(self, number: int) -> np.ndarray:
+        """Left images of the pairs of this rank, then right ones."""
+        pairs = self.own_part(_distinct(self.generator(number), self.batch_size, self.num_pairs))
+        left = np.searchsorted(self._pair_starts, pairs, side='right') - 1
+        start = self._class_starts[left]
+        right = start + pairs - self._pair_starts[left]
+        # The image itself is passed over.
+        right += right >= left
+        return self._images[np.concatenate([left, right])]

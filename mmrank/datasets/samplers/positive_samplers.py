@@ -1,0 +1,252 @@
+"""Batches with a fixed number of positives, of one class or of each."""
+
+from collections.abc import Callable, Sequence, Sized
+from functools import partial
+
+import numpy as np
+
+from mmrank.datasets.samplers.batch_stream import BatchStream
+from mmrank.datasets.samplers.labels import label_pairs
+from mmrank.registry import DATA_SAMPLERS
+
+
+class ShuffledCycle:
+    """The same number of members for every batch, in shuffled rounds.
+
+    A round shuffles all members and deals them out; the few that do not fill a batch wait for the
+    next round, so that no batch holds one twice. What a batch gets depends on its number alone.
+
+    Args:
+        members: (n,) indices.
+        count: Members in a batch, at most n.
+        generator: Returns the random numbers of a round by its number.
+    """
+
+    def __init__(
+        self, members: np.ndarray, count: int, generator: Callable[[int], np.random.Generator]
+    ) -> None:
+        self.members, self.count = members, count
+        self._generator = generator
+        self._round, self._order = -1, members
+
+    def take(self, number: int) -> np.ndarray:
+        """The (count,) members of a batch."""
+        if not self.count:
+            return self.members[:0]
+        round_number, place = divmod(number, len(self.members) // self.count)
+        if round_number != self._round:
+            keys = self._generator(round_number).random(len(self.members))
+            self._order = self.members[np.argsort(keys, kind='stable')]
+            self._round = round_number
+        return self._order[place * self.count :][: self.count]
+
+
+@DATA_SAMPLERS.register_module()
+class PositiveRateSampler(BatchStream):
+    """Batches of exactly n+ positives and ``batch_size`` - n+ negatives.
+
+    In a long-tailed set a random batch has few positives, often none, and a ranking loss then
+    learns little. Positives and negatives are each dealt out in shuffled rounds, so that within a
+    round every image comes once. The ranks take turns in the positives and then in the negatives:
+    their numbers of positives differ by one at most.
+
+    Args:
+        dataset: Binary, or with a class to rank against the rest; see
+            :func:`~mmrank.datasets.samplers.labels.label_pairs`.
+        batch_size: See :class:`BatchStream`.
+        num_positives: n+, over all ranks. Set it or ``positive_rate``.
+        positive_rate: n+ as a share of the batch, rounded.
+        positive_class: Index of the positive class. None: 1 of two classes, or the only one.
+        seed: See :class:`BatchStream`.
+        num_batches: Batches in an epoch. None: as many as all images fill, the same for every
+            positive rate.
+        infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the labels are unknown.
+        ValueError: If a setting makes no sense, or there are too few positives or negatives for a
+            batch.
+
+    Example:
+        >>> train_dataloader = dict(
+        ...     batch_size=128,  # of this rank
+        ...     sampler=dict(type='mmrank.PositiveRateSampler',
+        ...                  batch_size=128, positive_rate=0.2))
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        batch_size: int,
+        num_positives: int | None = None,
+        positive_rate: float | None = None,
+        positive_class: int | None = None,
+        seed: int | None = None,
+        num_batches: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        super().__init__(batch_size, len(dataset), num_batches, seed, infinite)
+        self.num_positives = _number(batch_size, num_positives, positive_rate)
+        items, classes = label_pairs(dataset)
+        if positive_class is None:
+            positive_class = _only_class(dataset, classes)
+        is_positive = np.zeros(len(dataset), dtype=bool)
+        is_positive[items[classes == positive_class]] = True
+        num_negatives = batch_size - self.num_positives
+        self._sides = []
+        for tag, (name, mask, count, change) in enumerate(
+            (
+                ('positives', is_positive, self.num_positives, 'fewer'),
+                ('negatives', ~is_positive, num_negatives, 'more'),
+            )
+        ):
+            members = np.flatnonzero(mask)
+            if count > len(members):
+                raise ValueError(
+                    f'a batch takes {count} {name} of class {positive_class}, but the data set has '
+                    f'only {len(members)}. Fix: a smaller batch_size, or {change} positives in it'
+                )
+            self._sides.append(ShuffledCycle(members, count, partial(self.generator, tag)))
+
+    def global_batch(self, number: int) -> np.ndarray:
+        """The (batch_size,) indices of a batch, positives first."""
+        return np.concatenate([side.take(number) for side in self._sides])
+
+
+def _number(batch_size: int, num_positives: int | None, positive_rate: float | None) -> int:
+    if (num_positives is None) == (positive_rate is None):
+        raise ValueError(
+            f'set either num_positives or positive_rate, got num_positives={num_positives!r} and '
+            f'positive_rate={positive_rate!r}'
+        )
+    number = int(positive_rate * batch_size + 0.5) if num_positives is None else num_positives
+    if not 0 < number < batch_size:
+        raise ValueError(
+            f'num_positives={num_positives!r}, positive_rate={positive_rate!r} make {number} '
+            f'positives in a batch of batch_size={batch_size}; a ranking requires at least one '
+            'positive and one negative'
+        )
+    return number
+
+
+def _class_names(dataset: object, classes: np.ndarray) -> Sequence:
+    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    return names or range(int(classes.max(initial=-1)) + 1)
+
+
+def _only_class(dataset: object, classes: np.ndarray) -> int:
+    size = max(1, len(_class_names(dataset, classes)))
+    if size > 2:
+        raise ValueError(
+            f'the data set has {size} classes; set positive_class to the index of the positive '
+            'one, or use mmrank.MultiLabelPositiveSampler'
+        )
+    return size - 1
+
+
+@DATA_SAMPLERS.register_module()
+class MultiLabelPositiveSampler(BatchStream):
+    """Batches with at least n+ positives of each class.
+
+    The rarest class is served first. An image that was taken for one class counts for all that it
+    has, so a common class may get more than its share when it occurs together with rarer ones. What
+    is left of the batch is filled with images that have no class, in shuffled rounds; where there
+    are too few of those, with any others. No image comes twice in a batch. Rank r takes every W-th
+    image, and so its share of each class.
+
+    Args:
+        dataset: See :func:`~mmrank.datasets.samplers.labels.label_pairs`.
+        batch_size: See :class:`BatchStream`.
+        num_positives: n+ of each class, over all ranks; or one number for each class.
+        seed: See :class:`BatchStream`.
+        num_batches: Batches in an epoch. None: as many as all images fill, the same for every n+.
+        infinite: See :class:`BatchStream`.
+
+    Raises:
+        TypeError: If the labels are unknown.
+        ValueError: If the numbers do not fit the batch or the data set.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        batch_size: int,
+        num_positives: int | Sequence[int] = 1,
+        seed: int | None = None,
+        num_batches: int | None = None,
+        infinite: bool = False,
+    ) -> None:
+        size = len(dataset)
+        super().__init__(batch_size, size, num_batches, seed, infinite)
+        if size < batch_size:
+            raise ValueError(f'batch_size={batch_size}, but the data set has only {size} images')
+        items, classes = label_pairs(dataset)
+        names = _class_names(dataset, classes)
+        self._has = np.zeros((size, len(names)), dtype=bool)
+        self._has[items, classes] = True
+        counts = self._has.sum(0)
+        self.num_positives = _numbers(num_positives, names, counts, batch_size)
+        # The rarest first; equally rare ones in their order.
+        self._classes = np.argsort(counts, kind='stable')
+        self._members = [np.flatnonzero(column) for column in self._has.T]
+        self._none = np.flatnonzero(~self._has.any(1))
+        # So many are left at least, whatever classes come together.
+        left = batch_size - int(self.num_positives.sum())
+        self._fill = ShuffledCycle(
+            self._none, min(len(self._none), left), partial(self.generator, 0)
+        )
+
+    def global_batch(self, number: int) -> np.ndarray:
+        """The (batch_size,) indices of a batch."""
+        rng = self.generator(1, number)
+        taken = np.zeros(len(self._has), dtype=bool)
+        found = np.zeros(len(self._members), dtype=np.int64)
+        batch: list[np.ndarray] = []
+
+        def take(images: np.ndarray) -> None:
+            taken[images] = True
+            found[:] += self._has[images].sum(0)
+            batch.append(images)
+
+        def take_some(images: np.ndarray, count: int) -> None:
+            left = images[~taken[images]]
+            take(left[np.argsort(rng.random(len(left)), kind='stable')[:count]])
+
+        for label in self._classes:
+            wanted = self.num_positives[label] - found[label]
+            if wanted > 0:
+                take_some(self._members[label], wanted)
+        take(self._fill.take(number))
+        for others in (self._none, np.arange(len(taken))):
+            missing = self.batch_size - sum(map(len, batch))
+            if missing:
+                take_some(others, missing)
+        return np.concatenate(batch)
+
+
+def _numbers(
+    num_positives: int | Sequence[int], names: Sequence, counts: np.ndarray, batch_size: int
+) -> np.ndarray:
+    if isinstance(num_positives, int):
+        num_positives = [num_positives] * len(names)
+    numbers = np.array(num_positives, dtype=np.int64)
+    if numbers.shape != (len(names),) or (numbers < 0).any():
+        raise ValueError(
+            f'num_positives must be one number or one for each of the '
+            f'{len(names)} classes, at least 0, got {num_positives}'
+        )
+    short = np.flatnonzero(numbers > counts)
+    if len(short):
+        label = short[0]
+        raise ValueError(
+            f'a batch takes {numbers[label]} positives of {names[label]}, but '
+            f'the data set has only {counts[label]}. Fix: set a smaller '
+            'num_positives, optionally one number for each class'
+        )
+    if not 0 < numbers.sum() <= batch_size:
+        raise ValueError(
+            f'num_positives={num_positives} are {numbers.sum()} images unless '
+            f'an image has several classes, but batch_size={batch_size}. Fix: '
+            'set a larger batch_size or fewer positives, at least one'
+        )
+    return numbers

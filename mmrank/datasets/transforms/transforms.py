@@ -1,0 +1,123 @@
+"""Transforms of images and captions."""
+
+import mmcv
+import numpy as np
+from mmcv.transforms import BaseTransform, LoadImageFromFile
+from mmcv.transforms.utils import cache_randomness
+
+from mmrank.errors import UserError
+from mmrank.registry import TRANSFORMS
+
+
+@TRANSFORMS.register_module()
+class CheckFinite(BaseTransform):
+    """Stops at an image with a NaN or infinite pixel, naming its file.
+
+    One such pixel makes the loss and then all weights NaN. Put it behind what yields floats: a
+    reader of medical or raw formats, a normalisation that may divide by 0. Whole-number images pass
+    at no cost.
+
+    Args:
+        key: Of the image, or the list of its views.
+
+    Raises:
+        ValueError: If a pixel is not finite.
+
+    Example:
+        >>> CheckFinite()(dict(img=np.zeros((2, 2))))['img'].shape
+        (2, 2)
+    """
+
+    def __init__(self, key: str = 'img') -> None:
+        self.key = key
+
+    def transform(self, results: dict) -> dict:
+        """Return the item as it is, once its images are checked."""
+        images = results[self.key]
+        for image in images if isinstance(images, list) else [images]:
+            image = np.asarray(image)
+            if image.dtype.kind != 'f' or np.isfinite(image).all():
+                continue
+            bad = ~np.isfinite(image)
+            where = results.get('img_path', 'without a file')
+            raise ValueError(
+                f'image {where} (sample_idx {results.get("sample_idx")}) has {int(bad.sum())} of '
+                f'{image.size} values that are NaN or infinite, the first at '
+                f'{np.argwhere(bad)[0].tolist()}. Fix: repair or leave out the file, or the '
+                'transform before this one'
+            )
+        return results
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(key={self.key!r})'
+
+
+@TRANSFORMS.register_module()
+class LoadImageFromBytes(LoadImageFromFile):
+    """Decodes ``img_bytes``, as mmcv's ``LoadImageFromFile`` does a file.
+
+    For data sets whose images lie in shards, such as ``mmrank.ShardedCaptions``. Arguments are
+    ``to_float32``, ``color_type`` and ``imdecode_backend``, see mmcv.
+
+    Raises:
+        UserError: If the bytes are no image.
+    """
+
+    def __init__(
+        self, to_float32: bool = False, color_type: str = 'color', imdecode_backend: str = 'cv2'
+    ) -> None:
+        super().__init__(
+            to_float32=to_float32, color_type=color_type, imdecode_backend=imdecode_backend
+        )
+
+    def transform(self, results: dict) -> dict:
+        """Replace ``img_bytes`` by ``img``."""
+        data, cause = results.pop('img_bytes'), None
+        try:
+            image = mmcv.imfrombytes(data, flag=self.color_type, backend=self.imdecode_backend)
+            why = f'{len(data):,} bytes are no image'
+        except Exception as error:  # backends raise anything
+            image, cause, why = None, error, f'{type(error).__name__}: {error}'
+        if image is None:
+            raise UserError(
+                f'image {results.get("img_path")} (shard:row) cannot be decoded: {why}. Fix: write '
+                'the shard without it, or set imdecode_backend to one that reads it'
+            ) from cause
+        results['img'] = image.astype('float32') if self.to_float32 else image
+        results['img_shape'] = results['ori_shape'] = image.shape[:2]
+        return results
+
+
+@TRANSFORMS.register_module()
+class RandomCaption(BaseTransform):
+    """Keeps one caption of each image, another one each time.
+
+    For data sets with ``unit='image'``, whose ``text`` and ``text_id`` are lists. Draws from
+    NumPy's global generator, as the transforms of mmcv do.
+
+    Raises:
+        ValueError: If ``text`` is no list of captions.
+
+    Example:
+        >>> RandomCaption()(dict(text=['a cat'], text_id=[7]))
+        {'text': 'a cat', 'text_id': 7}
+    """
+
+    @cache_randomness
+    def _draw(self, number: int) -> int:
+        return int(np.random.randint(number))
+
+    def transform(self, results: dict) -> dict:
+        """Replace ``text`` and ``text_id`` by one of their elements."""
+        texts = results['text']
+        if isinstance(texts, str) or not texts:
+            raise ValueError(
+                f'text={texts!r} is not a list of captions; RandomCaption is '
+                "for data sets with unit='image'"
+            )
+        number = self._draw(len(texts))
+        results.update({key: results[key][number] for key in ('text', 'text_id')})
+        return results
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}()'

@@ -1,0 +1,189 @@
+"""Hooks that tell losses about the training set, and when to weight its classes."""
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from mmengine.hooks import Hook
+from torch import nn
+
+from mmrank.datasets.samplers.batch_stream import check_loader
+from mmrank.datasets.samplers.labels import class_labels, label_pairs
+from mmrank.engine.runners import unwrap_model
+from mmrank.registry import HOOKS
+
+
+class TrainingSetHook(Hook):
+    """Base of hooks that pass facts of the training set to the modules that require them.
+
+    Before training, every module with a true ``wants_class_counts``, ``wants_pair_counts`` or
+    ``wants_class_labels`` takes them by ``set_class_counts``, ``set_pairs`` or
+    ``set_class_labels``; see :mod:`mmrank.losses.protocols`. Has no effect on a model without such
+    a module, so a config with the hook works with every loss. No image is loaded.
+
+    The facts come from the data set, so they are not part of a checkpoint: keep the hook when a run
+    is resumed.
+
+    Raises:
+        UserError: Before training, if the data loader has another batch size than its sampler.
+        TypeError: Before training, if the labels or pairs of the data set are unknown.
+        ValueError: Before training, if the data set has other classes than the loss, no class has
+            two images, or in-batch sampling cannot use the pairs.
+    """
+
+    #: What is passed on, by the attributes ``wants_<fact>`` of modules.
+    facts: ClassVar[tuple[str, ...]]
+
+    def before_train(self, runner) -> None:
+        check_loader(runner.train_loop.dataloader)
+        dataset = runner.train_loop.dataloader.dataset
+        for fact in self.facts:
+            consumers = {
+                name: module
+                for name, module in unwrap_model(runner.model).named_modules()
+                if getattr(module, f'wants_{fact}', False)
+            }
+            what = fact.replace('_', ' ')
+            if consumers:
+                found = getattr(self, f'_pass_{fact}')(consumers, dataset)
+                names = ', '.join(
+                    name or type(module).__name__ for name, module in consumers.items()
+                )
+                runner.logger.info(f'{type(self).__name__}: {found} passed to {names}.')
+            else:
+                runner.logger.info(f'{type(self).__name__}: no module requires {what}.')
+
+    @staticmethod
+    def _pass_class_counts(consumers: dict[str, nn.Module], dataset) -> str:
+        counts = count_classes(dataset)
+        for name, module in consumers.items():
+            # A loss with one class takes label 1 for its positives.
+            is_binary = module.num_classes == 1 and len(counts) == 2
+            own = counts[1:] if is_binary else counts
+            if module.num_classes != len(own):
+                raise ValueError(
+                    f'the training set has {len(own)} classes, but '
+                    f'num_classes={module.num_classes} of {name}; set '
+                    f'num_classes={len(own)} of the head or loss'
+                )
+            module.set_class_counts(own.tolist(), len(dataset))
+        return (
+            f'{len(counts)} classes of {counts.min()} to {counts.max()} of {len(dataset)} samples'
+        )
+
+    @staticmethod
+    def _pass_pair_counts(consumers: dict[str, nn.Module], dataset) -> str:
+        pairs = getattr(dataset, 'interactions', None)
+        if pairs is None:
+            raise TypeError(
+                f'{type(dataset).__name__} has no positive pairs; set the training data set to '
+                "type='mmrank.InteractionDataset', without a wrapper"
+            )
+        for module in consumers.values():
+            module.set_pairs(pairs.rows, pairs.cols, pairs.shape)
+        return f'{len(pairs.rows)} pairs of {pairs.shape[0]} x {pairs.shape[1]} entities'
+
+    @staticmethod
+    def _pass_class_labels(consumers: dict[str, nn.Module], dataset) -> str:
+        labels = torch.from_numpy(class_labels(dataset))
+        for module in consumers.values():
+            module.set_class_labels(labels)
+        return f'the classes of {len(labels)} images'
+
+
+@HOOKS.register_module()
+class ClassCountsHook(TrainingSetHook):
+    """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
+
+    For losses with ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``. The
+    data set may be wrapped (``ConcatDataset``, ``RepeatDataset``, and for one class per item
+    ``ClassBalancedDataset``): what the wrapper shows is counted. Items may have several classes or
+    none.
+    """
+
+    facts = ('class_counts',)
+
+
+@HOOKS.register_module()
+class PairCountsHook(TrainingSetHook):
+    """Passes the training pairs to ``mmrank.InBatchLoss``; see :class:`TrainingSetHook`."""
+
+    facts = ('pair_counts',)
+
+
+@HOOKS.register_module()
+class ClassPairsHook(TrainingSetHook):
+    """Passes image classes to ``mmrank.InBatchRetrievalHead``; see :class:`TrainingSetHook`."""
+
+    facts = ('class_labels',)
+
+
+@HOOKS.register_module()
+class DeferredReweightingHook(Hook):
+    """Tells losses when to weight the classes.
+
+    First a representation is learnt with equal weights, then, at the lower learning rates, the rare
+    classes are weighted up. Source: Cao et al., Learning Imbalanced Datasets with
+    Label-Distribution-Aware Margin Loss, NeurIPS 2019, algorithm 1: at 160 of 200 epochs.
+
+    Calls ``start_reweighting`` of every module that has it, such as ``mmrank.LDAMLoss``. Has no
+    effect on other models, so a config with the hook works with every loss.
+
+    Args:
+        begin: Epochs, or iterations, before the re-weighting starts, >= 0.
+        by_epoch: Whether ``begin`` counts epochs.
+
+    Raises:
+        ValueError: If ``begin`` is negative.
+    """
+
+    def __init__(self, begin: int, by_epoch: bool = True) -> None:
+        if not begin >= 0:
+            raise ValueError(f'begin must be >= 0, got {begin!r}')
+        self.begin, self.by_epoch = begin, by_epoch
+        self._has_begun = False
+
+    def before_train(self, runner) -> None:
+        self._has_begun = False
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        done = runner.epoch if self.by_epoch else runner.iter
+        if self._has_begun or done < self.begin:
+            return
+        self._has_begun = True
+        names = []
+        for name, module in unwrap_model(runner.model).named_modules():
+            if hasattr(module, 'start_reweighting'):
+                module.start_reweighting()
+                names.append(name)
+        if names:
+            runner.logger.info(
+                f'DeferredReweightingHook: class weights enabled in {", ".join(names)}.'
+            )
+
+
+def count_classes(dataset) -> np.ndarray:
+    """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
+
+    C is the number of classes that the data set names, or else the largest label + 1.
+
+    Raises:
+        TypeError: If its labels are unknown.
+        ValueError: If it is empty, or has a label beyond its classes.
+    """
+    if not len(dataset):
+        raise ValueError(f'{type(dataset).__name__} is empty')
+    try:
+        labels = class_labels(dataset)
+    except (ValueError, KeyError):  # not one class per item
+        labels = label_pairs(dataset)[1]
+        if not labels.size:
+            raise ValueError(f'no item of {type(dataset).__name__} has a class') from None
+    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    size = len(names) if names else int(labels.max()) + 1
+    if labels.min() < 0 or labels.max() >= size:
+        raise ValueError(
+            f'{type(dataset).__name__} has labels from {labels.min()} to {labels.max()}, but '
+            f"{size} classes; make its gt_label and metainfo['classes'] agree"
+        )
+    return np.bincount(labels, minlength=size)

@@ -1,0 +1,131 @@
+"""Properties of the runner or strategy at hand: models, weights and checkpoints."""
+
+from mmengine.hooks import EMAHook, SyncBuffersHook
+from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapperDict
+from mmengine.runner import FlexibleRunner
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from mmrank.errors import UserError
+
+#: Strategies of ``FlexibleRunner`` with the whole model in each process, and one file as a
+#: checkpoint.
+_WHOLE_MODEL = ('SingleDeviceStrategy', 'DDPStrategy')
+#: Strategies that give hooks the checkpoint that they save.
+_CALL_HOOKS = (*_WHOLE_MODEL, 'FSDPStrategy')
+#: Strategies of mmengine from which no exact resume is possible, and why.
+_REFUSED = {
+    'FSDPStrategy': (
+        'writes shards that only the same number of processes can load, and it needs a GPU'
+    ),
+    'DeepSpeedStrategy': (
+        'does not show its checkpoints to hooks, so that random states and averages of the weights '
+        'are lost by a resume, and it reads them as pickles, which can run code'
+    ),
+    'ColossalAIStrategy': (
+        'does not show its checkpoints to hooks, so that random states and '
+        'averages of the weights are lost by a resume'
+    ),
+}
+
+
+def unwrap_model(model: nn.Module) -> nn.Module:
+    """Remove the wrappers for distributed training, however many there are.
+
+    The parameters of what is left have the names of a checkpoint. An averaged model is no wrapper:
+    its weights are others.
+    """
+    while is_model_wrapper(model):
+        model = model.module
+    return model
+
+
+def strategy_class(strategy) -> tuple[str, str]:
+    """Package and name of the class of a strategy: a config, an object, or None for the default.
+
+    The package is empty where a config leaves it to the scope.
+    """
+    kind = strategy.get('type', '') if isinstance(strategy, dict) else type(strategy)
+    if isinstance(kind, type):
+        return kind.__module__.partition('.')[0], kind.__name__
+    scope, _, name = str(kind).rpartition('.')
+    return scope, name
+
+
+def refuse_strategy(strategy) -> None:
+    """Refuse a strategy whose checkpoints cannot be resumed from exactly.
+
+    Raises:
+        UserError: It is one of mmengine's that shard.
+    """
+    scope, name = strategy_class(strategy)
+    if name in _REFUSED and scope in ('', 'mmengine'):
+        raise UserError(
+            f"strategy.type: mmengine's {name} {_REFUSED[name]}. Fix: "
+            "strategy=dict(type='mmrank.FSDPStrategy'), whose checkpoints have all of it"
+        )
+
+
+def shards_weights(runner) -> bool:
+    """Whether no process has all weights: DeepSpeed, FSDP, ColossalAI."""
+    return _has_other_strategy(runner, _WHOLE_MODEL)
+
+
+def has_global_state(runner) -> bool:
+    """Whether states have the keys and shapes of those of one process.
+
+    ``True`` as well for ``mmrank.FSDPStrategy``, whose shards know their whole shape.
+    """
+    return not shards_weights(runner) or getattr(runner.strategy, 'has_global_state', False)
+
+
+def hides_checkpoints(runner) -> bool:
+    """Whether hooks cannot add to the checkpoints: DeepSpeed, ColossalAI."""
+    return _has_other_strategy(runner, _CALL_HOOKS)
+
+
+def writes_itself(runner) -> bool:
+    """Whether it is mmengine's ``FlexibleRunner``: torn checkpoints, hooks called after a load."""
+    return isinstance(runner, FlexibleRunner) and not getattr(
+        runner, 'saves_whole_checkpoints', False
+    )
+
+
+def accumulates_gradients(optim_wrapper) -> bool:
+    """Whether a step of an optimiser, or of one of several, sums gradients of some iterations."""
+    several = isinstance(optim_wrapper, OptimWrapperDict)
+    wrappers = optim_wrapper.values() if several else [optim_wrapper]
+    return any(getattr(wrapper, '_accumulative_counts', 1) > 1 for wrapper in wrappers)
+
+
+def has_own_statistics(runner) -> bool:
+    """Whether batch norm of each process keeps statistics of its own, if there are several.
+
+    A checkpoint has those of the first process alone, so that the validation of a resumed training
+    gives other values. False where they are synchronised, or do not change.
+    """
+    has_average, is_synchronised = (
+        any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
+    )
+    if getattr(runner.model, 'broadcast_buffers', False):
+        is_synchronised = True
+    if is_synchronised and not has_average:  # which it does not reach
+        return False
+    fixed = {
+        module
+        for parent in runner.model.modules()
+        if getattr(parent, 'norm_eval', False)  # as backbones of mmdet have
+        for module in parent.modules()
+    }
+    return any(
+        isinstance(module, _BatchNorm)
+        and not isinstance(module, nn.SyncBatchNorm)
+        and module.track_running_stats
+        and module not in fixed
+        for module in runner.model.modules()
+    )
+
+
+def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:
+    return isinstance(runner, FlexibleRunner) and type(runner.strategy).__name__ not in names

@@ -1,0 +1,242 @@
+"""Accuracy of nearest neighbours and of a linear classifier on fixed features."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from mmrank.evaluation.feature_metric import FeatureMetric
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.functional import k_nearest_votes, unit_rows
+from mmrank.registry import METRICS
+
+
+def count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """Right answers and samples of each of C classes, (2, C) int64, of (n,) predictions."""
+    return torch.stack(
+        [torch.bincount(x, minlength=num_classes) for x in (labels[predicted == labels], labels)]
+    )
+
+
+def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
+    """Figures in percent of (2, C) hits of :func:`count_hits`.
+
+    Returns:
+        ``accuracy``; ``mean_class_accuracy`` over the classes that have samples; with ``per_class``
+        ``accuracy/NAME`` of those, by number where ``classes`` is None.
+    """
+    right, all_ = (x.double() for x in hits.cpu())
+    seen = all_ > 0
+    share = 100 * right[seen] / all_[seen]
+    figures = dict(
+        accuracy=float(100 * right.sum() / all_.sum()), mean_class_accuracy=float(share.mean())
+    )
+    if per_class:
+        indices = seen.nonzero()[:, 0].tolist()
+        names = [classes[i] if classes else str(i) for i in indices]
+        figures |= {f'accuracy/{name}': float(x) for name, x in zip(names, share)}
+    return figures
+
+
+class FrozenFeatureMetric(FeatureMetric):
+    """Base of metrics that learn from a labelled bank and predict queries.
+
+    The data loader of the evaluation goes through both, as in
+    ``dataset=dict(type='mmrank.IndexedConcatDataset', datasets=[train, test])``, both with the
+    pipeline of the test.
+
+    Args:
+        bank_idx: ``dataset_idx`` of the samples of the bank; all others are queries.
+        per_class: Also report the accuracy of each class.
+        **kwargs: See :class:`FeatureMetric`.
+    """
+
+    def __init__(self, bank_idx: int = 0, per_class: bool = False, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.bank_idx, self.per_class = bank_idx, per_class
+
+    def in_gallery(self, sample: dict) -> bool:
+        """Whether it belongs to the bank."""
+        if 'dataset_idx' not in sample:
+            raise KeyError(
+                'a data sample has no dataset_idx, which '
+                f'{type(self).__name__} requires to separate training from '
+                'test images; evaluate on '
+                "dict(type='mmrank.IndexedConcatDataset', datasets=[train, "
+                'test])'
+            )
+        return int(sample['dataset_idx']) == self.bank_idx
+
+    def num_classes(self, samples: RetrievalFeatures) -> int:
+        """Number of classes, of names or labels, whichever is larger; checks the samples."""
+        if not samples.features.isfinite().all():
+            raise ValueError(
+                'features are not finite: the network has diverged; lower its learning rate'
+            )
+        bank = int(samples.in_gallery.sum())
+        if not 0 < bank < len(samples.labels):
+            raise ValueError(
+                f'{type(self).__name__} got {bank} samples of the bank '
+                f'(dataset_idx={self.bank_idx}) and {len(samples.labels) - bank} queries; the data '
+                'loader must go through both'
+            )
+        return max(int(samples.labels.max()) + 1, len(samples.classes or ()))
+
+
+@METRICS.register_module()
+class KNNMetric(FrozenFeatureMetric):
+    """Classifies test images by a vote of their nearest training images.
+
+    Similarities are cosines, votes weighted; see :func:`mmrank.functional.k_nearest_votes`. Several
+    processes share the queries and return the figures of a single one.
+
+    Args:
+        k: Number of neighbours.
+        tau: Temperature of the votes.
+        **kwargs: See :class:`FrozenFeatureMetric`.
+
+    Raises:
+        ValueError: If ``k`` or ``tau`` is not positive.
+    """
+
+    default_prefix = 'knn'
+
+    def __init__(self, k: int = 200, tau: float = 0.07, **kwargs) -> None:
+        super().__init__(**kwargs)
+        for name, value in (('k', k), ('tau', tau)):
+            if not value > 0:
+                raise ValueError(f'{name} must be > 0, got {value!r}')
+        self.k, self.tau = k, tau
+
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
+        """Accuracy and mean accuracy over classes, in percent."""
+        num_classes = self.num_classes(samples)
+        features = unit_rows(samples.features)
+        queries = samples.rows_of_queries()
+        if group is not None:
+            parts = queries.tensor_split(dist.get_world_size(group))
+            queries = parts[dist.get_rank(group)]
+        votes = k_nearest_votes(
+            features[queries],
+            features[samples.in_gallery],
+            samples.labels[samples.in_gallery],
+            num_classes,
+            self.k,
+            self.tau,
+        )
+        hits = count_hits(votes.argmax(1), samples.labels[queries], num_classes)
+        if group is not None:
+            dist.all_reduce(hits, group=group)
+        return accuracies(hits, samples.classes, self.per_class)
+
+
+class LinearProbe:
+    """Multinomial logistic regression, fitted to its optimum.
+
+    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised features, by full-batch L-BFGS:
+    the problem is convex, so there is neither a learning rate nor a seed.
+
+    Args:
+        features: (N, D) finite floats, N >= 1.
+        labels: (N,) int64 in ``[0, num_classes)``.
+        num_classes: C; ``weight`` is (C, D), ``bias`` (C,), both float64.
+        l2: Weight of the squares, > 0.
+        max_iter: Most iterations; ``iterations`` counts the evaluations of the objective.
+        tolerance: Largest entry of the gradient at which it stops.
+    """
+
+    def __init__(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        num_classes: int,
+        l2: float = 1e-4,
+        max_iter: int = 200,
+        tolerance: float = 1e-5,
+    ) -> None:
+        if not l2 > 0:
+            raise ValueError(
+                f'l2 must be > 0, got {l2!r}: without it separable classes have no optimum'
+            )
+        if features.size(0) == 0:
+            raise ValueError('there are no features to fit a probe to')
+        x = features.double()
+        self.mean = x.mean(0)
+        std = x.std(0, correction=0)
+        # A constant column carries no information.
+        self.scale = torch.where(std > 0, 1 / std.clamp(min=1e-300), 0)
+        x = (x - self.mean) * self.scale
+        self.weight = x.new_zeros(num_classes, x.size(1), requires_grad=True)
+        self.bias = x.new_zeros(num_classes, requires_grad=True)
+        self.iterations = 0
+        optimizer = torch.optim.LBFGS(
+            [self.weight, self.bias],
+            max_iter=max_iter,
+            history_size=20,
+            tolerance_grad=tolerance,
+            tolerance_change=0,
+            line_search_fn='strong_wolfe',
+        )
+
+        def objective() -> Tensor:
+            self.iterations += 1
+            optimizer.zero_grad()
+            with torch.enable_grad():
+                loss = cross_entropy(x @ self.weight.t() + self.bias, labels)
+                loss = loss + l2 / 2 * self.weight.square().sum()
+                loss.backward()
+            return loss
+
+        optimizer.step(objective)
+        self.weight.requires_grad_(False)
+        self.bias.requires_grad_(False)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """(M, C) float64 logits of (M, D) floats."""
+        x = (features.double() - self.mean) * self.scale
+        return x @ self.weight.t() + self.bias
+
+
+@METRICS.register_module()
+class LinearProbeMetric(FrozenFeatureMetric):
+    """Fits a linear classifier to training images and tests it on the others.
+
+    The quick form of a linear evaluation: images are not augmented, and the classifier is at its
+    optimum, so the figure depends on no learning rate and no seed; see :class:`LinearProbe`. The
+    papers train it by SGD on augmented images: ``configs/isogclr`` has a config for that. Of
+    several processes the first one fits.
+
+    Args:
+        l2: Weight of the squared weights, > 0.
+        max_iter: Most iterations of L-BFGS.
+        tolerance: Largest entry of the gradient at which it stops.
+        **kwargs: See :class:`FrozenFeatureMetric`.
+
+    Raises:
+        ValueError: If ``l2`` is not positive.
+    """
+
+    default_prefix = 'linear'
+
+    def __init__(
+        self, l2: float = 1e-4, max_iter: int = 200, tolerance: float = 1e-5, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        if not l2 > 0:
+            raise ValueError(f'l2 must be > 0, got {l2!r}')
+        self.options = dict(l2=l2, max_iter=max_iter, tolerance=tolerance)
+
+    def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
+        """Accuracy and mean accuracy over classes, in percent."""
+        num_classes = self.num_classes(samples)
+        if group is not None and dist.get_rank(group) != 0:
+            return {}
+        bank, queries = samples.in_gallery, samples.rows_of_queries()
+        probe = LinearProbe(
+            samples.features[bank], samples.labels[bank], num_classes, **self.options
+        )
+        predicted = probe(samples.features[queries]).argmax(1)
+        hits = count_hits(predicted, samples.labels[queries], num_classes)
+        return accuracies(hits, samples.classes, self.per_class)

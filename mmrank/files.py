@@ -1,0 +1,228 @@
+"""Files and folders that are either whole or absent, and names that stay in their folder.
+
+Standard library alone.
+"""
+
+import csv
+import io
+import itertools
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_SUFFIX = '.tmp'
+#: Names of :func:`temporary_name`; older versions wrote no host.
+_TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})(@(?P<host>[\w-]+))?\.tmp')
+_DAY = 24 * 3600
+#: Bytes that common file systems allow in one part of a path, and in all.
+_PART_BYTES, _PATH_BYTES = 255, 4095
+
+
+def write_atomically(data: bytes, path: str | os.PathLike) -> None:
+    """Write a file so that it never has partial content.
+
+    The bytes go to a temporary name in the same folder, are flushed to the disk, and only then take
+    the final name. A reader sees the old content or the new one. Missing folders are created.
+
+    Raises:
+        OSError: When the folder cannot be written to or the disk is full; the temporary file is
+            removed and an older ``path`` left untouched.
+    """
+    with replace_atomically(path) as temp, open(temp, 'wb') as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary name in the same folder; what is written there becomes ``path``.
+
+    For what a library writes or memory cannot hold; else see :func:`write_atomically`, whose errors
+    are raised here, too.
+    """
+    path = Path(path).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = temporary_name(path)
+    try:
+        yield temp
+        os.replace(temp, path)
+    except BaseException as error:
+        temp.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = str(path)  # a full disk does not name it
+        raise
+    sync_folder(path.parent)
+
+
+def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> Path:
+    """Write rows, the column names first, as a CSV file in UTF-8, whole or not at all."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator='\n').writerows(rows)
+    write_atomically(text.getvalue().encode(), path)
+    return Path(path)
+
+
+@contextmanager
+def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
+    """Yield an empty folder beside another path, which need not exist; remove it in the end.
+
+    It lies on the same file system, so that a large result is renamed, not copied. Its name begins
+    with a dot, which data sets pass over. What killed processes left behind is removed first.
+    """
+    target = Path(beside).resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    own = re.compile(rf'\.{re.escape(target.name)}\.{re.escape(_host())}\.(\d+)\.\d+\.tmp')
+    for path in target.parent.glob(f'.*{_SUFFIX}'):
+        # Process ids of two machines that share a disk can agree.
+        found = own.fullmatch(path.name)
+        if found and not process_lives(int(found[1])):
+            remove_path(path)
+    for number in itertools.count():
+        temp = target.with_name(f'.{target.name}.{_host()}.{os.getpid()}.{number}{_SUFFIX}')
+        with suppress(FileExistsError):
+            temp.mkdir()
+            break
+    try:
+        yield temp
+    finally:
+        remove_path(temp)
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` when the block ends without an error.
+
+    A folder that is there already keeps its other files; the new ones are moved in, one by one.
+    """
+    target = Path(path).resolve()
+    with temporary_folder(target) as temp:
+        yield temp
+        if target.exists():
+            _move_into(temp, target)
+        else:
+            temp.rename(target)
+
+
+def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
+    """Hidden name beside ``path``, beginning with ``mark``, for what is to become ``path``."""
+    path = Path(path).absolute()
+    return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
+
+
+def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
+    """Yield temporary files of dead processes, and the names, mark included, they were to get."""
+    for temp in Path(folder).glob(f'.*{_SUFFIX}'):
+        match = _TEMP_NAME.fullmatch(temp.name)
+        with suppress(FileNotFoundError):
+            if match is not None and _is_left_behind(temp, match):
+                yield temp, match['name']
+
+
+def remove_temporary_files(folder: str | os.PathLike) -> None:
+    """Remove what killed processes left under :func:`temporary_name`.
+
+    Files of living processes stay. Nobody can look up a process of another host: its files go when
+    they are a day old.
+    """
+    for temp, _ in left_behind(folder):
+        remove_path(temp)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it, if there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: str | os.PathLike) -> None:
+    """Write the names in a folder to the disk."""
+    if os.name != 'posix':  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def process_lives(pid: object) -> bool:
+    """Whether a process of this machine lives; True where nobody can tell."""
+    if os.name != 'posix' or type(pid) is not int or pid <= 0:
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def path_fault(name: object) -> str | None:
+    r"""Say why a name from an annotation file or an archive must not be joined with a folder.
+
+    ``/etc/passwd`` and ``../../x`` would lead out of the folder; other names the operating system
+    refuses with an error that names neither file nor field. ``/`` and ``\`` both separate.
+
+    Returns:
+        The fault, as the end of a sentence that begins with the name; None for a good name.
+    """
+    if not isinstance(name, str):
+        return f'is a {type(name).__name__}, not text'
+    # Most names pass here; the rest costs several times as much.
+    if (
+        0 < len(name) <= _PART_BYTES
+        and name.isascii()
+        and name.isprintable()
+        and name[0] not in '/\\ '
+        and '..' not in name
+        and ':' not in name
+    ):
+        return None
+    if not name.strip():
+        return 'is empty'
+    if '\0' in name:
+        return 'holds a null character'
+    if re.match(r'[\\/]|[A-Za-z]:', name):
+        return 'is absolute'
+    parts = re.split(r'[\\/]', name)
+    if '..' in parts:
+        return "leaves its folder by '..'"
+    try:
+        sizes = [len(part.encode()) for part in parts]
+    except UnicodeEncodeError:
+        return 'holds a character that is not valid Unicode'
+    if max(sizes) > _PART_BYTES:
+        return f'has a part of {max(sizes):,} bytes, more than {_PART_BYTES}'
+    if sum(sizes) + len(sizes) > _PATH_BYTES:
+        return f'has {sum(sizes):,} bytes, more than {_PATH_BYTES:,}'
+    return None
+
+
+def _move_into(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        there = target / path.name
+        if path.is_dir() and there.is_dir():
+            _move_into(path, there)
+        else:
+            path.replace(there)
+
+
+def _is_left_behind(temp: Path, match: re.Match) -> bool:
+    if match['host'] not in (None, _host()):
+        return time.time() - temp.stat().st_mtime > _DAY
+    pid = int(match['pid'])
+    # A process in a container may have the number of the one that died.
+    return pid == os.getpid() or not process_lives(pid)
+
+
+def _host() -> str:
+    return re.sub(r'[^\w-]', '_', socket.gethostname())

@@ -1,1 +1,0 @@
-"""Files written whole, locked, unpacked and named: standard library alone."""

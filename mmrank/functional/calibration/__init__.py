@@ -1,1 +1,0 @@
-"""Probabilities from scores, and how far scores are from them."""

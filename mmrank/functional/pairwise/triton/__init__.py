@@ -1,1 +1,0 @@
-"""Interval sums as Triton kernels. Importing this package needs no triton."""

@@ -1,1 +1,0 @@
-"""Ranking losses: average precision, its rivals, areas under curves."""

@@ -1,1 +1,0 @@
-"""Losses by error-driven update: AP-Loss, aLRP, Rank & Sort."""

@@ -1,0 +1,145 @@
+"""CLIP's loss, with one temperature, or with one for each image and text."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.state.sample_state import check_sample_ids
+
+from .base import ContrastedBatch, ContrastiveLoss
+from .info_nce import info_nce_losses
+
+
+class CLIPLoss(ContrastiveLoss):
+    """Symmetric cross-entropy of images and texts.
+
+    The image of a pair is classified among the texts of the batch, and its text among the images;
+    the two losses are averaged. Source: Radford et al., Learning Transferable Visual Models From
+    Natural Language Supervision, ICML 2021, section 2.3.
+
+    Args:
+        tau: Temperature, at the start if it is learned. CLIP takes 0.07.
+        learnable: Learn the temperature: its logarithm is the parameter ``log_tau`` (else a buffer
+            that is not saved), to be spared by weight decay
+            (``paramwise_cfg=dict(custom_keys={'log_tau': dict(decay_mult=0)})``).
+        tau_min: The learned temperature stays above; CLIP takes 0.01.
+        tau_max: And below.
+        **kwargs: See :class:`ContrastiveLoss`.
+
+    Example:
+        >>> rows = torch.eye(2)
+        >>> round(float(CLIPLoss(tau=0.5, learnable=False)(rows, rows)), 4)
+        0.1269
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.07,
+        learnable: bool = True,
+        tau_min: float = 0.01,
+        tau_max: float = 1.0,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0 < tau < math.inf:
+            raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
+        if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:
+            raise ValueError(
+                'temperatures must satisfy 0 < tau_min <= tau <= tau_max, got '
+                f'tau_min={tau_min!r}, tau={tau!r}, tau_max={tau_max!r}'
+            )
+        self.learnable = learnable
+        self.bounds = (math.log(tau_min), math.log(tau_max))
+        log_tau = torch.tensor(math.log(tau))
+        if learnable:
+            self.log_tau = nn.Parameter(log_tau)
+        else:
+            self.register_buffer('log_tau', log_tau, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
+
+    def temperature(self) -> Tensor:
+        """() temperature, at least float32."""
+        if self.learnable:
+            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
+            # so it could not return.
+            with torch.no_grad():
+                self.log_tau.clamp_(*self.bounds)
+        dtype = torch.promote_types(self.log_tau.dtype, torch.float32)
+        return self.log_tau.to(dtype).exp()
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """Mean over image and text of each sample."""
+        tau = self.temperature()
+        image_terms, text_terms = batch.terms([tau, tau])
+        self.diagnostics['tau'] = tau.detach()
+        return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
+
+
+class IndividualCLIPLoss(ContrastiveLoss):
+    """CLIP's loss with a temperature for each image and each text, learned by its own gradient.
+
+    A baseline of iSogCLR, not a loss to take: the paper reports that the mean temperature grows and
+    training hardly converges. A larger temperature lowers the loss of a pair as long as negatives
+    score above it. (The text says "below", with which the sign of its own equation does not agree.)
+    Source: iSogCLR (ICML 2023), appendix C.3.
+
+    The temperatures are the (num_samples,) parameters ``image_tau`` and ``text_tau``. Spare them
+    the weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
+
+    Args:
+        num_samples: Number of pairs in the training set.
+        tau: Temperature at the start.
+        tau_min: The temperatures stay above, > 0. There is no upper bound.
+        **kwargs: See :class:`ContrastiveLoss`.
+    """
+
+    keeps_samples = True
+
+    def __init__(
+        self, num_samples: int, tau: float = 0.01, tau_min: float = 0.001, **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        if not (type(num_samples) is int and num_samples >= 1):
+            raise ValueError(
+                f'num_samples must be an int >= 1, got {num_samples!r}; set '
+                'it to the number of pairs in the training set'
+            )
+        if not 0 < tau_min <= tau < math.inf:
+            raise ValueError(
+                'temperatures must satisfy 0 < tau_min <= tau, got '
+                f'tau_min={tau_min!r}, tau={tau!r}'
+            )
+        self.num_samples, self.tau_min = num_samples, float(tau_min)
+        for name in ('image_tau', 'text_tau'):
+            start = torch.full((num_samples,), float(tau))
+            self.register_parameter(name, nn.Parameter(start))
+
+    def extra_repr(self) -> str:
+        return f'num_samples={self.num_samples}'
+
+    def temperatures(self, sample_idx: Tensor) -> list[Tensor]:
+        """(n,) temperatures of the images and of the texts, >= float32."""
+        found = []
+        for tau in (self.image_tau, self.text_tau):
+            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
+            # so it could not return.
+            with torch.no_grad():
+                tau.clamp_(min=self.tau_min)
+            dtype = torch.promote_types(tau.dtype, torch.float32)
+            found.append(tau[sample_idx.to(tau.device)].to(dtype))
+        return found
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
+        """Mean over image and text of each sample."""
+        check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
+        taus = self.temperatures(batch.ids)
+        losses = [info_nce_losses(terms) for terms in batch.terms(taus)]
+        with torch.no_grad():
+            self.diagnostics |= {
+                'image_tau_mean': self.image_tau.mean(),
+                'text_tau_mean': self.text_tau.mean(),
+            }
+        return sum(losses) / 2

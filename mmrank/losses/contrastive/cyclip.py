@@ -1,0 +1,165 @@
+"""CyCLIP: similarities of two modalities that should agree."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.autograd import once_differentiable
+
+from .base import ContrastedBatch
+from .clip import CLIPLoss
+from .terms import BLOCK_ENTRIES, similarity_strips
+
+
+class _CyclicConsistency(Function):
+    """Both sums from the sums and differences of the two views.
+
+    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is ``(x_kj - x_jk) / 2`` and that
+    within ``(x_jk + x_kj) / 2``: one product serves both, and a small difference is not one of
+    large numbers.
+    """
+
+    @staticmethod
+    def forward(ctx, gap, total, all_gap, all_total):
+        ctx.mirrored = all_gap is None
+        if ctx.mirrored:
+            all_gap, all_total = gap, total
+        ctx.save_for_backward(gap, total, all_gap, all_total)
+        sums = gap.new_zeros(2, len(gap))
+        for part, first in _strips(gap, all_gap, ctx.mirrored):
+            x = gap[part] @ all_total[first:].t()
+            y = total[part] @ all_gap[first:].t()
+            later = slice(part.stop, None)
+            for own, difference in zip(sums, (x - y, x.add_(y))):
+                squares = difference.square_()
+                own[part] += squares.sum(1)
+                if ctx.mirrored:
+                    own[later] += squares[:, part.stop - first :].sum(0)
+        return tuple(sums.mul_(0.25))
+
+    @staticmethod
+    @once_differentiable('cyclic_consistency')
+    def backward(ctx, of_cross, of_within):
+        gap, total, all_gap, all_total = ctx.saved_tensors
+        of_gap, of_total = torch.zeros_like(gap), torch.zeros_like(total)
+        of_all = of_gap, of_total
+        if not ctx.mirrored:
+            of_all = torch.zeros_like(all_gap), torch.zeros_like(all_total)
+        with torch.autocast(gap.device.type, enabled=False):
+            for part, first in _strips(gap, all_gap, ctx.mirrored):
+                x = gap[part] @ all_total[first:].t()
+                y = total[part] @ all_gap[first:].t()
+                # In the mirrored entries, which are those of the same strip, each difference counts
+                # for both of its samples.
+                cross, within = (
+                    g[part, None] + g[first:] if ctx.mirrored else g[part, None]
+                    for g in (of_cross, of_within)
+                )
+                difference = (x - y).mul_(cross)
+                x.add_(y).mul_(within)
+                of_x, of_y = x + difference, x.sub_(difference)
+                if ctx.mirrored:
+                    # Both entries of a pair lie in the strip's own columns.
+                    of_y[:, : part.stop - first] = 0
+                of_gap[part].addmm_(of_x, all_total[first:], alpha=0.5)
+                of_all[1][first:].addmm_(of_x.t(), gap[part], alpha=0.5)
+                of_total[part].addmm_(of_y, all_gap[first:], alpha=0.5)
+                of_all[0][first:].addmm_(of_y.t(), total[part], alpha=0.5)
+        if ctx.mirrored:
+            return of_gap, of_total, None, None
+        return of_gap, of_total, *of_all
+
+
+def _strips(rows: Tensor, columns: Tensor, mirrored: bool):
+    """See :func:`similarity_strips`; of half the size, for two products."""
+    return similarity_strips(len(rows), len(columns), rows.size(1), mirrored, BLOCK_ENTRIES // 2)
+
+
+def cyclic_consistency(
+    view1: Tensor, view2: Tensor, all_view1: Tensor | None = None, all_view2: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Squared differences of similarities that should be equal.
+
+    For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
+    across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
+    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once.
+
+    Args:
+        view1: (n, D) floats I, of length 1 for cosines.
+        view2: (n, D) floats T of the same pairs.
+        all_view1: (M, D) I to compare with: those of all ranks. None: those of the batch.
+        all_view2: (M, D), likewise.
+
+    Returns:
+        Two (n,), at least float32, >= 0: across and within.
+
+    Example:
+        >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))
+        >>> within
+        tensor([5., 5.])
+    """
+    if (all_view1 is None) != (all_view2 is None):
+        raise ValueError('all_view1 and all_view2 go together')
+    if all_view1 is None:
+        all_view1, all_view2 = view1, view2
+    if (
+        view1.dim() != 2
+        or view1.shape != view2.shape
+        or all_view1.shape != all_view2.shape
+        or all_view1.shape[1:] != view1.shape[1:]
+    ):
+        raise ValueError(
+            'view1 and view2 must be (n, D) and those to compare with (M, D), '
+            f'got {tuple(view1.shape)}, {tuple(view2.shape)}, '
+            f'{tuple(all_view1.shape)} and {tuple(all_view2.shape)}'
+        )
+    mirrored = all_view1 is view1 and all_view2 is view2
+    dtype = torch.promote_types(view1.dtype, torch.float32)
+    view1, view2, all_view1, all_view2 = (x.to(dtype) for x in (view1, view2, all_view1, all_view2))
+    with torch.autocast(view1.device.type, enabled=False):
+        inputs = view1 - view2, view1 + view2, None, None
+        if not mirrored:
+            inputs = *inputs[:2], all_view1 - all_view2, all_view1 + all_view2
+        return _CyclicConsistency.apply(*inputs)
+
+
+class CyCLIPLoss(CLIPLoss):
+    """CLIP's loss and two that make the similarities consistent.
+
+    The similarity of an image and another pair's text should be that of the swapped text and image,
+    and that of two images that of their texts. Source: Goel et al., CyCLIP: Cyclic Contrastive
+    Language-Image Pretraining, NeurIPS 2022.
+
+    Args:
+        cross_weight: Weight of the consistency across modalities.
+        in_weight: Weight of that within modalities; the paper has 0.25 for both.
+        **kwargs: As for :class:`CLIPLoss`.
+    """
+
+    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
+        super().__init__(**kwargs)
+        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
+            if not value >= 0:
+                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        if self.gather != 'all':
+            raise ValueError(
+                f'gather={self.gather!r} is not for CyCLIPLoss, which '
+                'compares the similarities of all samples at once; use '
+                "gather='all'"
+            )
+        self.cross_weight, self.in_weight = cross_weight, in_weight
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """CLIP's loss and the weighted inconsistency of each sample."""
+        cross, within = cyclic_consistency(
+            batch.view1, batch.view2, batch.all_view1, batch.all_view2
+        )
+        self.diagnostics |= {
+            'cross_inconsistency': cross.detach().sum() / max(len(cross), 1),
+            'in_inconsistency': within.detach().sum() / max(len(within), 1),
+        }
+        return (
+            super().row_losses(batch, sample_idx, group)
+            + self.cross_weight * cross
+            + self.in_weight * within
+        )

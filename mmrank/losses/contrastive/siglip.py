@@ -1,0 +1,175 @@
+"""SigLIP: each pair of an image and a text is judged by itself."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn.functional import logsigmoid
+
+from mmrank.autograd import once_differentiable
+
+from .base import ContrastedBatch, ContrastiveLoss
+from .ring import KeyRing
+from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips
+
+
+class _NegativeSum(Function):
+    """``sum_z softplus(t <a, z> + b)`` over the negatives of each anchor."""
+
+    @staticmethod
+    def forward(ctx, rows, keys, scale, bias, row_ids, key_ids, ring):
+        ctx.save_for_backward(rows, keys, scale, bias)
+        ctx.ids, ctx.ring = (row_ids, key_ids), ring
+        total = rows.new_zeros(len(rows))
+        for block, block_ids in ring.blocks(keys, key_ids):
+            same = SameSample(row_ids, block_ids)
+            for part, logits, _ in _strips(rows, block, scale, bias, same):
+                total[part] -= logsigmoid(-logits).sum(1)
+        return total
+
+    @staticmethod
+    @once_differentiable('sigmoid_losses')
+    def backward(ctx, grad):
+        rows, keys, scale, bias = ctx.saved_tensors
+        row_ids, key_ids = ctx.ids
+        of_rows = torch.zeros_like(rows)
+        of_scale, of_bias = torch.zeros_like(scale), torch.zeros_like(bias)
+        with torch.autocast(rows.device.type, enabled=False):
+            blocks = ctx.ring.blocks_and_gradients(keys, key_ids)
+            for (block, block_ids), of_block in blocks:
+                same = SameSample(row_ids, block_ids)
+                for part, logits, scores in _strips(rows, block, scale, bias, same):
+                    slope = logits.sigmoid_().mul_(grad[part, None])
+                    of_scale += (slope * scores).sum()
+                    of_bias += slope.sum()
+                    slope *= scale
+                    of_rows[part].addmm_(slope, block)
+                    of_block.addmm_(slope.t(), rows[part])
+        of_keys = ctx.ring.gradient
+        return of_rows, of_keys, of_scale, of_bias, None, None, None
+
+
+def _strips(rows, keys, scale, bias, same: SameSample):
+    """Rows of a strip, its logits, -inf where there is no negative, scores."""
+    # Two tensors of the size of a strip are alive at once.
+    for part, _ in similarity_strips(len(rows), len(keys), rows.size(1), False, BLOCK_ENTRIES // 2):
+        scores = rows[part] @ keys.t()
+        logits = scale * scores + bias
+        fill(logits, same.inside(part, 0, len(keys)), -torch.inf)
+        yield part, logits, scores
+
+
+def sigmoid_losses(
+    view1: Tensor,
+    view2: Tensor,
+    scale: Tensor | float,
+    bias: Tensor | float,
+    ids: Tensor | None = None,
+    ring: KeyRing | None = None,
+) -> Tensor:
+    """Sigmoid loss of each sample: its pair is one, all others are none.
+
+    ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
+    of all other samples. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV
+    2023, section 3.2; the mean over i is the paper's loss. The similarities are there in strips of
+    rows, in backward once more. Differentiable once.
+
+    Args:
+        view1: (n, D) embeddings x; of length 1 for cosines.
+        view2: (n, D) embeddings y of the same samples.
+        scale: t, () or a number: the inverse of a temperature.
+        bias: b, () or a number.
+        ids: (n,) integer samples; rows of one sample are no negatives of each other. None: all rows
+            differ.
+        ring: Where the second views of other ranks come from; None: there are none. Every rank must
+            call this, and run backward.
+
+    Returns:
+        (n,) losses, at least float32.
+
+    Example:
+        >>> rows = torch.eye(2)
+        >>> sigmoid_losses(rows, rows, scale=10.0, bias=-10.0)
+        tensor([0.6932, 0.6932])
+    """
+    n = len(view1)
+    if view1.dim() != 2 or view1.shape != view2.shape:
+        raise ValueError(
+            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
+            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
+        )
+    if ids is None:
+        if ring is not None:
+            raise ValueError('a ring needs ids, which differ over all ranks')
+        ids = torch.arange(n, device=view1.device)
+    ring = ring or KeyRing([n])
+    dtype = torch.promote_types(view1.dtype, view2.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    view1, view2 = view1.to(dtype), view2.to(dtype)
+    scale, bias = (torch.as_tensor(x, dtype=dtype, device=view1.device) for x in (scale, bias))
+    with torch.autocast(view1.device.type, enabled=False):
+        own = scale * (view1 * view2).sum(1) + bias
+        negative = _NegativeSum.apply(view1, view2, scale, bias, ids, ids, ring)
+        # softplus of torch is rounded above 20.
+        return negative - logsigmoid(own)
+
+
+class SigLIPLoss(ContrastiveLoss):
+    """Sigmoid loss of images and texts: a pair is judged by itself.
+
+    See :func:`mmrank.functional.sigmoid_losses`: there is no softmax, so a pair does not compete
+    with the others, and a sample without negatives still has the loss of its own pair. The texts of
+    other ranks are never gathered: they pass from rank to rank, as in the paper.
+
+    Args:
+        tau: Temperature ``1/t`` at the start; the paper takes 0.1.
+        bias: b at the start; the paper takes -10, since nearly all pairs of a batch are negative.
+        learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are parameters (else buffers
+            that are not saved), to be spared by weight decay
+            (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
+            dict(decay_mult=0)})``).
+        normalize: See :class:`ContrastiveLoss`.
+        scope: See :class:`ContrastiveLoss`.
+        loss_weight: See :class:`ContrastiveLoss`.
+
+    Example:
+        >>> rows = torch.eye(2)
+        >>> round(float(SigLIPLoss()(rows, rows)), 4)
+        0.6932
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.1,
+        bias: float = -10.0,
+        learnable: bool = True,
+        normalize: bool = True,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        gather = 'ring' if scope == 'global' else 'all'
+        super().__init__(normalize, scope, loss_weight, gather)
+        if not 0 < tau < math.inf:
+            raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
+        if not math.isfinite(bias):
+            raise ValueError(f'bias must be finite, got {bias!r}')
+        self.learnable = learnable
+        for name, value in (('log_scale', -math.log(tau)), ('logit_bias', float(bias))):
+            start = torch.tensor(value)
+            if learnable:
+                self.register_parameter(name, nn.Parameter(start))
+            else:
+                self.register_buffer(name, start, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+        """Loss of the image of each sample with all texts."""
+        dtype = torch.promote_types(self.log_scale.dtype, torch.float32)
+        scale = self.log_scale.to(dtype).exp()
+        bias = self.logit_bias.to(dtype)
+        losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, batch.ring)
+        self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
+        return losses

@@ -1,0 +1,246 @@
+"""SogCLR, and iSogCLR, which learns a temperature of each sample."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mmrank.state.sample_averages import (
+    SampleLogMean,
+    SampleTemperature,
+    TemperatureStep,
+    moving_log_mean,
+)
+from mmrank.state.sample_state import check_sample_ids
+
+from .base import ContrastedBatch, ContrastiveLoss, check_positive
+
+
+def global_contrastive_loss(
+    log_batch: Tensor, log_mean: Tensor, tau: Tensor | float, rho: float = 0.0, tau0: float = 0.0
+) -> Tensor:
+    """Robust global contrastive loss of each anchor, ``tau log s + (tau - tau0) rho``.
+
+    The dual form of the robust loss, with the gradient ``(tau/s) grad g``, in which tau and s are
+    constants. Source: iSogCLR (ICML 2023), eq. 7 and 14; with ``rho=0`` and one tau it is SogCLR
+    (ICML 2022). ``log_batch`` is (n,) log g of the batch with gradient, ``log_mean`` log s. The
+    losses are 0 for an anchor without negatives.
+    """
+    has_negatives = log_batch.detach() != -math.inf
+    log_g = torch.where(has_negatives, log_batch, 0)
+    log_s = torch.where(has_negatives, log_mean.detach(), 0).to(log_g.dtype)
+    tau = torch.as_tensor(tau, dtype=log_g.dtype, device=log_g.device).detach()
+    # At most 1/beta0, since s >= beta0 g.
+    ratio = (log_g.detach() - log_s).exp()
+    varying = tau * ratio * log_g
+    value = tau * log_s + (tau - tau0) * rho
+    return torch.where(has_negatives, value + (varying - varying.detach()), varying * 0)
+
+
+def temperature_gradient(
+    log_batch: Tensor, log_mean: Tensor, mean_h: Tensor, tau: Tensor, rho: float
+) -> Tensor:
+    """Gradient of the robust contrastive loss in the temperature.
+
+    ``G = (tau/s) dg/dtau + log s + rho`` with ``dg/dtau = -g mean_h/tau^2``, of (n,) log g, log s,
+    mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
+    Without gradient; not finite for an anchor without negatives.
+    """
+    log_g, log_s = log_batch.detach(), log_mean.detach()
+    ratio = (log_g - log_s).exp()
+    return log_s + rho - ratio * mean_h.detach() / tau.detach()
+
+
+class MovingAverageLoss(ContrastiveLoss):
+    """Base of SogCLR and iSogCLR.
+
+    The mean of exp over the negatives of a small batch is a poor estimate of that over the data
+    set, so it is averaged over the visits of a sample. The two views of a sample share one average
+    s. Each view takes its own step from it for the gradient, and their mean is kept; so with
+    ``beta0=1`` the gradient is tau times that of InfoNCE without the positive in the denominator.
+    The state is the same on all ranks, and with ``scope='global'`` for any world size.
+    """
+
+    keeps_samples = True
+    learn_temperature = False
+    prefixes = ('',)
+    rho = tau0 = 0.0
+
+    def states(self) -> list[SampleLogMean]:
+        """State of the anchors: one, or one for each modality."""
+        kind = 'temperature' if self.learn_temperature else 'average'
+        return [self.get_submodule(prefix + kind) for prefix in self.prefixes]
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples that the state is for."""
+        return self.states()[0].size
+
+    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
+        for state in self.states():
+            state.prefetch(sample_idx, device)
+
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
+        """Losses of the samples; then the state takes in the batch."""
+        n, device = batch.ids.numel(), batch.ids.device
+        states = self.states()
+        for state in states:
+            check_sample_ids(sample_idx, n, state.size)
+        entries = [x.fetch(sample_idx, device) for x in states]
+        if self.learn_temperature:
+            taus = [x[1] for x in entries]
+        else:
+            taus = [torch.full_like(x[0], self.tau) for x in entries]
+        losses = []
+        for prefix, state, old, tau, terms in zip(
+            self.prefixes, states, entries, taus, batch.terms(taus)
+        ):
+            views = terms.count.numel() // n if n else 1
+            tau, gradient = tau.repeat(views), None
+            log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
+            loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
+            losses.append(loss.view(views, n).mean(0))
+            if self.learn_temperature:
+                gradient = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+                gradient = gradient.view(views, n).mean(0)
+            log_g = terms.log_mean.detach().view(views, n).logsumexp(0) - math.log(views)
+            state.update(batch.ids, old, log_g, gradient, batch.counts, group)
+            if n:
+                self._note_state(prefix, state, log_s, tau[:n])
+        return sum(losses)
+
+    @torch.no_grad()
+    def _note_state(self, prefix: str, state: SampleLogMean, log_s: Tensor, tau: Tensor) -> None:
+        seen = log_s.isfinite()
+        noted = {'log_s': torch.where(seen, log_s, 0).sum() / seen.sum().clamp(min=1)}
+        if self.learn_temperature:
+            noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
+            # How far a visit moves a temperature.
+            noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()
+        self.diagnostics |= {prefix + k: v for k, v in noted.items()}
+
+
+class SogCLRLoss(MovingAverageLoss):
+    """Global contrastive loss with one fixed temperature.
+
+    ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set, with ``h(z) = <a, z> -
+    <a, a+>``, estimated with a moving average per sample. Source: Yuan et al., Provable Stochastic
+    Optimization for Global Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not
+    All Semantics are Created Equal, ICML 2023, section 3, whose two losses are added. SogCLR's
+    authors average ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm, which
+    is equal where s is that of the batch (``beta0=1``).
+
+    Args:
+        num_samples: Number of samples in the training set.
+        tau: Temperature > 0.
+        beta0: Weight of the batch in the moving average, in (0, 1]. The iSogCLR paper compares 0.7,
+            0.8 and 0.9.
+        bimodal: True: each view is contrasted with the other one of all other samples and has an
+            average of its own. False: with both views of them, one average.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks.
+        load_state: False resets the state when a checkpoint is loaded.
+        **kwargs: See :class:`ContrastiveLoss`.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        tau: float = 0.1,
+        beta0: float = 0.9,
+        bimodal: bool = False,
+        storage: str = 'device',
+        load_state: bool = True,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(tau=tau)
+        self.tau, self.bimodal = float(tau), bimodal
+        if bimodal:
+            self.prefixes = ('image_', 'text_')
+        for prefix in self.prefixes:
+            average = SampleLogMean(num_samples, beta0, storage, load_state)
+            self.add_module(f'{prefix}average', average)
+
+
+class ISogCLRLoss(MovingAverageLoss):
+    """Robust global contrastive loss with a temperature for each sample.
+
+    ``tau_i log mean_z exp(h_i(z)/tau_i) + (tau_i - tau0) rho`` over both views z of all other
+    samples, with ``h_i(z) = <a_i, z> - <a_i, a_i+>``. Samples with many similar ones get larger
+    temperatures. Source: Qiu et al., Not All Semantics are Created Equal, ICML 2023. Equations 13
+    and 14 print s before the step of the batch; the authors' code and this take s after it. The
+    temperatures are no parameters of the optimiser: in training mode, forward steps them.
+
+    Args:
+        num_samples: Number of samples, or pairs, in the training set.
+        rho: Radius of the ball around uniform weights of the negatives, > 0: smaller ones give
+            larger temperatures. The paper compares 0.1, 0.2, 0.3 and 0.4 for two augmentations.
+        tau_init: Temperature at the start.
+        tau0: Smallest temperature, > 0.
+        tau_max: Largest temperature; the paper does not state it.
+        eta: Step size of the temperatures; the authors' code has 0.03 for two augmentations. A
+            visit moves a temperature by about ``2 eta rho / tau`` of the way to where its batch
+            would have it (``tau_gain`` in the log): near 1 it repeats its last batch, and 0.05 to
+            0.1 takes 100 visits of a sample and more. ``mmrank.RankingMonitorHook`` warns above
+            0.5.
+        beta0: Weight of the batch in the moving average; the paper compares 0.7, 0.8 and 0.9.
+        beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
+            0.5. 1: no momentum.
+        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
+            bytes per sample and temperature, 10 with a float16 momentum, 8 without momentum.
+        load_state: False resets the state when a checkpoint is loaded.
+        momentum_dtype: ``float32`` or ``float16``, see :class:`mmrank.state.TemperatureStep`.
+        gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
+            has 3 for two augmentations and 5 for images and texts.
+        **kwargs: See :class:`ContrastiveLoss`.
+    """
+
+    learn_temperature = True
+
+    def __init__(
+        self,
+        num_samples: int,
+        rho: float = 0.3,
+        tau_init: float = 0.7,
+        tau0: float = 0.05,
+        tau_max: float = 1.0,
+        eta: float = 0.001,
+        beta0: float = 0.9,
+        beta1: float = 0.9,
+        storage: str = 'device',
+        load_state: bool = True,
+        momentum_dtype: str = 'float32',
+        gradient_clip: float | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(rho=rho)
+        self.rho, self.tau0 = float(rho), float(tau0)
+        step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip, momentum_dtype)
+        for prefix in self.prefixes:
+            state = SampleTemperature(num_samples, beta0, step, storage, load_state)
+            self.add_module(f'{prefix}temperature', state)
+
+
+class BimodalISogCLRLoss(ISogCLRLoss):
+    """Robust global contrastive loss of pairs, with two temperatures each.
+
+    The image of a pair is contrasted with the texts of all other pairs, and its text with their
+    images; the two losses are added. Source: Qiu et al., Not All Semantics are Created Equal, ICML
+    2023, appendix B. The arguments are those of :class:`ISogCLRLoss`. For ``rho`` the paper
+    compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with ``log(B - 1) <= rho`` temperatures only
+    fall, but for what the moving average adds.
+    """
+
+    prefixes = ('image_', 'text_')
+
+    def __init__(
+        self,
+        num_samples: int,
+        rho: float = 6.0,
+        tau_init: float = 0.01,
+        tau0: float = 0.005,
+        tau_max: float = 0.05,
+        **kwargs,
+    ) -> None:
+        super().__init__(num_samples, rho, tau_init, tau0, tau_max, **kwargs)

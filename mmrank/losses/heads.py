@@ -1,0 +1,176 @@
+"""What detection heads ask of a ranking loss, and which heads cannot hold one."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from mmrank.errors import UserError
+from mmrank.training_set import ClassesOfTrainingSet
+
+#: score_thr of mmdet's detectors.
+_USUAL_THRESHOLD = 0.05
+#: Bases of mmdet's heads, by name since losses need torch alone, and what they call the loss once
+#: for.
+_STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
+
+
+def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) -> None:
+    """Raise UserError if a stock dense head of mmdet takes a loss that ranks all scores of a batch.
+
+    A hook, which torch calls when a module becomes the part ``name`` of another. A loss is not told
+    which head holds it, and a stock head shows what it is only once it has called the loss for a
+    single level. A head that gathers the scores itself says so by a true class attribute
+    ``gathers_scores``.
+    """
+    names = [base.__name__ for base in type(head).__mro__]
+    once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
+    if once_for is None or loss is None or getattr(head, 'gathers_scores', False):
+        return
+    for part in loss.modules():
+        if getattr(part, 'ranks_batches', False):
+            raise UserError(
+                f'{name}.type={type(part).__name__!r} ranks all scores of a batch together, but '
+                f'{names[0]} calls its loss once for each {once_for}, and shows scores that no one '
+                f'centres. Fix: in the config of that head, type={names[0]!r} becomes '
+                f"type='mmrank.ListwiseHead', head_type='mmdet.{names[0]}'"
+            )
+
+
+register_module_module_registration_hook(refuse_stock_dense_head)
+
+
+class HeadInterface:
+    """What heads ask of a loss of one-vs-all scores.
+
+    The hooks of mmdet's ``BBoxHead``: a stock head then passes C instead of C + 1 score channels to
+    the loss, so ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One
+    thing a stock head cannot do: it skips the loss on a rank without a single proposal, for which
+    the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
+    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``activation``.
+
+    Attributes:
+        custom_cls_channels: Makes the head call :meth:`get_cls_channels` and
+            :meth:`get_activation`.
+        custom_activation: Makes the head call :meth:`get_accuracy`, and Cascade R-CNN
+            :meth:`get_activation`.
+        custom_accuracy: Makes ``FCOSHead`` call :meth:`get_accuracy`.
+        roi_classes: Number of classes of the box head that the loss was built into; None in a dense
+            head, which never requests channels.
+    """
+
+    #: Not single levels: see :func:`refuse_stock_dense_head`.
+    ranks_batches = True
+    custom_cls_channels = True
+    custom_activation = True
+    custom_accuracy = True
+    roi_classes: int | None = None
+    _warned_of_low_scores = False
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        """Number of score channels of a box head with C classes: C.
+
+        There is no background channel, a box without an object is one that no class ranks high. A
+        training set with other classes is refused in the first iteration.
+
+        Raises:
+            ValueError: If the loss was built for another number of classes.
+        """
+        if self.num_classes not in (None, num_classes):
+            raise ValueError(
+                f'num_classes={self.num_classes} of the loss, but the box '
+                f'head has num_classes={num_classes}; set both to the number '
+                'of classes of the data set, or remove it from the loss'
+            )
+        self.roi_classes = num_classes
+        where = f'bbox_head, the head of {type(self).__name__}'
+        self.register_forward_pre_hook(ClassesOfTrainingSet(num_classes, where))
+        return num_classes
+
+    def get_activation(self, cls_score: Tensor) -> Tensor:
+        """Scores in [0, 1] at test time, the mean positive score as 0.5.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+
+        Returns:
+            In a box head (n, C + 1), of at least float32; the last column is that of the
+            background, 1 - the highest of the others, which NMS drops. In a dense head (n, C).
+
+        Raises:
+            ValueError: If the columns are not the classes of the box head.
+        """
+        if self.roi_classes not in (None, cls_score.size(1)):
+            raise ValueError(
+                f'cls_score has {cls_score.size(1)} columns but the box head was built with '
+                f'num_classes={self.roi_classes}; a ranking loss takes no background column'
+            )
+        scores = self._centred(cls_score).sigmoid()
+        self._warn_of_low_scores(scores)
+        if self.roi_classes is None:
+            return scores
+        background = 1 - scores.amax(dim=1, keepdim=True)
+        return torch.cat([scores, background], dim=1)
+
+    @torch.no_grad()
+    def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """How often the highest class of a box with an object is right.
+
+        Args:
+            cls_score: (n, C) raw scores.
+            labels: (n,) class indices, C = background.
+
+        Returns:
+            ``acc_classes``, a scalar in [0, 100], logged but no loss; 0 when no box has an object.
+        """
+        has_class = (labels >= 0) & (labels < cls_score.size(1))
+        highest = self._centred(cls_score).argmax(dim=1)
+        right = (highest == labels) & has_class
+        share = right.sum() / has_class.sum().clamp(min=1)
+        return dict(acc_classes=100 * share)
+
+    def logit_centre(self) -> Tensor | None:
+        """(1,) or (C,) raw score that heads show as 0.5 at test time; None leaves them as they are.
+
+        The offset of the scores does not change a ranking loss, so a fixed score threshold requires
+        the place of the positives.
+        """
+        return None
+
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the state with the raw scores of a model, to which (1,) or (C,) numbers are added.
+
+        A loss with a :meth:`logit_centre` keeps numbers in units of the scores, which follow when
+        :func:`mmrank.models.centre_folding.fold_centres` moves the scores.
+        """
+
+    def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
+        """Activated scores after their raw scores have moved."""
+        offset = offset.to(scores)
+        if offset.numel() != scores.numel():
+            offset = offset.mean()  # one state for all classes
+        if self.activation == 'sigmoid':
+            return (scores.logit(1e-6) + offset).sigmoid()
+        return scores + offset
+
+    def _warn_of_low_scores(self, scores: Tensor) -> None:
+        """Warn, once, where a threshold would drop every box of a batch."""
+        if self._warned_of_low_scores or not scores.numel():
+            return
+        if self.logit_centre() is None and scores.max() < _USUAL_THRESHOLD:
+            self._warned_of_low_scores = True
+            name = type(self).__name__
+            warnings.warn(
+                f'the highest score of a batch is {float(scores.max()):.2g}: {name} has no '
+                'logit_centre(), so the scores are wherever training left them, and a usual '
+                f'score_thr={_USUAL_THRESHOLD} drops every box. Fix: let {name}.logit_centre() '
+                'return the mean raw score of the positives, or set test_cfg.rcnn.score_thr=0',
+                stacklevel=2,
+            )
+
+    def _centred(self, cls_score: Tensor) -> Tensor:
+        """Raw scores, the mean positive score at 0, at least float32."""
+        scores = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
+        centre = self.logit_centre()
+        return scores if centre is None else scores - centre.to(scores.dtype)

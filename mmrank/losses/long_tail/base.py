@@ -1,0 +1,126 @@
+"""What pointwise losses that know the class counts share."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.losses.inputs import one_of
+from mmrank.losses.ranking.base import check_class_indices, check_classified, one_vs_all
+from mmrank.losses.setting_names import NamedSettings
+from mmrank.state import LabelCounts
+
+
+class ClassCountLoss(NamedSettings, nn.Module):
+    """Base of losses that treat a class by its number of samples.
+
+    With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
+    with the rest; without it the classes compete by softmax. Subclasses implement
+    :meth:`sigmoid_losses` and :meth:`softmax_losses`.
+
+    Args:
+        num_classes: Number of classes C, columns of the scores.
+        use_sigmoid: See above.
+        class_counts: (C,) positives of each class in the training set. None:
+            ``mmrank.ClassCountsHook`` sets them.
+        num_samples: Number of samples of the training set, beside ``class_counts``. None: their
+            sum.
+        scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
+            as in a single process. ``local``: each rank has its own mean.
+        loss_weight: Factor of the whole loss.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        use_sigmoid: bool = True,
+        class_counts: Sequence[int] | None = None,
+        num_samples: int | None = None,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        if not use_sigmoid and num_classes == 1:
+            raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
+        self.num_classes, self.use_sigmoid = num_classes, use_sigmoid
+        self.scope, self.loss_weight = scope, loss_weight
+        self.wants_class_counts = class_counts is None
+        self.counts = LabelCounts(num_classes, class_counts, num_samples)
+
+    def set_class_counts(
+        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
+    ) -> None:
+        """Take the (C,) positives of each class and the number of samples; None: their sum."""
+        self.counts.set(counts, num_samples)
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+    ) -> Tensor:
+        """Compute the loss of a batch.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
+                sigmoid C = no class.
+            weight: (n,) weights of the rows.
+            avg_factor: Accepted because heads pass it, not used: the mean is over the rows.
+            reduction_override: Likewise; only None is supported.
+
+        Returns:
+            Scalar >= 0: sum over the columns of the mean over the rows; 0, still attached to the
+            graph, when there is no row.
+
+        Raises:
+            ValueError: If shapes or labels do not fit.
+            TypeError: If the scores are not of a float dtype.
+            RuntimeError: If the class counts are not set.
+        """
+        if reduction_override is not None:
+            raise ValueError(f'reduction_override={reduction_override!r} is not supported')
+        check_classified(cls_score, target, weight, self.num_classes, weight_per_class=False)
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            cls_score = scale_gradient(cls_score, group.size())
+        # Small probabilities are lost in half precision.
+        cls_score = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
+        if self.use_sigmoid:
+            is_positive = one_vs_all(target, self.num_classes)
+            losses, share = self.sigmoid_losses(cls_score, is_positive)
+        else:
+            labels = self._single_labels(target)
+            losses, share = self.softmax_losses(cls_score, labels)
+            losses, share = losses[:, None], share[:, None]
+        if weight is not None:
+            weight = weight.to(losses).view(-1, 1)
+            losses, share = losses * weight, share * weight
+        sums = torch.stack([losses.double().sum(0), share.double().sum(0)])
+        total, rows = all_reduce_sum(sums, group)
+        # A batch may hold none of the classes that weigh anything.
+        rows = torch.where(rows > 0, rows, 1)
+        loss = (total / rows).sum().to(losses.dtype)
+        return self.loss_weight * loss
+
+    def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
+        """(n, C) losses and shares in the mean of (n, C) scores and bool."""
+        raise NotImplementedError
+
+    def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) losses and shares of (n, C) scores with (n,) int64 classes."""
+        raise NotImplementedError
+
+    def _single_labels(self, target: Tensor) -> Tensor:
+        if target.dim() != 1:
+            raise ValueError(
+                'softmax needs one class per sample, (n,) indices, got a target of shape '
+                f'{tuple(target.shape)}; set use_sigmoid=True for several'
+            )
+        classes = self.num_classes
+        check_class_indices(target, classes, classes - 1)
+        return target.long()

@@ -1,0 +1,240 @@
+"""Losses of pytorch-metric-learning behind the interface of this package."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.distributed import world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.losses.inputs import EmbeddingBatch, one_of
+
+_INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
+# Options of a loss or miner that are modules, and where these are found.
+_PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
+_TRIPLET_LOSSES = ('TripletMarginLoss', 'MarginLoss')
+
+
+class PMLLoss(nn.Module):
+    """A loss of pytorch-metric-learning for queries and their gallery.
+
+    Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
+    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own image. For
+    cross-batch memory (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
+    whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
+    ``state_dict``.
+
+    Embeddings are used in float32 at least; a NaN among them makes the loss NaN, where the reducers
+    of the package would drop it. The pairs are read from the device: the host waits for it.
+
+    Args:
+        loss: Config of the loss: ``type`` and its arguments; ``distance``, ``reducer`` and
+            ``embedding_regularizer`` are configs themselves.
+        miner: Config of a miner, which chooses the pairs; None takes all. With a memory a miner
+            sees the query's own image as a candidate and the pair is dropped afterwards: do not use
+            one that selects the easiest positive. A random miner draws on every rank for itself,
+            and the gradient is the mean of the draws.
+        scope: ``global``: in distributed training the batches of all ranks are one, exactly as in a
+            single process. ``local``: each rank has its own.
+        loss_weight: Factor of the loss.
+
+    Raises:
+        ImportError: If pytorch-metric-learning is not installed.
+        KeyError: If it has no loss, miner or part of that name.
+        ValueError: If the loss does not accept the pairs to take.
+
+    Example:
+        >>> loss = dict(
+        ...     type='mmrank.PMLLoss',
+        ...     loss=dict(type='MultiSimilarityLoss', alpha=2, beta=50),
+        ...     miner=dict(type='MultiSimilarityMiner', epsilon=0.1))
+    """
+
+    def __init__(
+        self, loss: dict, miner: dict | None = None, scope: str = 'global', loss_weight: float = 1.0
+    ) -> None:
+        super().__init__()
+        one_of('scope', scope, ('global', 'local'))
+        self.scope, self.loss_weight = scope, loss_weight
+        self.loss = _build_part('losses', loss, 'loss')
+        _check_loss(self.loss)
+        self.of_triplets = _takes_triplets(self.loss)
+        self.miner = None
+        if miner is not None:
+            if loss['type'] == 'FastAPLoss':
+                raise ValueError(
+                    f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
+                )
+            self.miner = _build_part('miners', miner, 'miner')
+
+    def forward(self, batch: EmbeddingBatch) -> Tensor:
+        """See :meth:`embedding_loss`."""
+        return self.embedding_loss(batch)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            batch = _with_gallery_of_all_ranks(batch, group)
+        dtype = torch.promote_types(batch.queries.dtype, torch.float32)
+        queries = batch.queries.to(dtype)
+        same = batch.gallery is batch.queries
+        gallery = queries if same else batch.gallery.to(dtype)
+        # Both stay attached where no pair is, and no NaN gets lost.
+        value = 0 * (queries.sum() + gallery.sum())
+        with torch.autocast(queries.device.type, enabled=False):
+            pairs = self._pairs(batch, queries, gallery)
+            if len(queries) and len(gallery):
+                value = value + self.loss(
+                    queries,
+                    batch.query_labels,
+                    pairs,
+                    ref_emb=gallery,
+                    ref_labels=batch.gallery_labels,
+                )
+        return self.loss_weight * value
+
+    def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
+        """Indices of pairs or triplets as the loss takes them."""
+        is_positive, is_negative = batch.is_positive(), batch.is_negative()
+        if self.miner is not None and len(queries):
+            mined = self._mine(batch, queries, gallery)
+            if len(mined) == 3 or not self.of_triplets:
+                return mined
+            is_positive = torch.zeros_like(is_positive)
+            is_positive[mined[:2]] = True
+            is_negative = torch.zeros_like(is_negative)
+            is_negative[mined[2:]] = True
+        anchors, positives = is_positive.nonzero(as_tuple=True)
+        if self.of_triplets:
+            pair, negatives = is_negative[anchors].nonzero(as_tuple=True)
+            return anchors[pair], positives[pair], negatives
+        return anchors, positives, *is_negative.nonzero(as_tuple=True)
+
+    def _mine(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
+        """What the miner chooses, without a query's own image."""
+        itself = batch.is_itself
+        if _is_diagonal(itself):
+            # The miner leaves the own image out by itself, and before it compares anything.
+            mined = self.miner(queries, batch.query_labels)
+        else:
+            # Empty slots of a memory are not passed to the miner.
+            columns = (~itself.all(0)).nonzero()[:, 0]
+            mined = self.miner(
+                queries, batch.query_labels, gallery[columns], batch.gallery_labels[columns]
+            )
+            # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
+            of_queries = (0, 2) if len(mined) == 4 else (0,)
+            mined = [x if place in of_queries else columns[x] for place, x in enumerate(mined)]
+        if len(mined) == 3:
+            anchors, positives, negatives = mined
+            keep = ~(itself[anchors, positives] | itself[anchors, negatives])
+            return anchors[keep], positives[keep], negatives[keep]
+        pairs = []
+        for anchors, others in (mined[:2], mined[2:]):
+            keep = ~itself[anchors, others]
+            pairs += [anchors[keep], others[keep]]
+        return tuple(pairs)
+
+
+def _is_diagonal(itself: Tensor) -> bool:
+    """Whether the gallery is the queries, in their order."""
+    if itself.size(0) != itself.size(1):
+        return False
+    diagonal = torch.eye(len(itself), dtype=itself.dtype, device=itself.device)
+    return torch.equal(itself, diagonal)
+
+
+def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
+    """The batch as a single process would have it.
+
+    The gradient of the gallery is summed over ranks, as that of the queries is by who gathered
+    them: all ranks compute one loss, and the mean of DistributedDataParallel makes it count once.
+    """
+    counts, dtype = rows_and_dtype(batch.gallery, group)
+    # uint8: not every backend sends bool.
+    itself = batch.is_itself.t().to(torch.uint8)
+    return EmbeddingBatch(
+        batch.queries,
+        batch.query_labels,
+        all_gather_rows(batch.gallery.to(dtype), counts, group),
+        all_gather_rows(batch.gallery_labels[:, None], counts, group)[:, 0],
+        all_gather_rows(itself, counts, group).t().bool(),
+    )
+
+
+def _build_part(place: str, config: Mapping, name: str) -> nn.Module:
+    """Build a loss, miner, distance, reducer or regulariser; ``name`` is for messages."""
+    package = _package(place)
+    if not isinstance(config, Mapping) or 'type' not in config:
+        raise TypeError(
+            f"{name} must be a dict with a 'type', as in "
+            f"dict(type='ContrastiveLoss'), got {config!r}"
+        )
+    settings = dict(config)
+    kind = settings.pop('type')
+    part = getattr(package, kind, None) if isinstance(kind, str) else None
+    if part is None:
+        raise KeyError(f'{name}.type={kind!r} is not in pytorch_metric_learning.{place}')
+    for key, of in _PARTS.items():
+        if settings.get(key) is not None:
+            settings[key] = _build_part(of, settings[key], f'{name}.{key}')
+    if place == 'losses' and kind == 'FastAPLoss':
+        from .pml_fast_ap import FastAPOfPairs as part
+    return part(**settings)
+
+
+def _check_loss(loss: nn.Module) -> None:
+    """Raise ValueError for a loss that does not accept the pairs to take."""
+    losses = _package('losses')
+    kind = type(loss).__name__
+    fits = (
+        losses.GenericPairLoss,
+        losses.FastAPLoss,
+        *(getattr(losses, name) for name in _TRIPLET_LOSSES),
+    )
+    if not isinstance(loss, fits):
+        raise ValueError(
+            f'loss.type={kind!r} takes its pairs from the labels alone, so a '
+            'query could not be left out of its own gallery. Use a pair loss '
+            '(ContrastiveLoss, MultiSimilarityLoss, NTXentLoss, CircleLoss '
+            '...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
+            "type='mmrank.SmoothAPLoss'"
+        )
+    if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
+        raise ValueError(
+            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} '
+            'would have no effect: triplets are those of the gallery; use '
+            "'all', or a miner"
+        )
+    if getattr(loss, 'swap', False):
+        raise ValueError(
+            f'swap=True of {kind} compares positives with negatives as if the '
+            'gallery were the queries; set it to False'
+        )
+    for part in loss.modules():
+        if type(part).__name__ in ('PerAnchorReducer', 'DoNothingReducer'):
+            raise ValueError(
+                f'{type(part).__name__} does not return one number for '
+                'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
+            )
+
+
+def _takes_triplets(loss: nn.Module) -> bool:
+    """Whether a loss is one of triplets, not of pairs."""
+    losses = _package('losses')
+    return isinstance(loss, tuple(getattr(losses, name) for name in _TRIPLET_LOSSES))
+
+
+def _package(place: str):
+    try:
+        from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
+    except ImportError as error:
+        raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error
+    return {
+        'distances': distances,
+        'losses': losses,
+        'miners': miners,
+        'reducers': reducers,
+        'regularizers': regularizers,
+    }[place]

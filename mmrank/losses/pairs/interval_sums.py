@@ -1,0 +1,228 @@
+"""The one-sided Huber surrogate by moments of sorted intervals."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from mmrank.autograd import is_compiling, opaque_operator
+
+from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
+from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
+
+# Scores per pass where a pass is a kernel launch and not a cache-sized step.
+_DEVICE_CHUNK = 2**22
+
+
+def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield (lists, columns): cache-sized on the CPU, large elsewhere."""
+    num_lists, width = scores.shape
+    if scores.device.type == 'cpu':
+        lists = max(CHUNK // max(width, 1), 1)
+        for top in range(0, num_lists, lists):
+            rows = slice(top, min(top + lists, num_lists))
+            for part in column_blocks(width, CHUNK):
+                yield rows, part
+        return
+    # slice(None) is the path of accelerators.
+    for part in column_blocks(width, max(_DEVICE_CHUNK // max(num_lists, 1), 1)):
+        yield slice(None), part
+
+
+def _look_up(table: Tensor, bins: Tensor, out: Tensor) -> Tensor:
+    """Entries of the (R, K) table for (R, n) bins.
+
+    On the CPU ``bins`` are (R * n,) entries of the flat table.
+    """
+    if bins.dim() == 1:
+        torch.index_select(table.reshape(-1), 0, bins, out=out.view(-1))
+        return out
+    return table.gather(1, bins.long())
+
+
+def _flat(bins: Tensor, table: Tensor) -> Tensor:
+    """(R, n) bins as (R * n,) entries of the flat (R, K) table."""
+    if len(bins) > 1:
+        first = torch.arange(len(bins)) * table.size(1)
+        bins = bins + first[:, None]
+    return bins.reshape(-1)
+
+
+def _add_moments(moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers) -> None:
+    """Add count, sum and sum of squares of u to (3, R, K) moments.
+
+    Args:
+        moments: What to add to.
+        bins: (R, n) bins or, on the CPU, (R * n,) entries of the flat table.
+        u: (R, n) float64 values, which are overwritten.
+        buffers: Memory to use.
+    """
+    if bins.dim() == 1:
+        count, first, second = (m.view(-1) for m in moments.unbind(0))
+        u = u.view(-1)
+        # The fastest of the ways to count on a CPU; on a GPU it would synchronise with the host.
+        count += torch.bincount(bins, minlength=count.numel())
+        bins = buffers.copy('bins', bins, torch.int64)
+        first.scatter_add_(0, bins, u)
+        second.scatter_add_(0, bins, u.mul_(u))
+        return
+    bins = bins.long()
+    moments[0].scatter_add_(1, bins, torch.ones_like(u))
+    moments[1].scatter_add_(1, bins, u)
+    moments[2].scatter_add_(1, bins, u.square())
+
+
+def _is_finite(scores: Tensor) -> bool:
+    """Whether all scores are within the limit; False on a GPU."""
+    if scores.device.type != 'cpu' or not scores.numel():
+        return False
+    low, high = torch.aminmax(scores)
+    return bool(low >= -SCORE_LIMIT) and bool(high <= SCORE_LIMIT)
+
+
+class IntervalSums:
+    """Exact sums in O((P + N) log P) time and O(N) memory per list.
+
+    Under ``torch.compile``, both passes are opaque operators.
+
+    Args:
+        tau: Margin, > 0.
+    """
+
+    def __init__(self, tau: float) -> None:
+        self.tau = tau
+        self.tables: PairwiseTables | None = None
+        self.is_finite = False
+
+    @property
+    def has_centre(self) -> bool:
+        """Whether a centre is not 0; on a GPU it is not looked at."""
+        centre = self.tables.centre
+        return centre.device.type != 'cpu' or bool(centre.any())
+
+    def sums(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg: Tensor,
+        neg_mask: Tensor | None,
+        *,
+        values: bool = True,
+        slopes: bool = True,
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Sums, their slopes by ``pos`` and what the gradient will need."""
+        if is_compiling():
+            total, slope, bins = _opaque_sums(pos, pos_mask, neg, neg_mask, self.tau)
+            return total, slope, (bins, pos, pos_mask)
+        dtype = _compared_dtype(neg)
+        tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
+        self.tables = tables
+        all_bins = _empty_bins(pos, neg)
+        moments = tables.p.new_zeros(3, *tables.anchors.shape)
+        self.is_finite = finite = _is_finite(neg)
+        has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
+        for rows, part in _blocks(neg):
+            if part.start == 0:
+                binner = ScoreBinner(tables.thresholds[rows], neg.size(1), finite)
+            scores = neg[rows, part].to(dtype).contiguous()
+            scores = scores if finite else clamp_infinite(scores)
+            kept = bins = all_bins[rows, part]
+            if kept.dtype != torch.int32:
+                bins = buffers.like('intervals', scores, torch.int32)
+            binner(scores, bins)
+            if neg_mask is not None:
+                # Interval 0 lies below all windows: it takes what is left out.
+                bins *= neg_mask[rows, part]
+            if kept is not bins:
+                kept.copy_(bins)
+            u = self._around_centre(scores, rows, buffers)
+            if rows != slice(None):
+                bins = _flat(bins, tables.anchors[rows])
+            if has_anchors:
+                u /= self.tau
+                out = buffers.like('entries', u, u.dtype)
+                u -= _look_up(tables.anchors[rows], bins, out)
+            _add_moments(moments[:, rows], bins, u, buffers)
+        if not has_anchors:
+            moments[1] /= self.tau
+            moments[2] /= self.tau**2
+        total, slope = tables.reduce(moments)
+        return total, slope / self.tau, (all_bins,)
+
+    def _around_centre(self, scores: Tensor, rows: slice, buffers: Buffers) -> Tensor:
+        """(R, n) float64 distances of the scores to the centres."""
+        y = buffers.copy('scores', scores, torch.float64)
+        return y.sub_(self.tables.centre[rows]) if self.has_centre else y
+
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
+        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        if is_compiling():
+            return _opaque_gradient(grad, neg, *extra, self.tau)
+        (all_bins,) = extra
+        const, by_y = self.tables.slope_coefficients(grad / self.tau)
+        by_y /= self.tau
+        out = torch.empty_like(neg, memory_format=torch.contiguous_format)
+        finite, buffers = self.is_finite, Buffers()
+        for rows, part in _blocks(neg):
+            scores = neg[rows, part]
+            scores = scores if finite else clamp_infinite(scores.double())
+            y = self._around_centre(scores, rows, buffers)
+            bins = all_bins[rows, part]
+            if bins.dtype != torch.int32:
+                bins = buffers.copy('intervals', bins, torch.int32)
+            if rows != slice(None):
+                bins = _flat(bins, const[rows])
+            entries = buffers.like('entries', y, y.dtype)
+            y *= _look_up(by_y[rows], bins, entries)
+            y += _look_up(const[rows], bins, entries)
+            out[rows, part] = y
+        return out
+
+
+def _compared_dtype(neg: Tensor) -> torch.dtype:
+    return torch.promote_types(neg.dtype, torch.float32)
+
+
+def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
+    """Memory for the interval of each score, which backward reads.
+
+    Half precision is there to save memory: no more of it than the scores
+    take, where two bytes hold the number of intervals. Float32 scores have room, and are faster
+    without the conversion.
+    """
+    fits = 2 * pos.size(1) <= torch.iinfo(torch.int16).max
+    is_half = neg.element_size() == 2
+    dtype = torch.int16 if is_half and fits else torch.int32
+    return torch.empty(neg.shape, dtype=dtype, device=neg.device)
+
+
+# Tracing the blocks one by one would unroll them, and the search of the open scores has a size that
+# only the data tell.
+
+
+def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
+    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
+    return total, torch.empty_like(total), _empty_bins(pos, neg)
+
+
+def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
+    return torch.empty_like(neg, memory_format=torch.contiguous_format)
+
+
+@opaque_operator('mmrank::interval_sums', _fake_sums)
+def _opaque_sums(
+    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    evaluator = IntervalSums(tau)
+    total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
+    return total, slope, bins
+
+
+@opaque_operator('mmrank::interval_gradient', _fake_gradient)
+def _opaque_gradient(
+    grad: Tensor, neg: Tensor, bins: Tensor, pos: Tensor, pos_mask: Tensor, tau: float
+) -> Tensor:
+    evaluator = IntervalSums(tau)
+    # A small part of the work: sorting the positives once more.
+    evaluator.tables = PairwiseTables.build(pos, pos_mask, tau, _compared_dtype(neg))
+    return evaluator.gradient_of_negatives(grad, neg, bins)

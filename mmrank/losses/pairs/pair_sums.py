@@ -1,0 +1,421 @@
+"""Sums of a surrogate over all pairs of a positive and a negative of a list.
+
+The one-sided Huber surrogate is summed exactly in near-linear time and linear memory
+(``interval_sums``). Other surrogates, and problems too small to gain, go through the matrix of
+pairs, in blocks of bounded size.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.autograd import is_compiling, on_host, once_differentiable
+
+#: Infinite scores act as this: its square and its sum over any list are finite in float64, and it
+#: is a float32.
+SCORE_LIMIT = 1e30
+# Far below every score, and far enough from infinity to be multiplied.
+_FAR_BELOW = -1e100
+# Pairs of a block of the matrix, each a float64: on a device, and what a CPU's cache holds.
+_PAIRS_PER_BLOCK = 2**20
+_CACHED_PAIRS = 2**17
+# Pairs up to which the slopes are kept for backward, not computed again.
+_KEPT_PAIRS = 2**20
+# Pairs from which it pays to leave padding out.
+_PAIRS_TO_REGROUP = 2**15
+#: Pairs up to which the matrix is faster than the intervals.
+DENSE_PAIRS = 2**18
+# Positives of a list up to which it is, on a CPU, for any number of pairs: a pair costs 4 ns there,
+# a score of the intervals 35 ns.
+_FEW_POSITIVES = 8
+
+
+def clamp_infinite(scores: Tensor) -> Tensor:
+    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
+
+
+def check_positive(name: str, value: float) -> None:
+    """Check that a parameter is a finite number > 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
+
+    x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
+    defines :meth:`terms`.
+
+    Attributes:
+        tau: Margin or temperature in units of the scores, a finite number > 0.
+        value_factor: What the values of :meth:`terms` are multiplied by.
+        slope_factor: Likewise for its slopes.
+    """
+
+    tau: float = 1.0
+    value_factor = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive('tau', self.tau)
+
+    @property
+    def slope_factor(self) -> float:
+        return -2 / self.tau
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        """Values at score differences, over ``value_factor``.
+
+        Args:
+            x: Differences, any shape; overwritten.
+            values: False returns None, where only the slopes are needed.
+            slopes: Memory for the derivatives, over ``slope_factor``, or None.
+        """
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Value at score differences of any shape and float dtype; no gradient."""
+        return self.value_factor * self.terms(clamp_infinite(x.detach()))
+
+    def bound(self, low: float, high: float) -> float:
+        """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(
+                f'the score range must be finite with low < high, got ({low!r}, {high!r})'
+            )
+        return float(self(torch.tensor(low - high, dtype=torch.float64)))
+
+
+class OneSidedHuber(Surrogate):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
+
+    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
+    """
+
+    value_factor = 2.0
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        # The slope without its factor; the value is 2 c (z - c/2).
+        c = torch.clamp(z, 0, 1, out=slopes)
+        return z.sub_(c, alpha=0.5).mul_(c) if values else None
+
+
+class Sigmoid(Surrogate):
+    """``2 sigmoid(-x/tau)``: at most 2, bounds ``l01``, not convex."""
+
+    value_factor = 2.0
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        s = x.mul_(-1 / self.tau).sigmoid_()
+        if slopes is not None:
+            torch.addcmul(s, s, s, value=-1, out=slopes)
+        return s if values else None
+
+
+class Buffers:
+    """Memory that all blocks share, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Uninitialised memory of the shape of ``values``."""
+        size = values.numel()
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size:
+            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=values.device)
+        return memory[:size].view(values.shape)
+
+    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """A copy of ``values``."""
+        return self.like(name, values, dtype).copy_(values)
+
+
+@dataclass
+class _Group:
+    """Lists with about as many positives.
+
+    Attributes:
+        lists: (G,) int64 rows, or None for all lists in their order.
+        columns: (G, W) int64 columns of the positives, or None for all.
+        keep: (G, W) bool, False for padding.
+    """
+
+    lists: Tensor | None
+    columns: Tensor | None
+    keep: Tensor
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The (G, N) rows of (L, N) values."""
+        return values if self.lists is None else values.index_select(0, self.lists)
+
+    def positives(self, values: Tensor) -> Tensor:
+        """The (G, W) entries of (L, P) values, 0 at padding."""
+        values = self.rows(values)
+        if self.columns is not None:
+            values = values.gather(1, self.columns)
+        return torch.where(self.keep, values, 0)
+
+    def put(self, target: Tensor, values: Tensor) -> None:
+        """Write (G, W) values of the positives to the (L, P) target."""
+        if self.lists is None:
+            target.copy_(values)
+            return
+        rows = torch.zeros_like(target[: len(values)])
+        # Padding comes after the positives: what it writes is not read.
+        rows.scatter_(1, self.columns, values)
+        target.index_copy_(0, self.lists, rows)
+
+
+def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
+    """Group lists so that at most half of a group is padding.
+
+    Args:
+        pos_mask: (L, P) bool, False for padding.
+        width: Number of negatives.
+
+    Returns:
+        Groups of lists with up to 1, 2, 4, ... positives; lists without positives are in none. One
+        group of all where little is padding.
+    """
+    everything = [_Group(None, None, pos_mask)]
+    # On a device the host would wait for the counts.
+    if not on_host(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
+        return everything
+    counts = pos_mask.sum(1)
+    if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
+        return everything
+    first = pos_mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+    # frexp: the exponent e has 2^(e-1) <= count - 1/2 < 2^e.
+    level = torch.frexp(counts - 0.5).exponent
+    groups = []
+    for one in level[counts > 0].unique():
+        lists = ((level == one) & (counts > 0)).nonzero()[:, 0]
+        columns = first[lists, : int(counts[lists].max())]
+        groups.append(_Group(lists, columns, pos_mask[lists].gather(1, columns)))
+    return groups
+
+
+class PairMatrix:
+    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64.
+
+    Lists go in groups with about as many positives, so that little work is done on padding. Where
+    the matrix is small, its slopes are kept for backward.
+    """
+
+    def __init__(self, surrogate: Surrogate) -> None:
+        self.surrogate = surrogate
+
+    def _blocks(
+        self, group: _Group, pos: Tensor, neg: Tensor, neg_mask: Tensor | None, buffers: Buffers
+    ) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Yield lists, columns and their (G, W, n) differences."""
+        pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
+        neg = group.rows(neg)
+        keep = None if neg_mask is None else group.rows(neg_mask)
+        # A device launches kernels for each block, and compiling writes each of them out.
+        block = min(_PAIRS_PER_BLOCK, _CACHED_PAIRS) if on_host(pos) else _PAIRS_PER_BLOCK
+        (lists, width, _), length = pos.shape, neg.size(1)
+        columns = max(block // max(width, 1), 1)
+        high = max(block // max(width * length, 1), 1)
+        for top in range(0, lists, high):
+            rows = slice(top, min(top + high, lists))
+            for begin in range(0, length, columns):
+                part = slice(begin, min(begin + columns, length))
+                scores = buffers.copy('scores', neg[rows, part], torch.float64)
+                scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
+                if keep is not None:
+                    # Once for a score, not for a pair.
+                    scores.masked_fill_(~keep[rows, part], _FAR_BELOW)
+                own = pos[rows]
+                pairs = buffers.like('pairs', own.expand(-1, -1, scores.size(1)), own.dtype)
+                yield rows, part, torch.sub(own, scores.unsqueeze(1), out=pairs)
+
+    def sums(
+        self,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg: Tensor,
+        neg_mask: Tensor | None,
+        *,
+        values: bool = True,
+        slopes: bool = True,
+    ) -> tuple[Tensor, Tensor, tuple]:
+        """Sums, their slopes by ``pos`` and the tensors that the gradient needs.
+
+        Without ``values`` the sums are 0, without ``slopes`` the slopes.
+        """
+        total = torch.zeros_like(pos, dtype=torch.float64)
+        slope = torch.zeros_like(total)
+        groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
+        keeps = slopes and sum(g.keep.numel() for g in groups) * neg.size(1) <= _KEPT_PAIRS
+        kept = []
+        for group in groups:
+            own = total.new_zeros(2, *group.keep.shape)
+            if keeps:
+                kept.append(own.new_empty(*group.keep.shape, neg.size(1)))
+            for rows, part, x in self._blocks(group, pos, neg, neg_mask, buffers):
+                change = None
+                if keeps:
+                    change = kept[-1][rows, :, part]
+                elif slopes:
+                    change = buffers.like('slopes', x, x.dtype)
+                value = self.surrogate.terms(x, values, change)
+                if values:
+                    own[0, rows] += value.sum(2)
+                if slopes:
+                    own[1, rows] += change.sum(2)
+            group.put(total, own[0].mul_(self.surrogate.value_factor))
+            group.put(slope, own[1].mul_(self.surrogate.slope_factor))
+        return total, slope, (pos, pos_mask, neg_mask, *kept)
+
+    def gradient_of_negatives(
+        self,
+        grad: Tensor,
+        neg: Tensor,
+        pos: Tensor,
+        pos_mask: Tensor,
+        neg_mask: Tensor | None,
+        *kept: Tensor,
+    ) -> Tensor:
+        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
+        buffers = Buffers()
+        for i, group in enumerate(_groups(pos_mask, neg.size(1))):
+            weight = (-self.surrogate.slope_factor * group.positives(grad)).unsqueeze(1)
+            if kept:
+                own = torch.bmm(weight, kept[i])[:, 0].to(out.dtype)
+            else:
+                own = group.rows(out)
+                for rows, part, x in self._blocks(group, pos, neg, neg_mask, buffers):
+                    change = buffers.like('slopes', x, x.dtype)
+                    self.surrogate.terms(x, False, change)
+                    own[rows, part] = torch.bmm(weight[rows], change)[:, 0]
+            if group.lists is not None:
+                out.index_copy_(0, group.lists, own)
+            elif kept:
+                out = own
+        return out
+
+
+class _PairSum(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, pos_mask, neg_mask, evaluator, group):
+        slopes = is_compiling() or any(ctx.needs_input_grad[:2])
+        total, slope, extra = evaluator.sums(pos, pos_mask, neg, neg_mask, slopes=slopes)
+        if group is not None:
+            # Sums over negatives add up over the ranks that hold them.
+            both = torch.stack([total, slope])
+            dist.all_reduce(both, group=group)
+            total, slope = both
+        ctx.evaluator = evaluator
+        ctx.save_for_backward(pos, neg, pos_mask, slope, *extra)
+        return torch.where(pos_mask, total, 0)
+
+    @staticmethod
+    @once_differentiable('pairwise_surrogate_sum')
+    def backward(ctx, grad):
+        pos, neg, pos_mask, slope, *extra = ctx.saved_tensors
+        grad = torch.where(pos_mask, grad, 0)
+        grad_pos = grad_neg = None
+        if ctx.needs_input_grad[0]:
+            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_neg = ctx.evaluator.gradient_of_negatives(grad, neg, *extra)
+        return grad_pos, grad_neg, None, None, None, None
+
+
+def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: str = 'auto'):
+    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster.
+
+    Args:
+        surrogate: The pair surrogate l.
+        pos_mask: (L, P) bool, False for padding.
+        width: Number of negatives.
+        method: See :func:`pairwise_surrogate_sum`.
+    """
+    if method not in ('auto', 'intervals', 'pairs'):
+        raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
+    is_huber = isinstance(surrogate, OneSidedHuber)
+    if method == 'intervals' and not is_huber:
+        raise ValueError(
+            f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
+        )
+    pairs = pos_mask.numel() * width
+    if not is_huber or method == 'pairs' or pairs == 0:
+        return PairMatrix(surrogate)
+    if method == 'auto':
+        few = pos_mask.size(1) <= _FEW_POSITIVES
+        # On a device it is not measured, and the host would wait for the count.
+        if on_host(pos_mask) and not few:
+            few = int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask)
+        if pairs <= DENSE_PAIRS or (few and on_host(pos_mask)):
+            return PairMatrix(surrogate)
+    # It imports what stands above.
+    from .interval_sums import IntervalSums
+
+    return IntervalSums(surrogate.tau)
+
+
+def pairwise_surrogate_sum(
+    pos: Tensor,
+    neg: Tensor,
+    surrogate: Surrogate,
+    *,
+    pos_mask: Tensor | None = None,
+    neg_mask: Tensor | None = None,
+    method: str = 'auto',
+    group=None,
+) -> Tensor:
+    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
+
+    Args:
+        pos: (L, P) float scores of the positives, padded.
+        neg: (L, N) float scores, any strides.
+        surrogate: The pair surrogate l.
+        pos_mask: (L, P) bool, False for padding. None: no padding.
+        neg_mask: (L, N) bool, True at the negatives. None: all scores are negatives.
+        method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
+            ``'pairs'`` (the matrix of pairs in blocks) or ``'auto'``: the faster of both.
+        group: Process group over which the negatives are spread. Every rank passes the same ``pos``
+            and its own ``neg`` and receives the sums over all of them; the gradient is that of its
+            own ``neg``.
+
+    Returns:
+        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
+        scores act as +-1e30; NaN gives NaN.
+
+    Raises:
+        ValueError: On shapes that do not fit, or an unknown method.
+        TypeError: If a score tensor is not of a float dtype.
+    """
+    for name, scores in (('pos', pos), ('neg', neg)):
+        if not scores.is_floating_point():
+            raise TypeError(
+                f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
+            )
+    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
+        raise ValueError(
+            'pos and neg must be (lists, scores) with as many lists, '
+            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
+        )
+    for name, mask, scores in (('pos_mask', pos_mask, pos), ('neg_mask', neg_mask, neg)):
+        if mask is not None and mask.shape != scores.shape:
+            raise ValueError(
+                f'{name} must have shape {tuple(scores.shape)}, got {tuple(mask.shape)}'
+            )
+    if pos_mask is None:
+        pos_mask = torch.ones_like(pos, dtype=torch.bool)
+    if neg is pos:
+        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
+        # twice.
+        neg = pos.view_as(pos)
+    evaluator = pair_evaluator(surrogate, pos_mask, neg.size(1), method)
+    return _PairSum.apply(pos, neg, pos_mask, neg_mask, evaluator, group)

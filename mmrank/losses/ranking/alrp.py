@@ -1,0 +1,126 @@
+"""Average localisation-recall-precision (aLRP) loss."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmrank.losses.score_lists import like_scores
+from mmrank.state import SelfBalance
+
+from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists
+from .base import RankedLists
+
+# Number of false positives below which the paper makes no update.
+_EPS = 1e-5
+
+
+class ALRP(NamedTuple):
+    """The two parts of aLRP; their sum is the loss.
+
+    Attributes:
+        classification: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient of the scores.
+        localisation: Mean ranking-weighted box error. Carries the gradient of the box errors.
+    """
+
+    classification: Tensor
+    localisation: Tensor
+
+
+def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: float = 1.0) -> ALRP:
+    """ALRP of each list.
+
+    ``mean_i (N_FP(i) + E_i + sum_{k != i} E_k H(s_k - s_i)) / rank(i)``. Source: Oksuz et al., A
+    Ranking-based, Balanced Loss Function Unifying Classification and Localisation in Object
+    Detection, NeurIPS 2020, eqs. 6 to 9.
+
+    Args:
+        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
+        box_errors: Same shape, localisation errors E, read at the positives; in [0, 1] by the
+            paper: ``1 - IoU`` over ``1 - 0.5``, or half the GIoU loss.
+        delta: Half width of the step H in units of the scores, > 0.
+
+    Returns:
+        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
+        without positives. The gradient of the scores is the paper's update for the error of both
+        parts together; the weights of the box errors are constants.
+
+    Raises:
+        ValueError: If ``delta`` is not > 0 or the shapes do not fit.
+        TypeError: If the logits are not of a float dtype.
+
+    Example:
+        >>> alrp_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]),
+        ...           torch.tensor([0.0, 0.4, 0.0]))
+        ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
+    """
+    parts = _alrp(target_lists(logits, targets, box_errors), delta)
+    return ALRP(*(like_scores(x, logits) for x in parts))
+
+
+def _alrp(lists: RankedLists, delta: float) -> ALRP:
+    """Parts of aLRP; the values of the lists are the box errors."""
+    counts, mask = rank_counts(lists, delta), lists.pos_mask
+    box_errors = torch.where(mask, lists.values.double(), 0)
+    with torch.no_grad():
+        rank = 1 + counts.positives + counts.false_positives
+        inverse = torch.where(mask, 1 / rank, 0)
+        same = lists.pos.double()
+        own, extra = counts.own_steps, counts.own_extra
+        # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
+        # 1/2 takes i itself out.
+        detached = box_errors.detach()
+        below = own.spread(detached, same, *extra)
+        above = detached.sum(1, keepdim=True) - below - 0.5 * detached
+        # Weight of E_k: 1/rank(k) + sum_{i != k} H(s_k - s_i)/rank(i).
+        share = own.spread(inverse, same, *extra) + 0.5 * inverse
+        share = torch.where(mask, share, 0)
+        value = (counts.false_positives * inverse).sum(1) / counts.num_pos
+        error = (counts.false_positives + above.clamp(min=0)) * inverse
+    classification = error_driven_loss(lists, value, error, counts, _EPS)
+    localisation = (share * box_errors).sum(1) / counts.num_pos
+    return ALRP(classification, localisation)
+
+
+class ALRPLoss(ErrorDrivenLoss):
+    """:func:`mmrank.functional.alrp_loss` of a batch, with self-balancing.
+
+    Takes the place of the classification and the box loss of a head: the head's own ``loss_bbox``
+    computes the error of each positive's box. The paper has it in [0, 1], so use
+    ``GIoULoss(loss_weight=0.5)`` for ``(1 - GIoU)/2``, on decoded boxes. Needs
+    ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``.
+
+    Args:
+        delta: Half width of the step in units of the logits, > 0.
+        balance: Ratio by which the box part is multiplied in the first period; None turns
+            self-balancing off.
+        balance_period: Iterations after which the ratio is updated; set it to those of an epoch of
+            your data.
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+    """
+
+    box_input = 'loss'
+
+    def __init__(
+        self,
+        delta: float = 1.0,
+        balance: float | None = 50.0,
+        balance_period: int = 3665,
+        momentum: float = 0.01,
+        **kwargs,
+    ) -> None:
+        super().__init__(delta, momentum, **kwargs)
+        self.balance = None if balance is None else SelfBalance(balance, balance_period)
+
+    def evaluate(self, lists: RankedLists) -> dict[str, Tensor]:
+        """Both parts of aLRP, the box part balanced."""
+        parts = _alrp(lists, self.delta)
+        scores, boxes = (self.reduce_lists(p, lists.has_positive) for p in parts)
+        if self.balance is not None:
+            ratio = self.balance.update(scores, boxes, lists.state_group)
+            self.note(box_balance=ratio)
+            boxes = boxes * ratio
+        return dict(loss_cls=scores, loss_bbox=boxes)

@@ -1,0 +1,295 @@
+"""AP-Loss, and what AP-Loss, aLRP and Rank & Sort share: gradients set by an update rule.
+
+They count how many scores lie above a positive with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0,
+1)``. H is, up to a factor and a shift, the slope of the one-sided Huber surrogate::
+
+    H(t - s) = -delta * l'(s + delta - t),    tau = 2 delta
+
+so the exact near-linear evaluation of that surrogate serves them as well.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.pair_sums import OneSidedHuber, pair_evaluator
+from mmrank.losses.score_lists import like_scores, split_lists
+from mmrank.state import MeanPositiveScore
+
+from .base import RankedLists, RankingLoss
+
+#: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
+#: range.
+USUAL_LOGITS = (-5.0, 5.0)
+
+
+def ap_loss(
+    logits: Tensor, targets: Tensor, *, delta: float = 1.0, interpolate: bool = True
+) -> Tensor:
+    """AP-Loss of each list.
+
+    ``mean_i N_FP(i) / rank(i)`` with ``rank(i) = 1 + sum_{k != i} H(s_k - s_i) + N_FP(i)``. Source:
+    Chen et al., Towards Accurate One-Stage Object Detection with AP-Loss, CVPR 2019, eqs. 4 to 6
+    and section 3.4.3.
+
+    Args:
+        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
+        delta: Half width of the step H in units of the scores, > 0.
+        interpolate: Use the interpolated precision: ``1 - N_FP/rank`` of a positive is the largest
+            of all positives that do not score higher.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives. The gradient is the paper's update, not the derivative of the value.
+
+    Raises:
+        ValueError: If ``delta`` is not > 0 or the shapes differ.
+        TypeError: If the logits are not of a float dtype.
+
+    Example:
+        >>> ap_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
+        tensor(0.5000)
+    """
+    return like_scores(_ap(target_lists(logits, targets), delta, interpolate), logits)
+
+
+def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) -> RankedLists:
+    """Lists of logits by targets that are > 0 for positives, 0 for negatives, < 0 (or NaN) else."""
+    if logits.shape != targets.shape:
+        raise ValueError(
+            'logits and targets must have one shape, got '
+            f'{tuple(logits.shape)} and {tuple(targets.shape)}'
+        )
+    return split_lists(logits, targets > 0, targets >= 0, values)
+
+
+def _ap(lists: RankedLists, delta: float, interpolate: bool) -> Tensor:
+    counts = rank_counts(lists, delta)
+    pos, mask = lists.pos, lists.pos_mask
+    with torch.no_grad():
+        rank = 1 + counts.positives + counts.false_positives
+        error = counts.false_positives / rank
+        if interpolate and pos.size(1):
+            # The least error of all positives that score no higher.
+            order = torch.where(mask, pos.double(), float('inf')).argsort(1)
+            least = error.gather(1, order).cummin(1).values
+            error = torch.empty_like(error).scatter_(1, order, least)
+        error = torch.where(mask, error, 0)
+        value = error.sum(1) / counts.num_pos
+    return error_driven_loss(lists, value, error, counts)
+
+
+def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
+    """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
+
+    Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV 2021), section 3.
+
+    Raises:
+        ValueError: If ``delta``, the half width of the ramp, is not > 0.
+    """
+    check_delta(delta)
+    return (x / (2 * delta) + 0.5).clamp(0, 1)
+
+
+def check_delta(delta: float) -> None:
+    """Check that the ramp of H has a width."""
+    if not delta > 0:
+        raise ValueError(
+            f'delta must be > 0, got {delta!r}; a small delta approaches the hard step'
+        )
+
+
+class StepSums:
+    """Sums of H over pairs, and the transposed sums."""
+
+    def __init__(self, delta: float) -> None:
+        check_delta(delta)
+        self.delta = delta
+
+    def count(
+        self, pos: Tensor, pos_mask: Tensor, scores: Tensor, mask: Tensor | None, group=None
+    ) -> tuple[Tensor, tuple]:
+        """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and tensors for :meth:`spread`."""
+        surrogate = OneSidedHuber(2 * self.delta)
+        self._evaluator = pair_evaluator(surrogate, pos_mask, scores.size(1))
+        shifted = pos.double() + self.delta
+        _, slope, extra = self._evaluator.sums(shifted, pos_mask, scores, mask, values=False)
+        count = -self.delta * slope
+        if group is not None:
+            dist.all_reduce(count, group=group)
+        # Rounding may leave -1e-17 where the count is 0.
+        return torch.where(pos_mask, count.clamp(min=0), 0), extra
+
+    def spread(self, weight: Tensor, scores: Tensor, *extra) -> Tensor:
+        """(L, N) ``sum_i w_i H(t_j - s_i)`` of (L, P) weights, 0 at padding, in the scores' dtype.
+
+        For the scores of the last :meth:`count`, which returned ``extra``.
+        """
+        return self._evaluator.gradient_of_negatives(self.delta * weight, scores, *extra)
+
+
+class RankCounts(NamedTuple):
+    """How many scores lie above each positive, by the step H.
+
+    Attributes:
+        steps: What counted the negatives, and the tensors it needs to spread an error.
+        extra: Those tensors.
+        own_steps: The same for the positives among themselves.
+        own_extra: Its tensors.
+        false_positives: (L, P) float64 ``N_FP(i) = sum_j H(t_j - s_i)``.
+        positives: (L, P) float64 ``sum_{k != i} H(s_k - s_i)``.
+        num_pos: (L,) float64 number of positives, at least 1.
+    """
+
+    steps: StepSums
+    extra: tuple
+    own_steps: StepSums
+    own_extra: tuple
+    false_positives: Tensor
+    positives: Tensor
+    num_pos: Tensor
+
+
+@torch.no_grad()
+def rank_counts(lists: RankedLists, delta: float) -> RankCounts:
+    """Count above each positive of L lists."""
+    pos, mask = lists.pos, lists.pos_mask
+    steps, own = StepSums(delta), StepSums(delta)
+    above, extra = steps.count(pos, mask, lists.scores, lists.is_negative, lists.group)
+    same = pos.double()
+    among, own_extra = own.count(same, mask, same, mask)
+    # A positive meets itself at H(0) = 1/2.
+    among = torch.where(mask, (among - 0.5).clamp(min=0), 0)
+    num_pos = mask.sum(1).clamp(min=1).double()
+    return RankCounts(steps, extra, own, own_extra, above, among, num_pos)
+
+
+class _ErrorDriven(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, value, pos_grad, spread, steps, *extra):
+        ctx.steps = steps
+        ctx.save_for_backward(pos, neg, pos_grad, spread, *extra)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable('An error-driven loss (AP-Loss, aLRP, Rank & Sort)')
+    def backward(ctx, grad):
+        pos, neg, pos_grad, spread, *extra = ctx.saved_tensors
+        grad = grad.unsqueeze(1)
+        grad_pos = grad_neg = None
+        if ctx.needs_input_grad[0]:
+            grad_pos = (grad * pos_grad).to(pos.dtype)
+        if ctx.needs_input_grad[1] and ctx.steps is not None:
+            grad_neg = ctx.steps.spread(grad * spread, neg, *extra)
+        return (grad_pos, grad_neg, *[None] * (4 + len(extra)))
+
+
+def error_driven_loss(
+    lists: RankedLists, value: Tensor, error: Tensor, counts: RankCounts, eps: float = 0.0
+) -> Tensor:
+    """A loss whose gradient is the identity update of its errors.
+
+    Positive i receives ``-error_i / n+`` and negative j ``sum_i error_i H(t_j - s_i) / (N_FP(i)
+    n+)``: what the positives are pulled up by is what the negatives above them are pushed down by.
+    A positive without false positives has no error to pass on. Source: Rank & Sort (ICCV 2021),
+    eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
+
+    Args:
+        lists: The rankings of the batch.
+        value: (L,) float64 value of the loss.
+        error: (L, P) float64 errors, 0 at padding.
+        counts: From :func:`rank_counts` on the same lists.
+        eps: Number of false positives up to which there is no update. Where errors do not vanish
+            with their number, it keeps rounding from being divided by rounding.
+
+    Returns:
+        (L,) ``value``, once differentiable; the incoming gradient scales all of it.
+    """
+    found = counts.false_positives > eps
+    error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)
+    spread = torch.where(found, error / counts.false_positives, 0)
+    return _ErrorDriven.apply(
+        lists.pos, lists.scores, value, -error, spread, counts.steps, *counts.extra
+    )
+
+
+def fixed_gradient_loss(pos: Tensor, value: Tensor, grad: Tensor) -> Tensor:
+    """(L,) ``value``, whose gradient by the (L, P) positives is ``grad``."""
+    return _ErrorDriven.apply(pos, pos.detach(), value, grad, grad, None)
+
+
+class ErrorDrivenLoss(RankingLoss):
+    """Base of AP-Loss, aLRP and Rank & Sort.
+
+    The mean positive logit is tracked for :meth:`logit_centre` alone; it does not affect the loss.
+
+    Args:
+        delta: Half width of the step in units of the raw logits, > 0.
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
+            ``use_sigmoid`` of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    zero_without_positives = True
+
+    def __init__(self, delta: float, momentum: float = 0.01, **kwargs) -> None:
+        super().__init__(activation='none', **kwargs)
+        check_delta(delta)
+        self.delta = delta
+        self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
+
+    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        self.mean_positive.update(lists.pos, lists.pos_mask, lists.state_group)
+        self.diagnostics = {
+            'mean_positive': self.mean_positive.mean.mean(),
+            'num_positive': lists.pos_mask.sum(),
+        }
+        dtype = torch.promote_types(lists.pos.dtype, torch.float32)
+        losses = self.evaluate(lists)
+        if isinstance(losses, dict):
+            return {name: loss.to(dtype) for name, loss in losses.items()}
+        return losses.to(dtype)
+
+    def evaluate(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """Float64 loss of the lists, reduced; what a subclass defines."""
+        raise NotImplementedError
+
+    def note(self, **scalars: Tensor) -> None:
+        """Add detached scalars to the diagnostics."""
+        self.diagnostics.update({k: v.detach() for k, v in scalars.items()})
+
+    def logit_centre(self) -> Tensor:
+        """Mean positive logit, (1,)."""
+        return self.mean_positive.mean
+
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        mean = self.mean_positive.mean
+        mean.copy_(self._shifted(mean, offset))
+
+
+class APLoss(ErrorDrivenLoss):
+    """:func:`mmrank.functional.ap_loss` of a batch.
+
+    Args:
+        delta: Half width of the step in units of the logits, > 0.
+        interpolate: Use the interpolated precision, as the paper does.
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+    """
+
+    def __init__(
+        self, delta: float = 1.0, interpolate: bool = True, momentum: float = 0.01, **kwargs
+    ) -> None:
+        super().__init__(delta, momentum, **kwargs)
+        self.interpolate = interpolate
+
+    def evaluate(self, lists: RankedLists) -> Tensor:
+        return self.reduce_lists(_ap(lists, self.delta, self.interpolate), lists.has_positive)

@@ -1,0 +1,237 @@
+"""Area under the ROC curve by pair surrogates, of two classes and of several."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmrank.distributed import all_reduce_sum
+from mmrank.gathering import all_gather_lists
+from mmrank.losses.inputs import one_of
+from mmrank.losses.pairs.pair_sums import (
+    OneSidedHuber,
+    Sigmoid,
+    clamp_infinite,
+    pairwise_surrogate_sum,
+)
+from mmrank.losses.score_lists import like_scores, split_lists
+
+from .base import RankedLists, RankingLoss, StatelessRankingLoss, positive_index
+
+# Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
+# the mean is a smooth 1 - AUC.
+_SURROGATES = {'sigmoid': (Sigmoid, 0.5), 'one_sided_huber': (OneSidedHuber, 1.0)}
+_MAUC_SURROGATES = ('square', 'one_sided_huber')
+
+
+def auc_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    surrogate: str = 'sigmoid',
+    tau: float = 0.1,
+) -> Tensor:
+    """AUC loss of each list: ``mean_ij l(s_i - t_j)`` over positives i and negatives j.
+
+    Every pair has the same weight, whatever its rank: a baseline of AP losses.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mask: Same shape, False at entries to ignore. None: all count.
+        surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
+            ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
+        tau: Temperature or margin in units of the scores, > 0. 0.1 is for cosines; take 1 for
+            logits.
+
+    Returns:
+        Scalar, or (L,) losses, >= 0, with the sigmoid at most 1, at least float32; 0, still
+        attached to the graph, for a list without positives or without negatives.
+
+    Raises:
+        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the shapes do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> auc_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]), tau=0.01)
+        tensor(0.2500)
+    """
+    one_of('surrogate', surrogate, _SURROGATES)
+    kind, factor = _SURROGATES[surrogate]
+    return like_scores(_auc(split_lists(scores, is_positive, mask), kind(tau), factor), scores)
+
+
+def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
+    pos, mask = lists.pos, lists.pos_mask
+    total = pairwise_surrogate_sum(
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+    )
+    with torch.no_grad():
+        pairs = (mask.sum(1).double() * lists.num_negatives()).clamp(min=1)
+    return factor * total.sum(1) / pairs
+
+
+class AUCLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.auc_loss` of a batch.
+
+    A list without negatives counts as 0 in the mean of ``reduction='mean'``.
+
+    Args:
+        surrogate: ``sigmoid`` or ``one_sided_huber``.
+        tau: Temperature or margin in units of the (activated) scores, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    def __init__(self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs) -> None:
+        super().__init__(**kwargs)
+        one_of('surrogate', surrogate, _SURROGATES)
+        kind, self.factor = _SURROGATES[surrogate]
+        self.surrogate = kind(tau)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _auc(lists, self.surrogate, self.factor)
+
+
+def mauc_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    surrogate: str = 'square',
+    tau: float = 1.0,
+) -> Tensor:
+    """Multi-class AUC loss, one against one.
+
+    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
+    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
+    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
+    one more class of negatives: with C = 1 the loss is the binary one. A sample with several
+    classes counts in each of them; it is never a negative of its own.
+
+    Args:
+        scores: (C, N) float scores: the lists are the classes.
+        is_positive: (C, N), nonzero at the samples of a class.
+        mask: (C, N) bool, False at entries to ignore. None: all count.
+        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums and sums of squares of
+            the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting
+            where the matrix of pairs would be large.
+        tau: Margin in units of the scores, > 0.
+
+    Returns:
+        (C,) losses, at least float32, 0 for a class without pairs.
+
+    Raises:
+        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the shapes do not fit.
+        TypeError: If the scores are not of a float dtype.
+    """
+    one_of('surrogate', surrogate, _MAUC_SURROGATES)
+    if scores.dim() != 2:
+        raise ValueError(f'scores must be (classes, samples), got shape {tuple(scores.shape)}')
+    lists = split_lists(scores, is_positive, mask)
+    return like_scores(_mauc(lists, surrogate, OneSidedHuber(tau))[0], scores)
+
+
+def _mauc(lists: RankedLists, surrogate: str, huber: OneSidedHuber) -> tuple[Tensor, Tensor]:
+    """(C,) float64 losses and (C,) bool whether a class has pairs."""
+    sides = _Sides.of(lists.is_positive, lists.is_negative, lists.group)
+    if surrogate == 'square':
+        pairs = _square_means(lists.scores, sides, huber.tau)
+    else:
+        pairs = _huber_means(lists.scores, sides, huber)
+    has_pairs = (sides.num_neg > 0) & (sides.num_pos > 0)
+    others = has_pairs.sum(1)
+    return torch.where(has_pairs, pairs, 0).sum(1) / others.clamp(min=1), others > 0
+
+
+class _Sides(NamedTuple):
+    """Samples (C, N) and groups of negatives: members (G, N), counts (C, 1 or G).
+
+    G = C + 1 groups: the classes, and samples of no class.
+    """
+
+    is_positive: Tensor
+    is_negative: Tensor
+    members: Tensor
+    num_pos: Tensor
+    num_neg: Tensor
+    group: object
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, is_positive: Tensor, is_negative: Tensor, group) -> '_Sides':
+        members = torch.cat([is_positive, ~is_positive.any(0, keepdim=True)])
+        own = is_positive.sum(1, keepdim=True).double()
+        others = is_negative.double() @ members.double().t()
+        counts = all_reduce_sum(torch.cat([own, others], 1), group)
+        return cls(is_positive, is_negative, members, counts[:, :1], counts[:, 1:], group)
+
+
+def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
+    """(C, G) means over the pairs of two classes, from their moments."""
+    x = clamp_infinite(scores.double())
+    pos = torch.where(sides.is_positive, x, 0)
+    neg = torch.where(sides.is_negative, x, 0)
+    members = sides.members.double().t()
+    moments = torch.stack(
+        [
+            torch.cat([p.sum(1, keepdim=True), n @ members], 1)
+            for p, n in ((pos, neg), (pos.square(), neg.square()))
+        ]
+    )
+    first, second = all_reduce_sum(moments, sides.group)
+    num_pos, num_neg = sides.num_pos.clamp(min=1), sides.num_neg.clamp(min=1)
+    pos1, neg1 = first[:, :1] / num_pos, first[:, 1:] / num_neg
+    pos2, neg2 = second[:, :1] / num_pos, second[:, 1:] / num_neg
+    squared = pos2 - 2 * pos1 * neg1 + neg2
+    return 1 - 2 * (pos1 - neg1) / tau + squared / tau**2
+
+
+def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
+    """(C, G) means over the pairs of two classes, group by group."""
+    index, pos_mask = positive_index(sides.is_positive)
+    pos = scores.gather(1, index)
+    if sides.group is not None:
+        pos, pos_mask = all_gather_lists(pos, pos_mask, sides.group)
+    sums = [
+        pairwise_surrogate_sum(
+            pos,
+            scores,
+            huber,
+            pos_mask=pos_mask,
+            neg_mask=sides.is_negative & member,
+            group=sides.group,
+        ).sum(1)
+        for member in sides.members
+    ]
+    return torch.stack(sums, 1) / (sides.num_pos * sides.num_neg).clamp(min=1)
+
+
+class MAUCLoss(RankingLoss):
+    """:func:`mmrank.functional.mauc_loss` of the columns of a classifier.
+
+    With one column it is the binary AUC.
+
+    Args:
+        surrogate: ``square``, linear in the number of samples, or ``one_sided_huber``.
+        tau: Margin in units of the (activated) scores, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``mode``; ``reduction`` is over
+            the classes that have a pair.
+    """
+
+    zero_without_positives = True
+
+    def __init__(self, surrogate: str = 'square', tau: float = 1.0, **kwargs) -> None:
+        super().__init__(mode='per_class', **kwargs)
+        one_of('surrogate', surrogate, _MAUC_SURROGATES)
+        self.surrogate, self.huber = surrogate, OneSidedHuber(tau)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        if lists.list_classes is not None:
+            raise ValueError(
+                'MAUCLoss compares the classes of a classifier; for retrieval use mmrank.AUCLoss'
+            )
+        losses, has_pairs = _mauc(lists, self.surrogate, self.huber)
+        self.diagnostics = {'num_positive': lists.is_positive.sum()}
+        loss = self.reduce_lists(losses, has_pairs)
+        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))

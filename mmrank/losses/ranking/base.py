@@ -1,0 +1,432 @@
+"""Bases of the ranking losses: from the scores of a batch to lists of positives and negatives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.autograd import on_host
+from mmrank.distributed import scale_gradient, world_group
+from mmrank.errors import UserError
+from mmrank.gathering import all_gather_lists, join
+from mmrank.losses.heads import HeadInterface
+from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of, refuse_nan
+from mmrank.losses.setting_names import refuse_unknown
+
+
+def _sigmoid(scores: Tensor) -> Tensor:
+    # In half precision all scores near 1 would tie.
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
+
+
+#: Functions of the raw scores, by ``activation``.
+ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
+
+
+@dataclass
+class RankedLists:
+    """L rankings of a batch, what a ranking loss is computed from.
+
+    Attributes:
+        pos: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is
+            set.
+        pos_mask: (L, P) bool, False for padding.
+        scores: (L, N) activated scores of this rank.
+        is_positive: (L, N) bool, True at the positives of this rank.
+        is_negative: (L, N) bool, True at the negatives of this rank.
+        values: (L, P) one value for each positive, such as the quality of its box, or None.
+        group: Process group over which the negatives are spread, or None.
+        state_group: Process group whose ranks hold other positives than ``pos``, or None.
+        list_classes: (L,) integer class of each list, or None if list i is that of class i or there
+            is one list in all.
+    """
+
+    pos: Tensor
+    pos_mask: Tensor
+    scores: Tensor
+    is_positive: Tensor
+    is_negative: Tensor
+    values: Tensor | None = None
+    group: object = None
+    state_group: object = None
+    list_classes: Tensor | None = None
+
+    @property
+    def has_positive(self) -> Tensor:
+        """(L,) bool."""
+        return self.pos_mask.any(1)
+
+    def num_negatives(self) -> Tensor:
+        """(L,) float64 number of negatives, the same on all ranks of the group."""
+        mask = self.is_negative
+        if len(mask) == 1 and on_host(mask):
+            number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
+        else:
+            # Block by block: a sum of bool makes a copy in int64 on a CPU.
+            blocks = mask.split(max(2**20 // max(len(mask), 1), 1), 1)
+            number = sum(block.sum(1) for block in blocks).double()
+        if self.group is not None:
+            dist.all_reduce(number, group=self.group)
+        return number
+
+
+def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns of the positives of each list, padded to the longest list.
+
+    Args:
+        is_positive: (L, N) bool.
+
+    Returns:
+        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask, False at padding.
+    """
+    if is_positive.size(0) == 1:
+        # The number of positives is known: no second wait for the device.
+        if on_host(is_positive):
+            # Several times faster where few are positive.
+            index = torch.from_numpy(np.flatnonzero(is_positive[0].numpy()))
+        else:
+            index = is_positive[0].nonzero()[:, 0]
+        index = index.unsqueeze(0)
+        return index, torch.ones_like(index, dtype=torch.bool)
+    lists, columns = is_positive.nonzero(as_tuple=True)
+    # Not by bincount, which makes the host wait for the device.
+    counts = lists.new_zeros(is_positive.size(0))
+    counts.scatter_add_(0, lists, torch.ones_like(lists))
+    width = int(counts.max()) if lists.numel() else 0
+    first = counts.cumsum(0) - counts
+    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
+    index = lists.new_zeros(is_positive.size(0), width)
+    index[lists, slot] = columns
+    mask = torch.zeros_like(index, dtype=torch.bool)
+    mask[lists, slot] = True
+    return index, mask
+
+
+def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
+    """Check that (n,) labels are whole numbers from 0 to ``highest``: C or C - 1.
+
+    Raises:
+        ValueError: If not; on a GPU it is a device-side assertion, which does not make the host
+            wait.
+    """
+    if target.is_floating_point():
+        refuse_nan('target', target, 'give each row the index of its class')
+    if not target.numel():
+        return
+    fits = (target >= 0) & (target <= highest)
+    if target.is_floating_point():
+        fits &= target == target.floor()
+    if target.device.type != 'cpu':
+        torch._assert_async(fits.all())
+    elif not fits.all():
+        background = f' ({num_classes} = background)' if highest == num_classes else ''
+        raise ValueError(
+            f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
+            f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
+            f'classes{background}; set num_classes of the head to the number of classes of the '
+            'data set'
+        )
+
+
+def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
+    """(n, C) bool of the positives of every class.
+
+    Args:
+        target: (n,) class indices, C = background, or (n, C) of 0 and 1; else ValueError.
+        num_classes: C.
+    """
+    if target.dim() == 2 and target.size(1) == num_classes:
+        if target.is_floating_point():
+            refuse_nan('target', target, 'give each class 0 or 1')
+        return target > 0
+    if target.dim() != 1:
+        raise ValueError(
+            f'target must be (n,) class indices or (n, {num_classes}) labels '
+            f'for {num_classes} classes, got shape {tuple(target.shape)}'
+        )
+    check_class_indices(target, num_classes, num_classes)
+    result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
+    if num_classes == 0:
+        return result
+    # Several times faster than comparing each entry. A row of background writes False to the last
+    # column.
+    column = target.long().clamp(max=num_classes - 1).unsqueeze(1)
+    return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
+
+
+def check_classified(
+    cls_score: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    num_classes: int | None = None,
+    weight_per_class: bool = True,
+) -> None:
+    """Check that (n, C) scores, labels and weights belong together.
+
+    Raises:
+        ValueError: If shapes or devices do not fit, or a weight is NaN (on a GPU a device-side
+            assertion); :func:`one_vs_all` checks the values of the labels.
+        TypeError: If the scores are not of a float dtype.
+    """
+    if not cls_score.is_floating_point():
+        raise TypeError(
+            f'cls_score must be of a float dtype, got {cls_score.dtype}; call cls_score.float()'
+        )
+    if cls_score.dim() != 2:
+        raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
+    rows, classes = cls_score.shape
+    if num_classes not in (None, classes):
+        raise ValueError(
+            f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
+            'the loss and the head to the same value'
+        )
+    allowed = {'target': [(rows,), (rows, classes)], 'weight': [(rows,)]}
+    if weight_per_class:
+        allowed['weight'].append((rows, classes))
+    for name, values in (('target', target), ('weight', weight)):
+        if values is None:
+            continue
+        if tuple(values.shape) not in allowed[name]:
+            shapes = ' or '.join(map(str, allowed[name]))
+            raise ValueError(
+                f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
+                f'got {tuple(values.shape)}; give one {name} for each row of the scores'
+            )
+        if values.device != cls_score.device:
+            raise ValueError(
+                f'{name} is on {values.device} but cls_score on '
+                f'{cls_score.device}; call {name}.to(cls_score.device)'
+            )
+    if weight is not None:
+        refuse_nan('weight', weight, 'give 0 to a row that should not count')
+
+
+class RankingLoss(HeadInterface, nn.Module):
+    """Base of losses that rank all scores of a batch against each other.
+
+    Heads that call a loss once per feature level must gather first (see
+    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores.
+        mode: ``flatten``: all classes in one ranking, every score counts once per class.
+            ``per_class``: one ranking per class.
+        activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
+        scope: ``global``: in distributed training the scores of all ranks form one ranking, exactly
+            as in a single process. ``local``: each rank ranks its own.
+        loss_weight: Factor of the whole loss.
+        use_sigmoid: Read by mmdet heads from the config: one output channel per class and sigmoid
+            at test time, which keeps the ranking. Only True is supported.
+        reduction: How the rankings of ``per_class`` are put together: ``mean`` over the classes
+            that have a positive, or ``sum``.
+
+    Attributes:
+        box_input: What the loss requires of the boxes: None, ``'quality'`` ((n_pos,) IoU of each
+            positive's predicted box) or ``'loss'`` ((n_pos,) its box loss, with gradient).
+        diagnostics: Detached scalars of the last forward by name, which ``RankingMonitorHook``
+            logs. ``argument`` is what an outer function like ``x/(1 + x)`` is applied to: far above
+            1 its gradient vanishes.
+        saturation_advice: What to change when ``argument`` stays far above 1.
+        zero_without_positives: Whether a list without a positive has neither a loss nor a gradient.
+            Its scores are then 0: a NaN among them would reach the gradient, but not the loss.
+
+    Raises:
+        ValueError: On an unknown choice.
+        UserError: If ``use_sigmoid`` is False or a setting is unknown. A dense head of mmdet that
+            does not gather raises it, too.
+    """
+
+    zero_without_positives = False
+    box_input: str | None = None
+    saturation_advice: str = ''
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        activation: str = 'none',
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+        reduction: str = 'mean',
+        **unknown: object,
+    ) -> None:
+        refuse_unknown(type(self), unknown)
+        super().__init__()
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('scope', scope, ('global', 'local'))
+        one_of('activation', activation, ACTIVATIONS)
+        if not use_sigmoid:
+            raise UserError(
+                'use_sigmoid=False is not supported: a ranking loss scores every class '
+                'independently. Fix: use_sigmoid=True, or leave it out'
+            )
+        self.num_classes, self.mode, self.reduction = num_classes, mode, reduction
+        self.activation, self.scope = activation, scope
+        self.loss_weight, self.use_sigmoid = loss_weight, use_sigmoid
+        self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        box_loss: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Compute the loss of all scores of a batch.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            weight: (n,) or (n, C), numbers or bool; entries that are not > 0 are ignored.
+            avg_factor: Not used: mmdet heads pass it, a ranking loss has its own normalisation.
+            reduction_override: Only None is supported.
+            quality: (n_pos,) quality in [0, 1] of each row with a class, in row order; for losses
+                with ``box_input='quality'``.
+            box_loss: (n_pos,) box loss of each row with a class; with ``box_input='loss'``.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, when there is no positive. Losses with
+            ``box_input='loss'`` return a dict of ``loss_cls`` and ``loss_bbox``.
+
+        Raises:
+            ValueError: If shapes or class counts do not fit.
+            TypeError: If the scores are not of a float dtype.
+        """
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+        values_at = None
+        if any(x is not None for x in (self.box_input, quality, box_loss)):
+            values_at = box_values(self, cls_score, target, quality, box_loss)
+        losses = self.list_losses(self.ranked_lists(*lists, values_at))
+        if isinstance(losses, dict):
+            return {k: self.loss_weight * v for k, v in losses.items()}
+        return self.loss_weight * losses
+
+    def one_vs_all_lists(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        reduction_override: str | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(L, N) scores, bool of the positives and of the negatives; see :meth:`forward`."""
+        if reduction_override is not None:
+            raise ValueError(
+                f'a ranking loss has no reduction to override, got {reduction_override!r}'
+            )
+        check_classified(cls_score, target, weight, self.num_classes)
+        is_positive = one_vs_all(target, cls_score.size(1))
+        is_negative = ~is_positive
+        if weight is not None:
+            taken = weight if weight.dtype == torch.bool else weight > 0
+            taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
+            is_positive, is_negative = is_positive & taken, is_negative & taken
+        return tuple(self.lists_of(x) for x in (cls_score, is_positive, is_negative))
+
+    def lists_of(self, entries: Tensor) -> Tensor:
+        """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
+        return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t()
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Loss of a retrieval batch, each query one ranking; 0 when no query has a positive.
+
+        ``mode`` only decides whether there is a state for each class.
+        """
+        lists = (batch.scores(), batch.is_positive(), batch.is_negative())
+        losses = self.list_losses(self.ranked_lists(*lists, list_classes=batch.query_labels))
+        return self.loss_weight * losses
+
+    def ranked_lists(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values_at: Callable[[Tensor], Tensor] | None = None,
+        list_classes: Tensor | None = None,
+    ) -> RankedLists:
+        """Activate the scores and gather the positives, those of all ranks.
+
+        Args:
+            scores: (L, N) raw scores.
+            is_positive: (L, N) bool.
+            is_negative: (L, N) bool; an entry that is neither is ignored.
+            values_at: Returns one float for each positive, given its column: (L, P) of (L, P).
+            list_classes: (L,) integer class of each list, where the lists are queries.
+        """
+        world = world_group() if dist.is_available() and dist.is_initialized() else None
+        group = world if self.scope == 'global' else None
+        if group is not None:
+            scores = scale_gradient(scores, dist.get_world_size(group))
+        scores = ACTIVATIONS[self.activation](scores)
+        index, pos_mask = positive_index(is_positive)
+        pos, values = scores.gather(1, index), None
+        if values_at is not None:
+            values = torch.where(pos_mask, values_at(index), 0)
+        if group is not None:
+            parts = [pos]
+            if values is not None:
+                parts.append(scale_gradient(values, dist.get_world_size(group)))
+            # Scores and values travel together: one wait for the width.
+            joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+            # Another rank may have wider scores.
+            scores = scores.to(torch.promote_types(joined.dtype, scores.dtype))
+            pos, *rest = joined.chunk(len(parts))
+            values = rest[0] if rest else None
+            pos_mask = masks[: pos.size(0)]
+        if self.zero_without_positives:
+            counted = pos_mask.any(1, keepdim=True)
+            # On a device the host would wait for the answer.
+            if not (on_host(counted) and counted.all()):
+                scores = torch.where(counted, scores, 0)
+            pos = torch.where(pos_mask, pos, 0)
+        others = world if group is None else None
+        return RankedLists(
+            pos, pos_mask, scores, is_positive, is_negative, values, group, others, list_classes
+        )
+
+    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
+        raise NotImplementedError
+
+    def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
+        """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
+        total = losses.sum()
+        return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+
+
+class StatelessRankingLoss(RankingLoss):
+    """Base of losses that keep no state: subclasses implement :meth:`losses`."""
+
+    zero_without_positives = True
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        """(L,) losses of the lists, 0 for a list without positives."""
+        raise NotImplementedError
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        losses = self.losses(lists)
+        self.diagnostics = {
+            'num_positive': lists.pos_mask.sum(),
+            **self.extra_diagnostics(losses.detach(), lists),
+        }
+        loss = self.reduce_lists(losses, self.counted(lists))
+        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+
+    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+        """Detached scalars to log beside the number of positives."""
+        return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        return lists.has_positive

@@ -1,0 +1,194 @@
+"""BlackBox AP: exact average precision, gradient by a perturbed ranking."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.autograd import once_differentiable
+from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
+from mmrank.losses.score_lists import like_scores, split_lists
+
+from .base import RankedLists, StatelessRankingLoss
+
+
+def blackbox_ap_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    lam: float = 4.0,
+    margin: float = 0.02,
+) -> Tensor:
+    """BlackBox AP loss of each list.
+
+    The value is ``1 - AP`` of the scores after positives were lowered and negatives raised by
+    ``margin / 2``. The ranks are the solution of a linear problem in the scores, so their gradient
+    is taken from a second ranking, of ``s' = s + lam * dL/drank``: ``dL/ds = (rank(s') - rank(s)) /
+    lam``. The rank among the positives is a constant, as in the authors' code. Source: Rolinek et
+    al., Optimizing Rank-Based Metrics with Blackbox Differentiation, CVPR 2020, algorithm 1 and
+    section 4.
+
+    Ranks are 1, 2, ... and L is the loss of one list, whatever factor the incoming gradient has: a
+    loss weight, a mean over lists or the scaler of mixed precision multiply the gradient and do not
+    change the perturbation. The authors divide ranks by the list's length n and let the mean over Q
+    queries into the perturbation; both agree for Q = n, where every image of a batch is a query,
+    and ``lam`` is the authors' lambda times n/Q otherwise.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mask: Same shape, False at entries to ignore. None: all count.
+        lam: Strength of the perturbation, > 0.
+        margin: Distance by which positives should lead, in units of the scores, >= 0: the authors'
+            alpha.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives. Ties count as ranked above, as in :func:`average_precision`.
+        Infinite scores act as +-1e30; NaN gives NaN. O(N log P) time.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> blackbox_ap_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]))
+        tensor(0.1667)
+    """
+    _check(lam, margin)
+    return like_scores(_blackbox_ap(split_lists(scores, is_positive, mask), lam, margin), scores)
+
+
+def _check(lam: float, margin: float) -> None:
+    if not 0 < lam < float('inf'):
+        raise ValueError(f'lam must be a finite number > 0, got {lam!r}')
+    if not 0 <= margin < float('inf'):
+        raise ValueError(f'margin must be a finite number >= 0, got {margin!r}')
+
+
+def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
+    pos, mask, neg = lists.pos, lists.pos_mask, lists.scores
+    with torch.no_grad():
+        s = clamp_infinite(pos.double()) - margin / 2
+        negatives = _Negatives(neg, lists.is_negative, margin)
+        hidden = (s.isnan() & mask).any(1).double()
+        missing = torch.zeros_like(hidden)
+        for _, t, keep in negatives.blocks():
+            missing += (t.isnan() & keep).any(1)
+        if lists.group is not None:
+            dist.all_reduce(missing, group=lists.group)
+        s = s.nan_to_num(0)
+        num_pos = mask.sum(1).clamp(min=1).double()
+        before = _Ranking(s, mask, negatives, lists.group)
+        precision = before.among / before.rank
+        risk = torch.where(mask, 1 - precision, 0).sum(1) / num_pos
+        slope = precision / before.rank / num_pos[:, None]
+        after = _Ranking(s + lam * slope, mask, negatives, lists.group)
+        broken = hidden + missing > 0
+        spoil = torch.where(broken & lists.has_positive, float('nan'), 0.0)
+        grad_pos = torch.where(mask, (after.rank - before.rank) / lam, 0)
+        wide = torch.promote_types(neg.dtype, torch.float32)
+        grad_neg = neg.new_empty(neg.shape, dtype=wide)
+        for part, t, keep in negatives.blocks():
+            passed = before.not_above(t) - after.not_above(t)
+            passed = torch.where(keep, passed.double() / lam, 0)
+            grad_neg[:, part] = passed + spoil[:, None]
+    return _GivenGradient.apply(pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg)
+
+
+class _GivenGradient(Function):
+    @staticmethod
+    def forward(ctx, pos, neg, value, grad_pos, grad_neg):
+        ctx.dtypes = pos.dtype, neg.dtype
+        ctx.save_for_backward(grad_pos, grad_neg)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable('blackbox_ap_loss')
+    def backward(ctx, grad):
+        # Not in float64 where the scores are not: that takes twice as much.
+        grads = [
+            (grad.to(own.dtype).unsqueeze(1) * own).to(dtype)
+            for own, dtype in zip(ctx.saved_tensors, ctx.dtypes)
+        ]
+        return (*grads, None, None, None)
+
+
+class _Negatives:
+    """Negatives, raised by half a margin, in blocks of columns.
+
+    Args:
+        neg: (L, N) scores.
+        mask: (L, N) bool.
+        margin: In units of the scores.
+    """
+
+    def __init__(self, neg, mask, margin):
+        self.neg, self.mask, self.margin = neg, mask, margin
+
+    def blocks(self):
+        """Yield columns, their float64 scores, perhaps NaN, and mask."""
+        for part in score_blocks(self.neg):
+            raised = clamp_infinite(self.neg[:, part].double())
+            yield part, raised + self.margin / 2, self.mask[:, part]
+
+
+class _Ranking:
+    """Which scores rank above which, ties counted as above.
+
+    Args:
+        pos: (L, P) float64 scores, finite.
+        pos_mask: (L, P) bool.
+        negatives: :class:`_Negatives` of the lists.
+        group: Process group over which the negatives are spread.
+
+    Attributes:
+        among: (L, P) float64 rank of each positive among the positives.
+        rank: (L, P) float64 rank of each positive among all.
+    """
+
+    def __init__(self, pos, pos_mask, negatives, group):
+        end = torch.full_like(pos, float('inf'))
+        ordered = torch.where(pos_mask, pos, end).sort(1).values
+        lower = torch.searchsorted(ordered, pos.contiguous())
+        # At or below a score is what is below it once it is a step lower.
+        self._bin = ScoreBinner(ordered.nextafter(-end), negatives.neg.size(1), is_finite=True)
+        self.among = pos_mask.sum(1, keepdim=True) - lower
+        # By the number of positives that do not score above it, every
+        # negative is counted once; one that passes k of them is above the k lowest.
+        counts = torch.zeros((pos.size(0), pos.size(1) + 1), dtype=torch.int64, device=pos.device)
+        for _, neg, mask in negatives.blocks():
+            counts.scatter_add_(1, self.not_above(neg).long(), mask.long())
+        passed = counts.flip(1).cumsum(1).flip(1)
+        if group is not None:
+            dist.all_reduce(passed, group=group)
+        above = passed.gather(1, (lower + 1).clamp(max=pos.size(1)))
+        # Padding has rank 1, which divides no zero by zero.
+        self.among = torch.where(pos_mask, self.among, 1).double()
+        self.rank = torch.where(pos_mask, self.among + above, 1)
+
+    def not_above(self, neg):
+        """(L, n) number of positives that do not score above (L, n) scores."""
+        found = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
+        self._bin(neg.nan_to_num(0).contiguous(), found)
+        return found
+
+
+class BlackBoxAPLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.blackbox_ap_loss` of a batch.
+
+    Args:
+        lam: Strength of the perturbation, > 0.
+        margin: Distance by which positives should lead, in units of the (activated) scores, >= 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    def __init__(self, lam: float = 4.0, margin: float = 0.02, **kwargs) -> None:
+        super().__init__(**kwargs)
+        _check(lam, margin)
+        self.lam, self.margin = lam, margin
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _blackbox_ap(lists, self.lam, self.margin)

@@ -1,1 +1,0 @@
-"""AP-Loss, aLRP and Rank & Sort, by error-driven update."""

@@ -1,0 +1,138 @@
+"""List-wise AP (DIR): average precision of a soft histogram of the scores."""
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from mmrank.distributed import all_reduce_sum
+from mmrank.losses.pairs.tables import block_width
+from mmrank.losses.score_lists import like_scores, split_lists
+
+from .base import RankedLists, StatelessRankingLoss
+
+
+def listwise_ap_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    num_bins: int = 20,
+    score_range: tuple[float, float] = (-1.0, 1.0),
+) -> Tensor:
+    """List-wise AP loss of each list.
+
+    ``1 - sum_m h+_m/n+ * H+_m/H_m``: h+ is the soft histogram of the positives, H+ and H are the
+    running sums of those of the positives and of all scores, from the highest bin down. Source:
+    Revaud et al., Learning with Average Precision: Training Image Retrieval with a Listwise Loss,
+    ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al., CVPR
+    2019) with k bins.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mask: Same shape, False at entries to ignore. None: all count.
+        num_bins: Number of bins, >= 2; the paper's 20.
+        score_range: Centres of the last and of the first bin; scores outside count there and have
+            no gradient. (-1, 1) is for cosines.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives. Time and memory do not grow with ``num_bins`` times the scores.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> scores, is_positive = torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0])
+        >>> listwise_ap_loss(scores, is_positive, num_bins=21)
+        tensor(0.1667)
+    """
+    _check(num_bins, score_range)
+    lists = split_lists(scores, is_positive, mask)
+    return like_scores(_listwise_ap(lists, num_bins, score_range), scores)
+
+
+def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, float]) -> Tensor:
+    own = soft_histogram(lists.pos, lists.pos_mask, num_bins, score_range)
+    others = soft_histogram(lists.scores, lists.is_negative, num_bins, score_range)
+    above = all_reduce_sum(others, lists.group).cumsum(1)
+    total = own.cumsum(1) + above
+    # The positives of a bin times the share of negatives down to it: the histogram of the positives
+    # sums to n+, so this is 1 - AP.
+    share = above / torch.where(total == 0, 1, total)
+    return (own * share).sum(1) / lists.pos_mask.sum(1).clamp(min=1)
+
+
+def _check(num_bins: int, score_range: tuple[float, float]) -> None:
+    if num_bins < 2:
+        raise ValueError(f'num_bins must be >= 2, got {num_bins!r}')
+    low, high = score_range
+    if not float('-inf') < low < high < float('inf'):
+        raise ValueError(f'score_range must be finite with low < high, got ({low!r}, {high!r})')
+
+
+def soft_histogram(
+    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
+) -> Tensor:
+    """Split each score linearly between its two nearest bins.
+
+    Bin m has its centre at ``high - m (high - low) / (num_bins - 1)``; a score outside of the range
+    counts for the last bin on its side. Source: Revaud et al. (ICCV 2019), eq. 5, without its pass
+    over all bins.
+
+    Args:
+        scores: (L, N) float scores.
+        mask: (L, N) bool, False at scores to ignore.
+        num_bins: Number of bins, >= 2.
+        score_range: Centres of the last and of the first bin.
+
+    Returns:
+        (L, num_bins) float64, from the highest scores to the lowest; differentiable in ``scores``,
+        with gradient 0 outside of the range.
+    """
+    width = block_width(len(scores))
+    if scores.size(1) <= width:
+        return _histogram(scores, mask, num_bins, score_range)
+    # What the gradient needs of a block is computed again: for all scores at once it would take ten
+    # times their memory.
+    return sum(
+        checkpoint(_histogram, *part, num_bins, score_range, use_reentrant=False)
+        for part in zip(scores.split(width, 1), mask.split(width, 1))
+    )
+
+
+def _histogram(
+    scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
+) -> Tensor:
+    low, high = score_range
+    width = (high - low) / (num_bins - 1)
+    place = (high - scores.double().clamp(low, high)) / width
+    with torch.no_grad():
+        first = place.nan_to_num(0).long().clamp(max=num_bins - 2)
+    share = place - first
+    histogram = share.new_zeros(scores.size(0), num_bins)
+    histogram = histogram.scatter_add(1, first, torch.where(mask, 1 - share, 0))
+    return histogram.scatter_add(1, first + 1, torch.where(mask, share, 0))
+
+
+class ListwiseAPLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.listwise_ap_loss` of a batch.
+
+    The query itself is excluded from its own list.
+
+    Args:
+        num_bins: Number of bins, >= 2.
+        score_range: Centres of the last and of the first bin in units of the (activated) scores.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    def __init__(
+        self, num_bins: int = 20, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
+    ) -> None:
+        super().__init__(**kwargs)
+        _check(num_bins, score_range)
+        self.num_bins, self.score_range = num_bins, tuple(score_range)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _listwise_ap(lists, self.num_bins, self.score_range)

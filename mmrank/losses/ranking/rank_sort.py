@@ -1,0 +1,169 @@
+"""Rank & Sort loss: positives above negatives, sorted by their quality."""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmrank.distributed import world_group
+from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.tables import column_blocks
+from mmrank.losses.score_lists import like_scores
+
+from .ap_loss import (
+    ErrorDrivenLoss,
+    error_driven_loss,
+    fixed_gradient_loss,
+    piecewise_linear_step,
+    rank_counts,
+    target_lists,
+)
+from .base import RankedLists
+
+# Pairs of positives of one block, each a float64.
+_PAIRS_PER_BLOCK = 2**20
+
+
+class RankSort(NamedTuple):
+    """The two parts of Rank & Sort; their sum is the loss.
+
+    Attributes:
+        ranking: Mean ``N_FP(i) / rank(i)``.
+        sorting: Mean excess of ``1 - quality`` above a positive over what is there when the
+            positives are sorted by quality.
+    """
+
+    ranking: Tensor
+    sorting: Tensor
+
+
+def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> RankSort:
+    """Rank & Sort of each list.
+
+    Source: Oksuz et al., Rank & Sort Loss for Object Detection and Instance Segmentation, ICCV
+    2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
+    ``H(0) = 1/2``.
+
+    Args:
+        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        targets: Same shape; > 0 the quality (IoU) of a positive, 0 negative, < 0 left out.
+        delta: Half width of the step in units of the scores, > 0.
+
+    Returns:
+        Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
+        without positives. Each carries the gradient of its own update and scales with the incoming
+        gradient.
+
+    Raises:
+        ValueError: If ``delta`` is not > 0 or the shapes differ.
+        TypeError: If the logits are not of a float dtype.
+
+    Example:
+        >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
+        RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
+    """
+    parts = _rank_sort(target_lists(logits, targets, targets), delta)
+    return RankSort(*(like_scores(x, logits) for x in parts))
+
+
+def _rank_sort(lists: RankedLists, delta: float) -> RankSort:
+    """Parts of Rank & Sort; the values of the lists are the qualities."""
+    counts = rank_counts(lists, delta)
+    with torch.no_grad():
+        rank = 0.5 + counts.positives + counts.false_positives
+        error = torch.where(lists.pos_mask, counts.false_positives / rank, 0)
+        value = error.sum(1) / counts.num_pos
+        errors, grad = _sorting(lists.pos, lists.pos_mask, lists.values, delta)
+        scale = 1 / counts.num_pos
+    ranking = error_driven_loss(lists, value, error, counts)
+    sorting = fixed_gradient_loss(lists.pos, errors.sum(1) * scale, grad * scale.unsqueeze(1))
+    return RankSort(ranking, sorting)
+
+
+@torch.no_grad()
+def _sorting(pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+    """Sorting errors of the positives and the gradient of their sum.
+
+    The relation of two positives depends on score and quality at once, so this goes over the pairs
+    of positives, in blocks of rows.
+    """
+    pos = clamp_infinite(pos.double())
+    quality = quality.double()
+    errors, grad = torch.zeros_like(pos), torch.zeros_like(pos)
+    rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
+    for part in column_blocks(pos.size(1), rows):
+        above = piecewise_linear_step(pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta)
+        above = torch.where(pos_mask.unsqueeze(1), above, 0)
+        worse = quality.unsqueeze(1) < quality[:, part].unsqueeze(2)
+        missorted = torch.where(worse, above, 0)
+        in_order = above - missorted
+        cost = (1 - quality).unsqueeze(2)
+        # At padding there may be nothing above; a real positive has itself.
+        current = torch.bmm(above, cost).squeeze(2) / _at_least(above.sum(2))
+        target = torch.bmm(in_order, cost).squeeze(2)
+        target = target / _at_least(in_order.sum(2))
+        error = torch.where(pos_mask[:, part], current - target, 0)
+        errors[:, part] = error
+        # What is missorted above i shares the error of i.
+        total = missorted.sum(2)
+        error = torch.where(total > 0, error, 0)
+        share = (error / _at_least(total)).unsqueeze(1)
+        grad += torch.bmm(share, missorted).squeeze(1)
+        grad[:, part] -= error
+    return errors, grad
+
+
+def _at_least(total: Tensor) -> Tensor:
+    return total.clamp(min=torch.finfo(total.dtype).tiny)
+
+
+@torch.no_grad()
+def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
+    """Weight of the box loss beside a ranking loss, ``|L_cls / L_box|`` of two scalars.
+
+    Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
+
+    Returns:
+        Scalar float32 without gradient, the same on all ranks: that of the losses' means over the
+        ranks. 1 where the box loss is 0 or the ratio is not finite.
+    """
+    losses = torch.stack([loss_cls.float(), loss_bbox.float()])
+    group = world_group()
+    if group is not None:
+        # The mean over ranks; the number of ranks leaves the ratio as it is.
+        dist.all_reduce(losses, group=group)
+    ratio = (losses[0] / losses[1]).abs()
+    return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
+
+
+class RankSortLoss(ErrorDrivenLoss):
+    """:func:`mmrank.functional.rank_sort_loss` of a batch, sorted by the IoU of the boxes.
+
+    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass the IoUs, and decoded
+    boxes; their ``balance_boxes=True`` is the paper's weighting of the box loss.
+
+    Args:
+        delta: Half width of the step in units of the logits, > 0.
+        sort_weight: Weight of the sorting part beside the ranking part, >= 0.
+        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
+            at test time.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+    """
+
+    box_input = 'quality'
+
+    def __init__(
+        self, delta: float = 0.5, sort_weight: float = 1.0, momentum: float = 0.01, **kwargs
+    ) -> None:
+        super().__init__(delta, momentum, **kwargs)
+        if sort_weight < 0:
+            raise ValueError(f'sort_weight must be >= 0, got {sort_weight!r}')
+        self.sort_weight = sort_weight
+
+    def evaluate(self, lists: RankedLists) -> Tensor:
+        """Ranking plus weighted sorting error."""
+        parts = _rank_sort(lists, self.delta)
+        ranking, sorting = (self.reduce_lists(p, lists.has_positive) for p in parts)
+        self.note(ranking=ranking, sorting=sorting)
+        return ranking + self.sort_weight * sorting

@@ -1,0 +1,82 @@
+"""SmoothAP: average precision with sigmoids for the ranks."""
+
+import torch
+from torch import Tensor
+
+from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.score_lists import like_scores, split_lists
+
+from .base import RankedLists, StatelessRankingLoss
+
+
+def smooth_ap_loss(
+    scores: Tensor, is_positive: Tensor, *, mask: Tensor | None = None, tau: float = 0.01
+) -> Tensor:
+    """SmoothAP of each list.
+
+    ``1 - mean_i R+_i / (R+_i + sum_j G(t_j - s_i))`` with the rank among the positives ``R+_i = 1 +
+    sum_{k != i} G(s_k - s_i)`` and ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP:
+    Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mask: Same shape, False at entries to ignore, such as the query itself. None: all count.
+        tau: Temperature in units of the scores, > 0. The paper's 0.01 is for cosines; beyond a few
+            tau a pair has no gradient.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives. Memory does not grow with the number of pairs.
+
+    Raises:
+        ValueError: If ``tau`` is not > 0 or the shapes do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> smooth_ap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0]))
+        tensor(0.1667)
+    """
+    return like_scores(_smooth_ap(split_lists(scores, is_positive, mask), Sigmoid(tau)), scores)
+
+
+def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid) -> Tensor:
+    pos, mask = lists.pos, lists.pos_mask
+    # The surrogate is twice the sigmoid of the paper.
+    above = 0.5 * pairwise_surrogate_sum(
+        pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+    )
+    among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=mask)
+    # A positive meets itself at 1/2; the paper counts it as 1.
+    rank = among + 0.5 + above
+    risk = torch.where(mask, above / rank, 0)
+    return risk.sum(1) / mask.sum(1).clamp(min=1)
+
+
+class SmoothAPLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.smooth_ap_loss` of a batch.
+
+    The query itself is excluded from its own list; the authors' code counts it as a positive on the
+    first rank.
+
+    Args:
+        tau: Temperature in units of the (activated) scores, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    saturation_advice = (
+        'There are too many negatives for a positive: raise the learning rate or loss_weight, or '
+        'use mmrank.StableAPLoss, which rescales itself'
+    )
+
+    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+        super().__init__(**kwargs)
+        self.surrogate = Sigmoid(tau)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _smooth_ap(lists, self.surrogate)
+
+    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+        """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""
+        risk = losses.sum() / lists.has_positive.sum().clamp(min=1)
+        return {'argument': risk / (1 - risk).clamp(min=1e-12)}

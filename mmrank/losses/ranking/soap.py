@@ -1,0 +1,211 @@
+"""SOAP: average precision from moving averages of each positive."""
+
+import torch
+from torch import Tensor
+
+from mmrank.gathering import all_gather_lists
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.score_lists import like_scores, split_lists
+from mmrank.state.sample_ranks import SampleRanks
+
+from .base import RankedLists, RankingLoss
+
+
+def soap_loss(
+    scores: Tensor, is_positive: Tensor, *, mask: Tensor | None = None, margin: float = 1.0
+) -> Tensor:
+    """SOAP of each list without moving averages: u is the g of the batch.
+
+    ``mean_i 1 - g_i1/g_i2`` with the surrogate ranks ``g_i = mean_s l(s_i - s) [1[s is positive],
+    1]`` over all scores s of the list, s_i itself included, and the squared hinge ``l(x) = max(0, 1
+    - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas Under Precision-Recall
+    Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is ``margin^2`` times ours, a
+    factor that drops out).
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mask: Same shape, False at entries to ignore. None: all count.
+        margin: Margin in units of the scores, > 0.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives.
+
+    Raises:
+        ValueError: If ``margin`` is not > 0 or the shapes do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> soap_loss(torch.tensor([2.0, 0.0, 0.0, -3.0]), torch.tensor([1, 1, 0, 0]))
+        tensor(0.0455)
+    """
+    lists = split_lists(scores, is_positive, mask)
+    batch = surrogate_ranks(lists, SquaredHinge(margin))
+    return like_scores(soap_of_ranks(batch, batch, lists.pos_mask), scores)
+
+
+def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
+    """(2, L, P) float64 g of each positive: among the positives, and among all scores.
+
+    ``0 < g_1 <= g_2``, 0 at padding; differentiable once.
+    """
+    # Gradients of both sums are added in float64: where a score is infinite, each alone exceeds
+    # float16, and their sum would be NaN.
+    pos, neg, mask = lists.pos.double(), lists.scores.double(), lists.pos_mask
+    among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=mask)
+    below = pairwise_surrogate_sum(
+        pos, neg, hinge, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+    )
+    size = (mask.sum(1) + lists.num_negatives()).clamp(min=1)[:, None]
+    return torch.stack([among, among + below]) / size
+
+
+def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
+    """SOAP of L lists from surrogate ranks and their moving averages.
+
+    The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
+    (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is that of the value.
+    Source: SOAP (NeurIPS 2021), eq. 5 and 6.
+
+    Args:
+        batch: (2, L, P) g with gradient, see :func:`surrogate_ranks`.
+        moving: (2, L, P) u, see :func:`mmrank.functional.moving_ranks`.
+        mask: (L, P) bool, False for padding.
+
+    Returns:
+        (L,) float64 losses in [0, 1], 0 for a list without positives.
+    """
+    among, total = moving.detach()
+    # Padding divides by 1, not by 0: a NaN there would reach the gradient.
+    total = torch.where(mask, total, 1)
+    among = torch.where(mask, among, 0)
+    g1, g2 = batch
+    varying = (among / total * g2 - g1) / total
+    risk = 1 - among / total + (varying - varying.detach())
+    return torch.where(mask, risk, 0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+class SOAPLoss(RankingLoss):
+    """:func:`mmrank.functional.soap_loss` with moving averages of each positive's ranks.
+
+    They are those of the batches that showed the positive. The state is saved and the same on all
+    ranks. With ``scope='global'`` it is that of a single process, with ``scope='local'`` each rank
+    ranks the positives that it has.
+
+    Args:
+        num_samples: Number of samples in the training set, or more.
+        num_classes: Number of classes C.
+        margin: Margin of the squared hinge in units of the (activated) scores, > 0. The authors
+            take 0.6 to 1 for sigmoid scores.
+        gamma: Weight of the batch in the moving averages, in (0, 1]. The authors' code has 0.1 to
+            0.9, by data set.
+        mode: ``per_class``: one ranking per class. ``flatten``: one in all.
+        load_state: False resets the averages when a checkpoint is loaded.
+        storage: ``device``: each rank has all averages. ``sharded``: they are spread over the
+            ranks, see :class:`mmrank.state.SampleState`.
+        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
+            :class:`mmrank.losses.RankingLoss`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    zero_without_positives = True
+    keeps_samples = True
+    saturation_advice = (
+        'There are too many negatives for a positive: use '
+        'mmrank.PositiveRateSampler, or raise the learning rate'
+    )
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int = 1,
+        margin: float = 1.0,
+        gamma: float = 0.9,
+        mode: str = 'per_class',
+        load_state: bool = True,
+        storage: str = 'device',
+        **kwargs,
+    ) -> None:
+        super().__init__(num_classes=num_classes, mode=mode, **kwargs)
+        self.num_samples = num_samples
+        self.hinge = SquaredHinge(margin)
+        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state, storage)
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        sample_idx: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the loss of all scores of a batch, as :meth:`RankingLoss.forward` does.
+
+        Args:
+            cls_score: (n, C) raw scores, any float dtype.
+            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            weight: (n,) or (n, C); entries that are not > 0 are ignored.
+            avg_factor: Not used.
+            reduction_override: Only None is supported.
+            sample_idx: (n,) integer index of each row in the training set.
+        """
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+        if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
+            found = None if sample_idx is None else tuple(sample_idx.shape)
+            raise ValueError(
+                f'SOAPLoss needs sample_idx of shape ({len(cls_score)},), the '
+                f'index of each row in the training set, got {found}; use '
+                "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of "
+                'PackInputs'
+            )
+        entries = self.ranks.entries_of(sample_idx, cls_score.device)
+        # float64 holds every index.
+        entries = self.lists_of(entries).double()
+        lists = self.ranked_lists(*lists, lambda columns: entries.gather(1, columns))
+        return self.loss_weight * self.list_losses(lists)
+
+    def embedding_loss(self, batch) -> Tensor:
+        """Refuse retrieval by TypeError: the state is one per sample, not per query."""
+        raise TypeError(
+            'SOAPLoss keeps averages of the samples of a classifier; for '
+            'retrieval use mmrank.StableAPLoss or mmrank.SmoothAPLoss'
+        )
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        """SOAP of the lists; their values are places in the state."""
+        mask = lists.pos_mask
+        entries = lists.values.detach().long()
+        batch = surrogate_ranks(lists, self.hinge)
+        moving = self.ranks.step(entries, batch)
+        losses = soap_of_ranks(batch, moving, mask)
+        self._keep(entries, batch, mask, lists.state_group)
+        self.diagnostics = {
+            'num_positive': mask.sum(),
+            'u_positive': self._mean(moving[0], mask),
+            'u_all': self._mean(moving[1], mask),
+            'argument': self._mean(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
+        }
+        loss = self.reduce_lists(losses, lists.has_positive)
+        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
+
+    @torch.no_grad()
+    def _keep(self, entries: Tensor, batch: Tensor, mask: Tensor, others) -> None:
+        """Store a batch; that of all ranks, if ``others`` have theirs."""
+        if others is not None:
+            lists = len(mask)
+            joined, masks = all_gather_lists(
+                torch.cat([entries.double(), *batch]), mask.repeat(3, 1), others
+            )
+            entries, batch = joined[:lists].long(), joined[lists:]
+            batch, mask = batch.view(2, lists, -1), masks[:lists]
+        self.ranks.update(entries, batch, mask)
+
+    @staticmethod
+    def _mean(values: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

@@ -1,0 +1,420 @@
+"""Stable AP: average precision as a rank-weighted pairwise loss."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmrank.losses.inputs import one_of
+from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import build_surrogate
+from mmrank.losses.score_lists import like_scores, split_lists
+from mmrank.state import CappedImbalance, MeanPositiveScore
+
+from .base import RankedLists, RankingLoss
+
+WEIGHTS = ('normalised', 'printed')
+
+
+def stable_ap_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    mean_pos: Tensor | float,
+    *,
+    tau: float,
+    bound: float,
+    a: float = 0.1,
+    t: float = 2.0,
+    eps: float = 0.1,
+    rho: float | Tensor | None = None,
+    weights: str = 'normalised',
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Stable AP of each list, with the one-sided Huber surrogate l.
+
+    ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape, nonzero at the positives.
+        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives the
+            batch.
+        tau: Margin of the surrogate in units of the scores, > 0.
+        bound: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high - low)/tau``,
+            so ``1 + 4/tau`` for cosines.
+        a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
+        t: Power of the weight, >= 0: 0 weighs all positives alike.
+        eps: Smoothing of h, > 0.
+        rho: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
+            at which h saturates from random weights on, in the 112 images of a retrieval batch as
+            among the anchors of a detector; :class:`mmrank.losses.StableAPLoss` caps it.
+        weights: ``normalised``: divided by their mean in each list, see :func:`mean_one`.
+            ``printed``: equation 4 as it is printed, with a mean of up to ``((1 + a)/a)^t``.
+        mask: Shape of the scores, False at entries to ignore. None: all count.
+
+    Returns:
+        Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
+        to the graph, for a list without positives.
+
+    Raises:
+        ValueError: On a parameter out of range or shapes that do not fit.
+        TypeError: If the scores are not of a float dtype.
+
+    Example:
+        >>> scores = torch.tensor([1.0, 0.2, 0.1, -3.0])
+        >>> stable_ap_loss(scores, torch.tensor([1, 1, 0, 0]), 0.6, tau=1.0, bound=21.0)
+        tensor(0.3409)
+    """
+    one_of('weights', weights, WEIGHTS)
+    lists = split_lists(scores, is_positive, mask)
+    weighted = weighted_risk(lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights)
+    if rho is None:
+        rho = weighted.ratio
+    elif not isinstance(rho, Tensor) and not rho > 0:
+        raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
+    loss = stable_ap_outer(rho * weighted.risk, eps)
+    return like_scores(torch.where(lists.has_positive, loss, 0), scores)
+
+
+def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
+    """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
+
+    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2.
+
+    Args:
+        x: Values >= 0, any shape; inf is its limit, NaN stays NaN.
+        eps: Smoothing, > 0, else ValueError: the slope is at most ``1/(2 eps)``.
+    """
+    if not eps > 0:
+        raise ValueError(f'eps must be > 0, got {eps!r}')
+    # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
+    ratio = -torch.expm1(-torch.log1p(x))
+    return (eps**2 + ratio).sqrt()
+
+
+def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
+    """Weight for which the stable AP risk bounds the AP risk.
+
+    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
+    1``. Source: stable AP (2025), theorem 1.
+
+    Args:
+        rank: Ranks among the positives over their number, in ``(0, 1]``, any shape.
+        rho: Imbalance n-/n+, > 0.
+        bound: Largest value B of the surrogate on the score range, > 0.
+    """
+    upper = (1 + rho * bound) / (rank + rho * bound)
+    head = rank.clamp(max=0.5)
+    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper)
+
+
+def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
+    """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
+    if not a > 0:
+        raise ValueError(f'a must be > 0, got {a!r}')
+    if not t >= 0:
+        raise ValueError(f't must be >= 0, got {t!r}')
+    return ((1 + a) / (x + a)) ** t
+
+
+def smoothed_rank(
+    pos: Tensor, mean_pos: Tensor | float, surrogate: Surrogate, bound: float
+) -> Tensor:
+    """Rank of a positive from the mean positive score mu: ``l(s_i - mu)/B``, clamped to [0, 1].
+
+    0 for a positive far above mu. The clamp covers scores outside the range for which B was
+    declared, such as detector logits. Source: stable AP (2025), section 4.2.
+    """
+    if not bound > 0:
+        raise ValueError(f'bound must be > 0, got {bound!r}')
+    return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
+
+
+def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
+    """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list.
+
+    Why stable AP divides: theorem 1's weights sum to between n+ and about 1.3 n+ (lemma 3), and
+    step (b) of its proof divides by their sum,
+
+    ``mean_i htilde(rho l_i/r_i) <= S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S = 1/n+ sum_i w_i``,
+
+    because ``sum_i w_i (.)/sum_i w_i`` is a mean, to which Jensen's inequality applies. So the
+    weights inside h have mean 1. Equation 4 is meant to be of that order, but its weights have a
+    mean of 50 to 120 for ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they make
+    h flat.
+
+    Args:
+        weight: (L, P) weights >= 0, 0 at padding.
+        mask: (L, P) bool, False for padding. None: no padding.
+    """
+    if mask is None:
+        count = torch.full_like(weight[:, :1], weight.size(1))
+    else:
+        count = mask.sum(1, keepdim=True).to(weight.dtype)
+    total = weight.sum(1, keepdim=True)
+    return weight * torch.where(count > 0, count / total, 0)
+
+
+class WeightedRisk(NamedTuple):
+    """Rank-weighted pair loss of L lists, before rho and h, in float64.
+
+    Attributes:
+        risk: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without
+            positives or negatives.
+        ratio: (L,) imbalance ``n-/n+`` of the list, detached.
+        weight: (L, P) weights of the positives, detached, 0 at padding.
+    """
+
+    risk: Tensor
+    ratio: Tensor
+    weight: Tensor
+
+
+def weighted_risk(
+    lists: RankedLists,
+    mean_pos: Tensor | float,
+    surrogate: Surrogate,
+    bound: float,
+    a: float,
+    t: float,
+    weights: str,
+) -> WeightedRisk:
+    """Argument of h without rho; parameters as of :func:`stable_ap_loss`."""
+    pos, mask = lists.pos, lists.pos_mask
+    total = pairwise_surrogate_sum(
+        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+    )
+    with torch.no_grad():
+        mu = torch.as_tensor(mean_pos, dtype=torch.float64, device=pos.device)
+        rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
+        weight = torch.where(mask, practical_weight(rank, a, t), 0)
+        if weights == 'normalised':
+            weight = mean_one(weight, mask)
+        num_pos = mask.sum(1).double()
+        num_neg = lists.num_negatives()
+        pairs = (num_pos * num_neg).clamp(min=1)
+    risk = (weight * total).sum(1) / pairs
+    return WeightedRisk(risk, num_neg / num_pos.clamp(min=1), weight)
+
+
+class StableAPLoss(RankingLoss):
+    """Average precision as a rank-weighted pairwise loss.
+
+    :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
+    s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
+
+    **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at the argument x. With the
+    paper's ``rho = n-/n+`` x is far above 1 from the start, and little is learnt: 1,897 was
+    measured for the queries of 28 x 4 images with printed weights, and 10^3 for the anchors of a
+    detector. With one list, rho only scales the step, so ``auto`` caps the paper's rho where x
+    would pass 1:
+
+    ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
+
+    There is one EMA, or one per class in classification and detection with ``mode='per_class'``. As
+    X falls, rho rises to the paper's. Watch ``rho``, ``argument`` and ``risk`` (X) in the log: with
+    ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
+    learnt.
+
+    **Retrieval.** Each image of the batch is a query with a list of its own
+    (:meth:`embedding_loss`). The defaults are for logits; for cosines::
+
+        dict(type='mmrank.StableAPLoss', tau=0.1, score_range=(-1, 1),
+             score_penalty=0, mode='per_class')
+
+    Then ``B = 1 + 4/tau``, and nothing anchors the scores, which are bounded. The mean positive
+    score is one per class of the queries, over all its queries in the batch
+    (``mean_scope='global'``: one in all). The paper compares tau of 0.01, 0.03, 0.1 and 0.3 and
+    finds the smallest unstable.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores. Needed for
+            ``mean_scope='per_class'``; heads fill it in.
+        mode: ``flatten``: all classes in one ranking, every score counts once per class.
+            ``per_class``: one ranking per class.
+        rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list of the batch (the
+            paper's), or a number > 0.
+        weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
+            them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
+            before that division, with a rho tuned for it).
+        tau: Margin of the surrogate in units of the (activated) scores, > 0.
+        surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
+            or ``sigmoid`` (pair matrix in blocks).
+        score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
+            in the weight; scores outside are allowed, their weight is clamped.
+        a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
+        t: Power of the weight, >= 0.
+        eps: Smoothing of h, > 0.
+        mean_mode: How the mean positive score is tracked: ``plain`` EMA, ``exact`` (eq. 6; add
+            ``mmrank.PreviousWeightsHook``), ``fixed`` (at ``fixed_mean``, the paper's ablation) or
+            ``off`` (that of the batch).
+        mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
+        momentum: Weight lam of the new batch in the EMA.
+        score_penalty: Weight of the score regulariser, which keeps the positives near 0: the AP
+            part does not change when a constant is added to all scores.
+        penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
+            (the paper's, grows with the batch).
+        fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
+        **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
+            rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
+            of :class:`mmrank.losses.RankingLoss`.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    zero_without_positives = True
+    saturation_advice = (
+        "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
+    )
+    #: In units of what scores of the range have; more in the first batch is no risk to start an
+    #: average from.
+    LARGEST_RISK = 10.0
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        rho: float | str = 'auto',
+        weights: str = 'normalised',
+        tau: float = 1.0,
+        surrogate: str = 'one_sided_huber',
+        score_range: tuple[float, float] = (-5.0, 5.0),
+        a: float = 0.1,
+        t: float = 2.0,
+        eps: float = 0.1,
+        mean_mode: str = 'plain',
+        mean_scope: str | None = None,
+        momentum: float = 0.01,
+        score_penalty: float = 0.001,
+        penalty_reduction: str = 'mean',
+        fixed_mean: float | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(num_classes=num_classes, mode=mode, **kwargs)
+        one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
+        mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')
+        one_of('mean_scope', mean_scope, ('global', 'per_class'))
+        one_of('weights', weights, WEIGHTS)
+        named = isinstance(rho, str)
+        if rho not in ('auto', 'batch') and (named or not rho > 0):
+            raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
+        if score_penalty < 0:
+            raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
+        if mean_scope == 'per_class' and mode == 'flatten':
+            raise ValueError("mean_scope='per_class' needs mode='per_class'")
+        if mean_scope == 'per_class' and num_classes is None:
+            raise ValueError(
+                "mean_scope='per_class' requires num_classes: set it to the "
+                'number of classes of the data set'
+            )
+        self.rho = rho if named else float(rho)
+        self.weights = weights
+        self.surrogate = build_surrogate(surrogate, tau)
+        self.bound = self.surrogate.bound(*score_range)
+        self.a, self.t, self.eps = a, t, eps
+        self.score_penalty = score_penalty
+        self.penalty_reduction = penalty_reduction
+        size = num_classes if mean_scope == 'per_class' else 1
+        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, score_range, fixed_mean)
+        self.imbalance = None
+        if rho == 'auto':
+            per_class = mode == 'per_class' and num_classes is not None
+            # Scores of the range have at most X = B, times the mean weight.
+            largest = self.LARGEST_RISK * self.bound
+            if weights == 'printed':
+                largest *= ((1 + a) / a) ** t
+            self.imbalance = CappedImbalance(num_classes if per_class else 1, largest=largest)
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        return self._evaluate(lists, torch.sum)
+
+    @property
+    def can_be_separate(self) -> bool:
+        """Whether :meth:`separate_losses` serves this loss."""
+        # A subclass may compute something else, and eq. 6 notes the mean of a batch in the module
+        # itself.
+        return (
+            type(self) is StableAPLoss
+            and self.mode == 'flatten'
+            and self.mean_positive.mode != 'exact'
+        )
+
+    def separate_losses(self, lists: RankedLists) -> Tensor:
+        """(L,) losses of lists that have nothing to do with each other.
+
+        Buffers and diagnostics of one number then have one for each list, see
+        :func:`mmrank.losses.separate_rankings.separate_rankings`.
+        """
+        return self._evaluate(lists, _list_sums)
+
+    def _evaluate(self, lists: RankedLists, total: Callable[[Tensor], Tensor]) -> Tensor:
+        """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
+        pos, mask, has = lists.pos, lists.pos_mask, lists.has_positive
+        mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
+        weighted = weighted_risk(
+            lists, mu, self.surrogate, self.bound, self.a, self.t, self.weights
+        )
+        rho = self._rho(weighted, lists)
+        argument = rho * weighted.risk
+        loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
+        if total is torch.sum:
+            loss, mu = self.reduce_lists(loss, has), mu.mean()
+        offset = total(torch.where(mask, pos.double(), 0))
+        if self.penalty_reduction == 'mean':
+            offset = offset / total(mask).clamp(min=1)
+        penalty = self.score_penalty * offset.square()
+        with torch.no_grad():
+            number, count = total(mask), total(has).clamp(min=1)
+            mean_weight = total(weighted.weight) / number.clamp(min=1)
+            spread = weighted.weight - mean_weight.reshape(-1, 1)
+            spread = total(torch.where(mask, spread, 0).square()) / number.clamp(min=1)
+            self.diagnostics = {
+                'argument': total(torch.where(has, argument, 0)) / count,
+                'rho': total(torch.where(has, rho, 0)) / count,
+                'risk': total(torch.where(has, weighted.risk, 0)) / count,
+                'mean_positive': mu,
+                'weight_spread': spread.sqrt() / mean_weight.clamp(min=1e-12),
+                'score_penalty': penalty.detach(),
+                'num_positive': number,
+            }
+        # Without a positive both parts are 0 and still hang on the scores, through the empty
+        # gather: DDP finds no unused parameter.
+        return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
+
+    def _rho(self, weighted: WeightedRisk, lists: RankedLists) -> Tensor:
+        """(L,) imbalances of the lists."""
+        if self.rho == 'batch':
+            return weighted.ratio
+        if self.rho != 'auto':
+            return torch.full_like(weighted.ratio, self.rho)
+        # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
+        # All queries share one.
+        rows = lists.list_classes
+        rows = None if rows is None else torch.zeros_like(rows)
+        return self.imbalance.rho(
+            weighted.risk, weighted.ratio, lists.has_positive, lists.state_group, rows
+        )
+
+    def logit_centre(self) -> Tensor:
+        """Mean positive score as a raw score, (1,) or (C,)."""
+        mean = self.mean_positive.mean
+        return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
+
+    @torch.no_grad()
+    def shift_logits(self, offset: Tensor) -> None:
+        """Move the mean positive score with the raw scores; ``rho`` stays.
+
+        With a sigmoid the mean of the moved scores is not known; that of their centre takes its
+        place.
+        """
+        mean = self.mean_positive.mean
+        mean.copy_(self._shifted(mean, offset))
+
+
+def _list_sums(values: Tensor) -> Tensor:
+    """(L,) sums of (L, P) or (L,) values."""
+    if values.dim() == 2:
+        return values.sum(1)
+    return values.long() if values.dtype == torch.bool else values

@@ -1,0 +1,233 @@
+"""Several ranking losses as one."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from mmrank.losses.inputs import EmbeddingBatch
+
+from .base import RankingLoss
+
+
+class SumLoss(RankingLoss):
+    """Weighted sum of ranking losses, used in place of one ranking loss.
+
+    ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
+    ``reduction`` and state::
+
+        loss=dict(
+            type='mmrank.SumLoss',
+            losses=[
+                dict(type='mmrank.StableAPLoss'),
+                dict(type='mmrank.AUCLoss', tau=1.0)],
+            weights=[1.0, 0.2])
+
+    At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
+
+    Args:
+        losses: The parts, at least one: configs or modules of ranking losses that return a scalar.
+            ``num_classes`` is filled in for configs of parts that leave it out.
+        weights: One finite number >= 0 for each part. None: 1 for each.
+        num_classes: Number of classes C, checked against the scores. None: that of the parts.
+        loss_weight: Factor of the whole loss, a finite number.
+        use_sigmoid: Read by mmdet heads from the config. Only True is supported.
+
+    Attributes:
+        losses: The parts, whose state is saved under ``losses.0``, ....
+        diagnostics: ``part_0``, ...: the weighted value of each part, which add up to the loss.
+        box_input: ``'quality'`` if a part needs the quality of the boxes.
+        keeps_samples: Whether a part needs the index of each sample.
+
+    Raises:
+        KeyError: If a part is not registered.
+        TypeError: If a part is not a ranking loss.
+        ValueError: If there are no parts, or a setting does not fit.
+        ImportError: If a part is a config and mmengine is not installed.
+
+    Example:
+        >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
+        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]))
+        tensor(0.8333)
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[Mapping | RankingLoss],
+        weights: Sequence[float] | None = None,
+        num_classes: int | None = None,
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+        **unknown: object,
+    ) -> None:
+        if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
+            raise TypeError(
+                'losses must be a list of configs or modules, such as '
+                "[dict(type='mmrank.StableAPLoss'), "
+                f"dict(type='mmrank.AUCLoss')], got {type(losses).__name__}"
+            )
+        if not len(losses):
+            raise ValueError(
+                'losses=[] is empty; give at least one ranking loss, such as '
+                "dict(type='mmrank.StableAPLoss')"
+            )
+        parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
+        if len(set(map(id, parts))) < len(parts):
+            raise ValueError(
+                'losses holds one module twice, so its state would be updated '
+                'twice a step; make a module for each part, or raise its weight'
+            )
+        super().__init__(
+            num_classes=_common('num_classes', parts, num_classes),
+            scope=_common('scope', parts),
+            loss_weight=_finite('loss_weight', loss_weight),
+            use_sigmoid=use_sigmoid,
+            **unknown,
+        )
+        self.weights = _check_weights(weights, len(parts))
+        self.losses = nn.ModuleList(parts)
+        self.box_input = _common('box_input', parts)
+        self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
+        self.num_samples = _common('num_samples', parts)
+
+    def extra_repr(self) -> str:
+        return f'weights={self.weights}, loss_weight={self.loss_weight}'
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        sample_idx: Tensor | None = None,
+    ) -> Tensor:
+        """Compute the sum of the parts; see :meth:`RankingLoss.forward`.
+
+        ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
+        rows in the training set, to those with ``keeps_samples``.
+        """
+        if quality is not None and self.box_input is None:
+            raise ValueError(
+                f'no part of SumLoss takes quality, got shape {tuple(quality.shape)}; leave it out'
+            )
+        values = []
+        for part in self.losses:
+            extra = {}
+            if part.box_input is not None:
+                extra['quality'] = quality
+            if getattr(part, 'keeps_samples', False):
+                extra['sample_idx'] = sample_idx
+            values.append(part(cls_score, target, weight, avg_factor, reduction_override, **extra))
+        return self._sum(values)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        return self._sum([part.embedding_loss(batch) for part in self.losses])
+
+    def _sum(self, values: list[Tensor]) -> Tensor:
+        """Weight, log and add the values of the parts."""
+        for i, (part, value) in enumerate(zip(self.losses, values)):
+            if not isinstance(value, Tensor) or value.dim():
+                shape = f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else None
+                raise TypeError(
+                    f'losses[{i}] ({type(part).__name__}) must return a '
+                    f'scalar tensor, got {shape or type(value).__name__}'
+                )
+        values = [self.loss_weight * (weight * x) for weight, x in zip(self.weights, values)]
+        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
+        return sum(values[1:], values[0])
+
+    def logit_centre(self) -> Tensor | None:
+        centres = (part.logit_centre() for part in self.losses)
+        return next((c for c in centres if c is not None), None)
+
+    def shift_logits(self, offset: Tensor) -> None:
+        for part in self.losses:
+            part.shift_logits(offset)
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        for part in self.losses:
+            part.get_cls_channels(num_classes)
+        return super().get_cls_channels(num_classes)
+
+    def _count_parts(self) -> list[nn.Module]:
+        return [part for part in self.losses if getattr(part, 'wants_class_counts', False)]
+
+    @property
+    def wants_class_counts(self) -> bool:
+        """Whether a part needs the class counts of the training set."""
+        return bool(self._count_parts())
+
+    def set_class_counts(
+        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
+    ) -> None:
+        """Pass (C,) class counts to the parts that need them; ValueError if none does."""
+        parts = self._count_parts()
+        if not parts:
+            raise ValueError(
+                "no part of SumLoss takes class counts; set prior='counts' of a mmrank.SOPRCLoss"
+            )
+        for part in parts:
+            part.set_class_counts(counts, num_samples)
+
+
+def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
+    if isinstance(part, Mapping):
+        # Needs mmengine, which a loss made of modules does not.
+        from mmrank.losses.loss_type import build_loss
+
+        part = build_loss(name, part, num_classes)
+    if not isinstance(part, RankingLoss):
+        raise TypeError(
+            f'{name}={type(part).__name__} is not a ranking loss; use one such as '
+            'mmrank.StableAPLoss, or a subclass of mmrank.losses.RankingLoss'
+        )
+    if part.box_input not in (None, 'quality'):
+        raise ValueError(
+            f'{name}={type(part).__name__} has box_input={part.box_input!r}: it returns a '
+            'classification and a box loss, which SumLoss cannot add up; use it alone, or '
+            'mmrank.APLoss or mmrank.RankSortLoss in its place'
+        )
+    return part
+
+
+def _common(field: str, parts: list[RankingLoss], own: object = None) -> object:
+    """The value that a field of the parts has in common, or None."""
+    found = {} if own is None else {field: own}
+    for i, part in enumerate(parts):
+        value = getattr(part, field, None)
+        if value is not None:
+            found[f'{field} of losses[{i}] ({type(part).__name__})'] = value
+    if len(set(found.values())) > 1:
+        listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
+        raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')
+    return next(iter(found.values()), None)
+
+
+def _check_weights(weights: Sequence[float] | None, number: int) -> list[float]:
+    if weights is None:
+        return [1.0] * number
+    if isinstance(weights, str) or not isinstance(weights, Sequence):
+        raise TypeError(
+            f'weights must be a list of {number} numbers, one for each part, got {weights!r}'
+        )
+    if len(weights) != number:
+        raise ValueError(
+            f'weights={list(weights)!r} has {len(weights)} numbers for '
+            f'{number} losses; give one for each'
+        )
+    for i, weight in enumerate(weights):
+        if _finite(f'weights[{i}]', weight) < 0:
+            raise ValueError(
+                f'weights[{i}]={weight!r} must be >= 0: a part with a '
+                'negative weight gets worse in training'
+            )
+    return [float(weight) for weight in weights]
+
+
+def _finite(name: str, value: object) -> float:
+    if isinstance(value, bool) or not (isinstance(value, (int, float)) and math.isfinite(value)):
+        raise ValueError(f'{name}={value!r} must be a finite number, such as 1.0')
+    return float(value)

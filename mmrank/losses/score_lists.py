@@ -1,0 +1,56 @@
+"""The calling form of ranking functions: ``X(scores, is_positive, *, mask=None, ...)``."""
+
+import torch
+from torch import Tensor
+
+from .inputs import refuse_nan
+from .ranking.base import RankedLists, positive_index
+
+
+def split_lists(
+    scores: Tensor, is_positive: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+) -> RankedLists:
+    """Positives and negatives of each list; the last dimension is the list.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape; bool or numbers, nonzero at the positives.
+        mask: Same shape, False at entries to ignore. None: all count.
+        values: Same shape; numbers that are read at the positives, such as the IoU of a box.
+
+    Raises:
+        ValueError: If shapes do not fit or ``is_positive`` is NaN somewhere.
+        TypeError: If the scores are not of a float dtype.
+    """
+    if not scores.is_floating_point():
+        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+    if scores.dim() not in (1, 2):
+        raise ValueError(
+            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'
+        )
+    for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
+        if other is not None and other.shape != scores.shape:
+            raise ValueError(
+                f'{name} must have shape {tuple(scores.shape)} as scores has, got '
+                f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
+                'X(scores, is_positive), not its positives and negatives'
+            )
+    refuse_nan('is_positive', is_positive, 'give each score 0 or 1')
+    is_positive = is_positive.bool()
+    is_negative = ~is_positive
+    if mask is not None:
+        is_positive, is_negative = is_positive & mask.bool(), is_negative & mask.bool()
+    if scores.dim() == 1:
+        scores, is_positive, is_negative = scores[None], is_positive[None], is_negative[None]
+        values = None if values is None else values[None]
+    index, pos_mask = positive_index(is_positive)
+    if values is not None:
+        values = torch.where(pos_mask, values.gather(1, index), 0)
+    pos = scores.gather(1, index)
+    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values)
+
+
+def like_scores(values: Tensor, scores: Tensor) -> Tensor:
+    """(L, ...) float64 values of lists as those of ``scores``: one for 1-D, at least float32."""
+    values = values.to(torch.promote_types(scores.dtype, torch.float32))
+    return values[0] if scores.dim() == 1 else values

@@ -1,0 +1,84 @@
+"""Rankings with a loss and a state each, computed as lists of one call.
+
+The layers of a decoder are a dozen rankings of one size. One by one, each costs a thousand small
+operations, on a GPU a kernel launch each; as lists
+they share them.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from mmrank.gathering import join
+
+from .ranking.base import RankingLoss
+
+
+class _Separate(nn.Module):
+    """What ``functional_call`` can call."""
+
+    def __init__(self, loss: RankingLoss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, lists: Sequence[Tensor]) -> Tensor:
+        loss = self.loss
+        values = loss.separate_losses(loss.ranked_lists(*lists))
+        return loss.loss_weight * values
+
+
+def can_be_separate(losses: Sequence[nn.Module]) -> bool:
+    """Whether :func:`separate_rankings` does all that calling them does.
+
+    Args:
+        losses: Copies of one loss.
+    """
+    return all(
+        getattr(loss, 'can_be_separate', False)
+        # A hook expects calls.
+        and not (loss._forward_hooks or loss._forward_pre_hooks)
+        for loss in losses
+    )
+
+
+def separate_rankings(
+    losses: Sequence[RankingLoss], calls: Sequence[tuple[Tensor, Tensor, Tensor | None]]
+) -> list[Tensor]:
+    """Call each loss on its own scores, all at once.
+
+    Values, gradients, state and diagnostics are those of
+    ``[loss(*call) for loss, call in zip(losses, calls)]``, the arithmetic in float64 in another
+    order.
+
+    Args:
+        losses: Copies of one loss that :func:`can_be_separate`.
+        calls: (n, C) raw scores, (n,) targets and weights or None for each loss, of the same
+            shapes.
+
+    Returns:
+        The scalar of each loss.
+
+    Raises:
+        ValueError: If shapes or class counts do not fit.
+        TypeError: If the scores are not of a float dtype.
+    """
+    first, number = losses[0], len(losses)
+    scores, target, weight = (None if part[0] is None else join(part) for part in zip(*calls))
+    lists = [
+        entries.reshape(number, -1) for entries in first.one_vs_all_lists(scores, target, weight)
+    ]
+    states = [dict(loss.named_buffers()) for loss in losses]
+    joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+    values = functional_call(
+        _Separate(first), {f'loss.{name}': buffer for name, buffer in joined.items()}, (lists,)
+    )
+    with torch.no_grad():
+        for name, buffer in joined.items():
+            for state, own in zip(states, buffer.split(1)):
+                state[name].copy_(own)
+    told = first.diagnostics
+    for index, loss in enumerate(losses):
+        loss.diagnostics = {key: x[index] for key, x in told.items()}
+    return [*values.unbind()]

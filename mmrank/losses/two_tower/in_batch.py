@@ -1,0 +1,434 @@
+"""The six losses of in-batch sampling for two-tower models, and one with weighted negatives.
+
+All are, with the pairs p = 1..B of a batch in the diagonal of the score matrix, and ``x_p = 1 /
+|O_i,:|``, ``y_q = 1 / |O_:,j|`` (or 1 and 1)::
+
+    scale * ( sum_p [ l+_pp + (offset + slope x_p y_p) l-_pp ]
+              + cross * sum_p sum_q x_p y_q l-_pq )
+
+where the double sum runs over all pairs, the diagonal included, and the same entity in two pairs
+counts twice. Source: "in-batch bias of two-tower models", equations (17), (25), (26), (27), (28)
+and (34).
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from mmrank.distributed import scale_gradient, world_group
+from mmrank.gathering import all_gather_rows, sizes_and_dtype
+from mmrank.losses.inputs import one_of
+from mmrank.losses.setting_names import NamedSettings
+from mmrank.state.pair_counts import (
+    PairCounts,
+    check_columns,
+    check_counts,
+    check_entities,
+    check_pairs,
+)
+
+from .pointwise import Pointwise, build_pointwise
+from .sums import BLOCK_SIZE, pair_scores, weighted_cross_sum
+
+#: Names that ``mode`` of the in-batch losses takes.
+IN_BATCH_MODES = (
+    'unbiased',
+    'unbiased_omega',
+    'popularity',
+    'pos_neg',
+    'in_batch',
+    'sogram',
+    'in_batch_omega',
+)
+
+
+class _Form(NamedTuple):
+    """Coefficients of the common form; ``by_counts`` if x and y are the reciprocal counts."""
+
+    scale: float
+    offset: float
+    slope: float
+    cross: float
+    by_counts: bool
+
+
+def _form_of(
+    mode: str,
+    omega: float,
+    batch_size: int,
+    num_positives: int,
+    shape: tuple[int, int],
+    second_size: int,
+) -> _Form:
+    """Coefficients of a mode, for ``|Ohat|`` pairs of all ranks; see :func:`in_batch_loss`."""
+    if mode not in IN_BATCH_MODES:
+        raise ValueError(f'mode={mode!r} is unknown; use one of {IN_BATCH_MODES}')
+    if batch_size < 1 or (mode == 'sogram' and second_size < 1):
+        raise ValueError(
+            "a batch must have at least one pair, and mode='sogram' at least "
+            f'one in each of its samples; got {batch_size} and {second_size}'
+            if mode == 'sogram'
+            else 'a batch must have at least one pair, got none'
+        )
+    if max(batch_size, second_size) > num_positives:
+        raise ValueError(
+            f'the batch has {max(batch_size, second_size)} pairs, but '
+            f'num_positives={num_positives}: it was sampled with replacement,'
+            ' or num_positives is not the number of all positive pairs'
+        )
+    scale = num_positives / batch_size / (shape[0] * shape[1])
+    if mode == 'sogram':
+        return _Form(scale, -1.0, 0.0, num_positives / second_size, True)
+    if mode in ('in_batch', 'in_batch_omega'):
+        weight = omega if mode == 'in_batch_omega' else 1.0
+        return _Form(scale, 0.0, -weight, weight, False)
+    # 1 also where both are 1, and the ratio would be 0 / 0.
+    ratio = 1.0 if batch_size == num_positives else (batch_size - 1) / (num_positives - 1)
+    if mode == 'pos_neg':
+        return _Form(scale, -ratio, ratio - 1, 1.0, True)
+    if ratio == 0:
+        raise ValueError(
+            f'mode={mode!r} needs at least 2 pairs in a batch, got 1: no '
+            'batch of one pair has a negative. Fix: a larger batch_size, or '
+            "mode='sogram'"
+        )
+    cross = 1 / ratio
+    if mode == 'popularity':
+        return _Form(scale, 0.0, -cross, cross, False)
+    weight = omega if mode == 'unbiased_omega' else 1.0
+    return _Form(scale, -weight, weight * (1 - cross), weight * cross, True)
+
+
+def in_batch_loss(
+    scores: Tensor,
+    rows: Tensor,
+    cols: Tensor,
+    row_counts: Tensor,
+    col_counts: Tensor,
+    num_positives: int,
+    *,
+    mode: str,
+    omega: float = 1.0,
+    pointwise: str | Pointwise = 'square',
+    shape: tuple[int, int],
+) -> Tensor:
+    """Loss of a batch of positive pairs, from the (B, B) matrix of their scores.
+
+    Source: "in-batch bias of two-tower models", appendices D.1 and F.3. With batches drawn
+    uniformly without replacement the expectation is
+
+    - ``unbiased`` (17) and ``sogram`` (34): the full objective (5);
+    - ``unbiased_omega`` (25): its negatives weighted by omega (19);
+    - ``popularity`` (26): every ``l-`` weighted by ``|O_i,:| |O_:,j|`` (15);
+    - ``pos_neg`` (27): the negatives weighted by ``(|Ohat| - 1) / (|O| - 1)`` (16);
+    - ``in_batch`` (28): both biases (13).
+
+    ``in_batch_omega`` is ``in_batch`` with the negatives weighted by omega; with all of O as the
+    batch it is the full-gradient form of G.2.
+
+    ``sogram`` takes two independent samples: the first B1 pairs are the first one, the rest the
+    second. Of the second only the right entities matter: ``scores`` may be (B1, B) beside (B1,)
+    ``rows``. A square ``scores`` is split in the middle, the first sample having the odd one.
+
+    Args:
+        scores: (B, B) floats of any size; entry (p, q) is the inner product of the left entity of
+            pair p and the right one of pair q.
+        rows: (B,) integers in ``[0, m)``: left entity of each pair.
+        cols: (B,) integers in ``[0, n)``: right entity of each pair.
+        row_counts: (m,) numbers >= 1: positives of each left entity in O.
+        col_counts: (n,) numbers >= 1: positives of each right entity.
+        num_positives: ``|O|``, the number of all positive pairs.
+        mode: See above.
+        omega: Weight of the negatives, for modes that end in ``_omega``; others ignore it.
+        pointwise: ``square`` (targets 1 and 0), ``logistic`` (labels +1 and -1), or a
+            :class:`~mmrank.functional.Pointwise`.
+        shape: (m, n).
+
+    Returns:
+        Scalar of the dtype of ``scores``, at least float32. May be negative: an estimate of a
+        non-negative objective.
+
+    Raises:
+        TypeError: If indices are not integers.
+        ValueError: On shapes that do not fit, an unknown mode or pointwise loss, an index out of
+            range, an entity without positives, a pair that occurs twice in one sample, fewer than
+            two pairs where the mode needs two, or more than ``num_positives``.
+    """
+    first, start = _first_sample(mode, len(rows), len(cols))
+    if scores.shape != (len(rows), len(cols)):
+        raise ValueError(
+            f'scores must be {(len(rows), len(cols))}, left entities of the '
+            f'pairs x right ones, got {tuple(scores.shape)}'
+        )
+    _check_samples(rows, cols, row_counts, col_counts, mode, shape)
+    pointwise = build_pointwise(pointwise)
+    form = _form_of(mode, omega, first, num_positives, shape, len(cols) - start)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    x = _pair_weights(rows, row_counts, form, scores.dtype)[:first]
+    y = _pair_weights(cols, col_counts, form, scores.dtype)
+    with torch.autocast(scores.device.type, enabled=False):
+        own = scores[:first, :first].diagonal()
+        diagonal = _diagonal_sum(own, form.offset + form.slope * x * y[:first], pointwise)
+        cross = x @ (pointwise.negative(scores[:first, start:]) @ y[start:])
+    return form.scale * (diagonal + form.cross * cross)
+
+
+def in_batch_embedding_loss(
+    left: Tensor,
+    right: Tensor,
+    rows: Tensor,
+    cols: Tensor,
+    row_counts: Tensor,
+    col_counts: Tensor,
+    num_positives: int,
+    *,
+    mode: str,
+    omega: float = 1.0,
+    pointwise: str | Pointwise = 'square',
+    shape: tuple[int, int],
+    left_index: Tensor | None = None,
+    right_index: Tensor | None = None,
+    block_size: int = BLOCK_SIZE,
+    group=None,
+) -> Tensor:
+    """:func:`in_batch_loss` on ``left @ right.t()``, without the matrix of all scores.
+
+    The square loss costs O(B D^2), others are computed in blocks; see :func:`weighted_cross_sum`.
+
+    - ``left``: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``, (B,)
+      integers in ``[0, U)``. ``right`` and ``right_index`` likewise. With all pairs of a data set
+      as the batch this is the full objective in O(m n D) or less.
+    - ``rows``: (B,), or (B1,) for ``sogram``, beside (B1 + B2,) ``cols``.
+    - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The
+      value is that of the joined batch on every rank. The gradient is W times this rank's part of
+      it, so that DistributedDataParallel's mean over the ranks is the joined batch's; every rank
+      must run backward. None: one process.
+    """
+    first, start = _first_sample(mode, len(rows), len(cols))
+    left_index = _checked_index('left', left, left_index, len(rows))
+    right_index = _checked_index('right', right, right_index, len(cols))
+    if left.size(1) != right.size(1):
+        raise ValueError(
+            f'left and right embeddings must have one width, got {left.size(1)} and {right.size(1)}'
+        )
+    _check_samples(rows, cols, row_counts, col_counts, mode, shape)
+    pointwise = build_pointwise(pointwise)
+    sizes = [[first, len(cols) - start, len(right)]]
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    if group is not None:
+        sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
+        # Refuse ranks that sampled on their own, not parts of one sample.
+        pairs = torch.stack([rows[:first], cols[:first]], dim=1).long()
+        pairs = all_gather_rows(pairs, [x[0] for x in sizes], group)
+        check_pairs(*pairs.unbind(1), shape, 'the batch of all ranks')
+        if mode == 'sogram':
+            second = all_gather_rows(cols[start:, None].long(), [x[1] for x in sizes], group)
+            check_columns(second[:, 0], col_counts, 'the second sample of all ranks')
+    total, second, _ = (sum(column) for column in zip(*sizes))
+    form = _form_of(mode, omega, total, num_positives, shape, second)
+
+    left, right = left.to(dtype), right.to(dtype)
+    if group is not None:
+        size = dist.get_world_size(group)
+        left, right = scale_gradient(left, size), scale_gradient(right, size)
+    x = _pair_weights(rows, row_counts, form, dtype)[:first]
+    y = _pair_weights(cols, col_counts, form, dtype)
+    left_index = left_index[:first]
+    with torch.autocast(left.device.type, enabled=False):
+        scores = pair_scores(left, right, left_index, right_index[:first])
+        diagonal = _diagonal_sum(scores, form.offset + form.slope * x * y[:first], pointwise)
+        x = x.new_zeros(len(left)).index_add_(0, left_index, x)
+        y = y.new_zeros(len(right)).index_add_(0, right_index[start:], y[start:])
+        if group is not None:
+            joined = torch.cat([right, y[:, None]], dim=1)
+            joined = all_gather_rows(joined, [x[2] for x in sizes], group)
+            right, y = joined[:, :-1], joined[:, -1].detach()
+        cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)
+    loss = form.scale * (diagonal + form.cross * cross)
+    if group is None:
+        return loss
+    joined = loss.detach().clone()
+    dist.all_reduce(joined, group=group)
+    return loss + (joined - loss).detach()
+
+
+def _first_sample(mode: str, num_rows: int, num_cols: int) -> tuple[int, int]:
+    """Pairs in the first sample, and where the second one starts: 0 where there is one sample."""
+    if mode != 'sogram':
+        return num_rows, 0
+    first = (num_rows + 1) // 2 if num_rows == num_cols else num_rows
+    return first, first
+
+
+def _check_samples(rows, cols, row_counts, col_counts, mode: str, shape) -> None:
+    """Check each sample of a batch on its own, and the counts."""
+    first, start = _first_sample(mode, len(rows), len(cols))
+    if mode != 'sogram':
+        check_pairs(rows, cols, shape)
+    elif len(rows) > len(cols):
+        raise ValueError(
+            "mode='sogram' takes the columns of both samples concatenated, "
+            f'got {len(cols)} for {len(rows)} rows'
+        )
+    else:
+        check_pairs(rows[:first], cols[:first], shape, 'the first sample')
+        second, size = rows[first:], shape
+        if len(rows) != len(cols):
+            # Without their rows the second sample's pairs are unknown.
+            second = torch.arange(len(cols) - first, device=cols.device)
+            size = len(second), shape[1]
+        check_pairs(second, cols[first:], size, 'the second sample')
+    check_counts('row_counts', row_counts, shape[0])
+    check_counts('col_counts', col_counts, shape[1])
+    if mode == 'sogram':
+        check_columns(cols[start:], col_counts, 'the second sample')
+
+
+def _checked_index(name: str, embeddings: Tensor, index, num_pairs: int) -> Tensor:
+    """Where each pair finds its embedding."""
+    if embeddings.dim() != 2 or not embeddings.is_floating_point():
+        raise ValueError(
+            f'{name} must be a matrix of floats, got '
+            f'{tuple(embeddings.shape)} of {embeddings.dtype}'
+        )
+    if index is None:
+        if len(embeddings) != num_pairs:
+            raise ValueError(
+                f'{name} has {len(embeddings)} embeddings for {num_pairs} '
+                f'pairs; with one for each distinct entity pass {name}_index'
+            )
+        return torch.arange(num_pairs, device=embeddings.device)
+    if index.shape != (num_pairs,):
+        raise ValueError(
+            f'{name}_index must be ({num_pairs},), one for each pair, got {tuple(index.shape)}'
+        )
+    check_entities(f'{name}_index', index, len(embeddings))
+    return index.long()
+
+
+def _pair_weights(indices: Tensor, counts: Tensor, form: _Form, dtype: torch.dtype) -> Tensor:
+    """(B,) reciprocal counts of the entities of pairs, or ones."""
+    if not form.by_counts:
+        return torch.ones(len(indices), dtype=dtype, device=indices.device)
+    return counts.detach()[indices.long()].to(dtype).reciprocal()
+
+
+def _diagonal_sum(scores: Tensor, negative_weights: Tensor, pointwise: Pointwise) -> Tensor:
+    """Sum of ``l+`` and the weighted ``l-`` over the sampled pairs."""
+    losses = pointwise.positive(scores)
+    return (losses + negative_weights * pointwise.negative(scores)).sum()
+
+
+class InBatchLoss(NamedSettings, nn.Module):
+    """Loss of a batch of positive pairs of a two-tower model.
+
+    Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see
+    :func:`mmrank.functional.in_batch_loss` for the modes. The counts of the training pairs are set
+    by ``mmrank.PairCountsHook`` or :meth:`set_pairs`; they are not part of a checkpoint.
+
+    **Half precision.** The loss is computed in float32. A gradient beyond 65504 is infinite in
+    float16, so that a ``GradScaler`` skips the step.
+
+    Args:
+        mode: ``unbiased``, ``unbiased_omega``, ``popularity``, ``pos_neg``, ``in_batch``,
+            ``sogram`` or ``in_batch_omega``.
+        pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
+        omega: Weight of the negatives, > 0, only for modes that end in ``_omega``.
+        scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
+            gradient are those of a single process. ``local``: each rank's pairs are a batch of
+            their own.
+        block_size: See :func:`mmrank.functional.weighted_cross_sum`.
+        loss_weight: Factor of the loss.
+
+    Example:
+        >>> import torch
+        >>> loss = InBatchLoss(mode='unbiased', pointwise='square')
+        >>> pairs = torch.tensor([0, 1])
+        >>> loss.set_pairs(pairs, pairs, (2, 2))
+        >>> loss(torch.eye(2), torch.eye(2), pairs, pairs)
+        tensor(0.)
+    """
+
+    wants_pair_counts = True
+
+    def __init__(
+        self,
+        mode: str = 'unbiased',
+        pointwise: str | Pointwise = 'square',
+        omega: float = 1.0,
+        scope: str = 'global',
+        block_size: int = BLOCK_SIZE,
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('mode', mode, IN_BATCH_MODES)
+        one_of('scope', scope, ('global', 'local'))
+        if not omega > 0:
+            raise ValueError(f'omega must be > 0, got {omega!r}')
+        if omega != 1 and not mode.endswith('_omega'):
+            raise ValueError(
+                f'omega={omega!r} has no effect with mode={mode!r}; use '
+                "mode='unbiased_omega', or remove omega"
+            )
+        if block_size < 1:
+            raise ValueError(f'block_size must be at least 1, got {block_size!r}')
+        self.mode, self.omega, self.scope = mode, omega, scope
+        self.pointwise = build_pointwise(pointwise)
+        self.block_size, self.loss_weight = block_size, loss_weight
+        self.counts = PairCounts()
+
+    def extra_repr(self) -> str:
+        return (
+            f'mode={self.mode!r}, pointwise={type(self.pointwise).__name__}, omega={self.omega}, '
+            f'scope={self.scope!r}, block_size={self.block_size}, loss_weight={self.loss_weight}'
+        )
+
+    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
+        """See :meth:`PairCounts.set_pairs`."""
+        self.counts.set_pairs(rows, cols, shape)
+
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        rows: Tensor,
+        cols: Tensor,
+        left_index: Tensor | None = None,
+        right_index: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch; may be negative.
+
+        Args:
+            left: (B, D) embeddings of the left entities of the pairs; or (U, D), one for each
+                distinct one, with ``left_index``.
+            right: (B, D) of the right entities, or (V, D).
+            rows: (B,) integers in ``[0, m)``: the left entities.
+            cols: (B,) integers in ``[0, n)``: the right entities.
+            left_index: (B,) row of ``left`` of each pair.
+            right_index: (B,) row of ``right`` of each pair.
+
+        Raises:
+            RuntimeError: If the training pairs are not set.
+            ValueError: See :func:`mmrank.functional.in_batch_loss`.
+        """
+        self.counts.require()
+        return self.loss_weight * in_batch_embedding_loss(
+            left,
+            right,
+            rows,
+            cols,
+            self.counts.row_counts,
+            self.counts.col_counts,
+            self.counts.num_positives,
+            mode=self.mode,
+            omega=self.omega,
+            pointwise=self.pointwise,
+            shape=self.counts.shape,
+            left_index=left_index,
+            right_index=right_index,
+            block_size=self.block_size,
+            group=world_group() if self.scope == 'global' else None,
+        )

@@ -1,0 +1,221 @@
+"""Softmax over the right entities of a batch, corrected by their shares of the batches."""
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.distributed import mean_over_ranks, world_group
+from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.losses.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.ring import KeyRing
+from mmrank.losses.contrastive.terms import negative_terms
+from mmrank.losses.inputs import check_gather, one_of
+from mmrank.losses.setting_names import NamedSettings
+from mmrank.state.pair_counts import PairCounts, check_entities
+from mmrank.state.streaming_frequency import StreamingFrequency
+
+
+def corrected_rows(
+    left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
+) -> tuple[Tensor, Tensor]:
+    """(n, D + 1) and (m, D + 1) rows whose inner product is ``<left, right> / tau - log q``."""
+    dtype = torch.promote_types(left.dtype, right.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
+    left, right = left.to(dtype) / tau, right.to(dtype)
+    if log_share is None:
+        log_share = right.new_zeros(len(right))
+    ones = left.new_ones(len(left), 1)
+    with torch.autocast(left.device.type, enabled=False):
+        return (torch.cat([left, ones], 1), torch.cat([right, -log_share[:, None].to(dtype)], 1))
+
+
+def in_batch_softmax_losses(
+    left: Tensor,
+    right: Tensor,
+    cols: Tensor,
+    log_share: Tensor | None = None,
+    tau: float = 1.0,
+    *,
+    all_keys: Tensor | None = None,
+    all_cols: Tensor | None = None,
+    ring: KeyRing | None = None,
+) -> Tensor:
+    """Cross-entropy of each pair of a batch, corrected for sampling; 0 for one without negatives.
+
+    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
+    entity is a negative in proportion to the share q of the batches that it is in, so popular ones
+    would be pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
+    Corpus Item Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the
+    own right entity are left out of the sum, unlike there: they would be negatives of themselves. A
+    factor of all shares cancels. Differentiable once.
+
+    Args:
+        left: (B, D) embeddings of the left entities of the pairs.
+        right: (B, D) of the right ones.
+        cols: (B,) integers, the right entities.
+        log_share: (B,) log q of the right entities. None: no correction.
+        tau: Temperature > 0.
+        all_keys: (M, D + 1) right rows of all ranks, see :func:`corrected_rows`. None: those of
+            this batch.
+        all_cols: (M,) their entities.
+        ring: Where those come from instead; every rank must call this.
+
+    Example:
+        >>> eye, cols = torch.eye(2), torch.arange(2)
+        >>> in_batch_softmax_losses(eye, eye, cols)
+        tensor([0.3133, 0.3133])
+        >>> share = torch.tensor([0.9, 0.1]).log()
+        >>> in_batch_softmax_losses(eye, eye, cols, share)
+        tensor([1.4612, 0.0401])
+    """
+    if not tau > 0:
+        raise ValueError(f'tau must be > 0, got {tau!r}')
+    anchors, keys = corrected_rows(left, right, log_share, tau)
+    if all_keys is None:
+        all_keys, all_cols = keys, cols
+    terms = negative_terms(anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring)
+    return info_nce_losses(terms)
+
+
+class InBatchSoftmaxLoss(NamedSettings, nn.Module):
+    """Softmax over the right entities of the batch, with the logQ correction.
+
+    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`; see
+    :func:`mmrank.functional.in_batch_softmax_losses`.
+
+    Args:
+        tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
+            1.
+        frequency: Where the shares of the right entities come from. ``streaming``: estimated while
+            training, as in the paper, see :class:`mmrank.state.StreamingFrequency`. ``counts``: of
+            the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets. ``none``:
+            no correction.
+        num_buckets: Of ``streaming``, where it is required: best the number of right entities.
+        num_hashes: Of ``streaming``.
+        alpha: Of ``streaming``.
+        scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
+            batch of their own; the shares are those of all ranks.
+        gather: ``all`` or ``ring``: how the right entities of other ranks come, see
+            :class:`ContrastiveLoss`.
+        loss_weight: Factor of the loss.
+
+    Example:
+        >>> loss = InBatchSoftmaxLoss(frequency='none')
+        >>> pairs = torch.tensor([0, 1])
+        >>> loss(torch.eye(2), torch.eye(2), pairs, pairs)
+        tensor(0.3133)
+    """
+
+    def __init__(
+        self,
+        tau: float = 1.0,
+        frequency: str = 'streaming',
+        num_buckets: int | None = None,
+        num_hashes: int = 1,
+        alpha: float = 0.01,
+        scope: str = 'global',
+        gather: str = 'all',
+        loss_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        one_of('frequency', frequency, ('streaming', 'counts', 'none'))
+        check_gather(scope, gather)
+        if not tau > 0:
+            raise ValueError(f'tau must be > 0, got {tau!r}')
+        self.streaming = None
+        if frequency == 'streaming':
+            self.streaming = StreamingFrequency(num_buckets, num_hashes, alpha)
+        elif num_buckets is not None:
+            raise ValueError(
+                f'num_buckets={num_buckets!r} has no effect with frequency='
+                f"{frequency!r}; use frequency='streaming', or remove it"
+            )
+        self.tau, self.frequency = float(tau), frequency
+        self.scope, self.gather = scope, gather
+        self.loss_weight = loss_weight
+        self.counts = PairCounts()
+        self.wants_pair_counts = frequency == 'counts'
+
+    def extra_repr(self) -> str:
+        return (
+            f'tau={self.tau}, frequency={self.frequency!r}, scope={self.scope!r}, '
+            f'gather={self.gather!r}, loss_weight={self.loss_weight}'
+        )
+
+    def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
+        """See :meth:`PairCounts.set_pairs`."""
+        self.counts.set_pairs(rows, cols, shape)
+
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        rows: Tensor,
+        cols: Tensor,
+        left_index: Tensor | None = None,
+        right_index: Tensor | None = None,
+    ) -> Tensor:
+        """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
+
+        In training it counts the entities. Still attached to the graph when no pair has a negative.
+        Raises as :class:`InBatchLoss`.
+        """
+        left = _of_pairs('left', left, left_index, rows, 'rows')
+        right = _of_pairs('right', right, right_index, cols, 'cols')
+        if left.shape != right.shape:
+            raise ValueError(
+                'left and right must be embeddings of one width of the same '
+                f'pairs, got {tuple(left.shape)} and {tuple(right.shape)}'
+            )
+        cols, world = cols.to(left.device).long(), world_group()
+        sizes = [len(cols)]
+        if world is not None:
+            dtype = torch.promote_types(left.dtype, right.dtype)
+            own = left.new_empty(len(left), dtype=dtype)
+            sizes, dtype = rows_and_dtype(own, world)
+            left, right = left.to(dtype), right.to(dtype)
+        log_share = self._log_share(cols, sizes, world)
+        group = world if self.scope == 'global' else None
+        others, total = {}, len(cols)
+        if group is not None:
+            total = sum(sizes)
+            if self.gather == 'ring':
+                others = dict(ring=KeyRing(sizes, group))
+            else:
+                _, keys = corrected_rows(left, right, log_share, self.tau)
+                ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
+                keys = all_gather_rows(keys, sizes, group)
+                others = dict(all_keys=keys, all_cols=ids)
+        losses = in_batch_softmax_losses(left, right, cols, log_share, self.tau, **others)
+        return self.loss_weight * mean_over_ranks(losses, total, group)
+
+    def _log_share(self, cols: Tensor, sizes: list[int], group):
+        """(B,) log q, or None."""
+        if self.streaming is not None:
+            if self.training:
+                self.streaming.update(cols, sizes, group)
+            return self.streaming.log_share(cols)
+        if self.frequency == 'none':
+            return None
+        self.counts.require()
+        check_entities('cols', cols, self.counts.shape[1])
+        return (self.counts.col_counts[cols] / self.counts.num_positives).log()
+
+
+def _of_pairs(name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str) -> Tensor:
+    """(B, D) embedding of each pair."""
+    if embeddings.dim() != 2:
+        raise ValueError(
+            f'{name} must be (entities, length) embeddings, got shape {tuple(embeddings.shape)}'
+        )
+    if not embeddings.is_floating_point():
+        raise TypeError(f'{name} must be floats, got {embeddings.dtype}')
+    if index is not None:
+        check_entities(f'{name}_index', index, len(embeddings))
+        embeddings = embeddings.index_select(0, index)
+    if ids.shape != (len(embeddings),):
+        raise ValueError(
+            f'{ids_name} must be ({len(embeddings)},), one entity a pair, got '
+            f'shape {tuple(ids.shape)}'
+        )
+    check_entities(ids_name, ids, 2**62)
+    return embeddings

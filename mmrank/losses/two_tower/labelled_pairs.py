@@ -1,0 +1,89 @@
+"""Mean pointwise loss of pairs whose labels are known."""
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.losses.setting_names import NamedSettings
+from mmrank.state.pair_counts import check_entities
+
+from .pointwise import Pointwise, build_pointwise
+
+
+class LabelledPairLoss(NamedSettings, nn.Module):
+    """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
+
+    Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With
+    ``mmrank.NaivePairSampler`` or ``mmrank.CrossPairSampler`` its expectation is the full objective
+    (5). Over ranks it is a mean, so the ranks' equal shares of a batch return what a single process
+    returns.
+
+    **Half precision.** As of :class:`InBatchLoss`.
+
+    Args:
+        pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
+        loss_weight: Factor of the loss.
+    """
+
+    takes_labels = True
+
+    def __init__(self, pointwise: str | Pointwise = 'square', loss_weight: float = 1.0) -> None:
+        super().__init__()
+        self.pointwise = build_pointwise(pointwise)
+        self.loss_weight = loss_weight
+
+    def forward(
+        self,
+        left: Tensor,
+        right: Tensor,
+        is_positive: Tensor,
+        left_index: Tensor,
+        right_index: Tensor,
+    ) -> Tensor:
+        """Loss of a batch, >= 0.
+
+        Args:
+            left: (U, D) embeddings.
+            right: (V, D) embeddings.
+            is_positive: (B,) bool, one for each pair of ``left_index`` and ``right_index``; or (R,
+                C), for all combinations of them.
+            left_index: (B,) or (R,) rows of ``left``.
+            right_index: (B,) or (C,) rows of ``right``.
+
+        Raises:
+            ValueError: If the labels do not fit the pairs, there is none, or the embeddings do not
+                fit each other; on a GPU an index out of range is a device-side assertion.
+            TypeError: If the labels are not bool or the indices no integers.
+        """
+        sizes = len(left_index), len(right_index)
+        paired = is_positive.dim() == 1 and sizes[0] == sizes[1]
+        expected = sizes[:1] if paired else sizes
+        if is_positive.shape != expected or not is_positive.numel():
+            raise ValueError(
+                f'is_positive must be {expected} to fit the pairs, and not '
+                f'empty, got {tuple(is_positive.shape)}'
+            )
+        if is_positive.dtype != torch.bool:
+            raise TypeError(
+                f'is_positive must be bool, got {is_positive.dtype}; compare the labels: labels > 0'
+            )
+        for name, rows, index in (('left', left, left_index), ('right', right, right_index)):
+            if rows.dim() != 2 or not rows.is_floating_point():
+                raise ValueError(
+                    f'{name} must be a matrix of floats, got {tuple(rows.shape)} of {rows.dtype}'
+                )
+            check_entities(f'{name}_index', index, len(rows))
+        if left.size(1) != right.size(1):
+            raise ValueError(
+                'left and right embeddings must have one width, got '
+                f'{left.size(1)} and {right.size(1)}'
+            )
+        dtype = torch.promote_types(left.dtype, right.dtype)
+        dtype = torch.promote_types(dtype, torch.float32)
+        left = left.to(dtype).index_select(0, left_index)
+        right = right.to(dtype).index_select(0, right_index)
+        with torch.autocast(left.device.type, enabled=False):
+            scores = (left * right).sum(1) if paired else left @ right.t()
+            losses = torch.where(
+                is_positive, self.pointwise.positive(scores), self.pointwise.negative(scores)
+            )
+        return self.loss_weight * losses.mean()

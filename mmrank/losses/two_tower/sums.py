@@ -1,0 +1,119 @@
+"""Sums of a loss over pairs of embeddings that keep no matrix of all scores."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from mmrank.autograd import once_differentiable
+
+from .pointwise import Pointwise, SquarePointwise
+
+#: Rows and columns of a block; its scores fit into a core's own cache.
+BLOCK_SIZE = 512
+#: Pairs of a block; their rows fit into a core's own cache.
+BLOCK_PAIRS = 1024
+
+
+class _BlockedCrossSum(Function):
+    @staticmethod
+    def forward(ctx, left, right, left_weights, right_weights, loss, block):
+        wanted = any(ctx.needs_input_grad[:2])
+        total = torch.zeros((), dtype=torch.float64, device=left.device)
+        # The weights go to the embeddings, which are fewer than the scores.
+        weighted_left = left * left_weights[:, None]
+        weighted_right = right * right_weights[:, None]
+        grads = [torch.zeros_like(x) for x in (left, right) if wanted]
+        for i in range(0, len(left), block):
+            rows = slice(i, i + block)
+            for j in range(0, len(right), block):
+                cols = slice(j, j + block)
+                scores = left[rows] @ right[cols].t()
+                if wanted:
+                    losses, slope = loss.negative_and_slope(scores)
+                else:
+                    losses = loss.negative(scores)
+                total += left_weights[rows] @ (losses @ right_weights[cols])
+                if not wanted:
+                    continue
+                grads[0][rows].addmm_(slope, weighted_right[cols])
+                grads[1][cols].addmm_(slope.t(), weighted_left[rows])
+        if wanted:
+            grads[0] *= left_weights[:, None]
+            grads[1] *= right_weights[:, None]
+            ctx.save_for_backward(left, right, *grads)
+        return total.to(left.dtype)
+
+    @staticmethod
+    @once_differentiable('weighted_cross_sum')
+    def backward(ctx, grad):
+        *_, grad_left, grad_right = ctx.saved_tensors
+        return grad * grad_left, grad * grad_right, None, None, None, None
+
+
+def weighted_cross_sum(
+    left: Tensor,
+    right: Tensor,
+    left_weights: Tensor,
+    right_weights: Tensor,
+    pointwise: Pointwise,
+    block_size: int = BLOCK_SIZE,
+) -> Tensor:
+    """``sum_u sum_v x_u y_v l-(<left_u, right_v>)``, no (U, V) matrix kept; 0 if U or V is 0.
+
+    The square loss costs O((U + V) D^2): it is half the inner product of the two weighted Gram
+    matrices. Any other loss is computed in blocks of ``block_size`` rows and columns, forward and
+    gradient in one go, and is differentiable once. The weights, (U,) x and (V,) y, have no
+    gradient.
+    """
+    if block_size < 1:
+        raise ValueError(f'block_size must be at least 1, got {block_size}')
+    if isinstance(pointwise, SquarePointwise):
+        gram = (left * left_weights[:, None]).t() @ left
+        other = (right * right_weights[:, None]).t() @ right
+        return 0.5 * (gram * other).sum()
+    return _BlockedCrossSum.apply(left, right, left_weights, right_weights, pointwise, block_size)
+
+
+class _PairScores(Function):
+    @staticmethod
+    def forward(ctx, left, right, left_index, right_index, block):
+        ctx.save_for_backward(left, right, left_index, right_index)
+        scores = left.new_empty(len(left_index))
+        for begin in range(0, len(left_index), block):
+            own = slice(begin, begin + block)
+            rows = left.index_select(0, left_index[own])
+            rows *= right.index_select(0, right_index[own])
+            torch.sum(rows, dim=1, out=scores[own])
+        return scores
+
+    @staticmethod
+    @once_differentiable('pair_scores')
+    def backward(ctx, grad):
+        left, right, left_index, right_index = ctx.saved_tensors
+        # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
+        # callers; set here, PyTorch does not warn.
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):
+            matrix = torch.sparse_coo_tensor(
+                torch.stack([left_index, right_index]), grad, (len(left), len(right))
+            )
+        wanted = ctx.needs_input_grad
+        grads = (
+            torch.sparse.mm(matrix, right) if wanted[0] else None,
+            torch.sparse.mm(matrix.t(), left) if wanted[1] else None,
+        )
+        return *grads, None, None, None
+
+
+def pair_scores(
+    left: Tensor,
+    right: Tensor,
+    left_index: Tensor,
+    right_index: Tensor,
+    block_size: int = BLOCK_PAIRS,
+) -> Tensor:
+    """(B,) scores ``<left[a_p], right[b_p]>`` of many pairs p, differentiable once.
+
+    Neither the gathered rows of all pairs nor their products are kept: the memory beyond the (U, D)
+    and (V, D) embeddings is a block and one number a pair.
+    """
+    return _PairScores.apply(left, right, left_index, right_index, block_size)

@@ -1,0 +1,161 @@
+"""Any detector or one-vs-rest classifier that shows probabilities."""
+
+import os
+from collections.abc import Mapping
+from functools import cache
+
+from torch import nn
+
+from mmrank.calibration.calibration_file import Calibration, read_calibration, weights_digest
+from mmrank.errors import UserError
+from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.models.heads.one_vs_rest_head import OneVsRestHead
+from mmrank.registry import MODELS
+
+
+class CalibratedMixin(MadeClass):
+    """Mixin for detectors and classifiers: ``predict`` calibrates.
+
+    Weights, their keys and the forward pass are those of the host. The maps act on what the host
+    predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
+    boxes in the same places, with other scores. Within a class their order and ties stay, so that
+    each class's average precision does.
+    """
+
+    calibration: Calibration
+    _is_checked = False
+
+    def predict(self, inputs, data_samples=None, *args, **kwargs) -> list:
+        """Predict as the host does, with probabilities for scores.
+
+        Returns:
+            The host's data samples. The scores are float64: in float32 some would tie.
+
+        Raises:
+            UserError: If the calibration is of other weights or classes.
+        """
+        self._check()
+        samples = super().predict(inputs, data_samples, *args, **kwargs)
+        for sample in samples:
+            if self.calibration.task == 'detection':
+                found = sample.pred_instances
+                found.scores = self.calibration.probabilities(found.scores, found.labels)
+            else:
+                score = self.calibration.columns(sample.pred_score[None])[0]
+                found = score >= self.head.thr
+                is_binary = isinstance(self.head, OneVsRestHead) and len(score) == 1
+                label = found.long() if is_binary else found.nonzero()
+                sample.set_pred_score(score).set_pred_label(label.flatten())
+        return samples
+
+    def _check(self) -> None:
+        """Compare once with what the model is by now: it has its weights."""
+        if self._is_checked:
+            return
+        # mmdet's and mmpretrain's inferencers and mmrank's test.py set it.
+        meta = getattr(self, 'dataset_meta', None) or {}
+        if meta.get('classes') is not None:
+            self.calibration.check_names(meta['classes'])
+        if self.calibration.weights_sha256 is not None:
+            self.calibration.check_weights(weights_digest(self.state_dict()))
+        self._is_checked = True
+
+
+@cache
+def calibrated_class(host: type) -> type:
+    """The class ``Calibrated<host>``; one and the same for every call."""
+    bases = (CalibratedMixin, host)
+    return make_class(calibrated_class, host, bases, 'with calibrated scores', prefix='Calibrated')
+
+
+@MODELS.register_module()
+def CalibratedModel(
+    model_type: str | type, *, calibration: str | os.PathLike, **kwargs
+) -> nn.Module:
+    """Build a model whose scores are probabilities at test time.
+
+    In a config, keep the model and name its type and a file that
+    ``tools/analysis_tools/calibrate.py`` has written::
+
+        _base_ = 'my_detector.py'
+        model = dict(
+            type='mmrank.CalibratedModel',
+            model_type='mmdet.RetinaNet',
+            calibration='work_dirs/calibration/calibration.json')
+
+    ``tools/test.py``, ``DetInferencer`` and all that builds a model from its config then show
+    probabilities. Checkpoints are those of the model itself.
+
+    Args:
+        model_type: The model: its class, or registered name with its scope. A detector of mmdet, or
+            ``mmpretrain.ImageClassifier`` with a head of sigmoid scores.
+        calibration: Calibration file.
+        **kwargs: Arguments of the model.
+
+    Returns:
+        The model, a subclass of ``model_type``.
+
+    Raises:
+        KeyError: If ``model_type`` is not registered.
+        TypeError: If it is no class with a ``predict``.
+        UserError: If the file cannot be read, or is of another task or number of classes, or the
+            scores are a softmax over classes.
+    """
+    host = host_class('model_type', model_type, 'mmdet.RetinaNet')
+    if not (isinstance(host, type) and hasattr(host, 'predict')):
+        raise TypeError(
+            f'model_type={model_type!r} is no class with a predict method; name the detector or '
+            "classifier itself, as in 'mmdet.RetinaNet'"
+        )
+    maps = read_calibration(calibration)
+    model = calibrated_class(host)(**kwargs)
+    try:
+        _check_task(model, maps)
+    except UserError as error:
+        raise UserError(f'{calibration}: {error}') from error
+    model.calibration = maps
+    return model
+
+
+def _check_task(model: nn.Module, maps: Calibration) -> None:
+    """Refuse what the maps cannot be applied to."""
+    head = _head(model)
+    is_classifier = hasattr(model, 'head') and not hasattr(model, 'bbox_head')
+    task = 'classification' if is_classifier else 'detection'
+    if task != maps.task:
+        raise UserError(
+            f'this is a calibration for {maps.task}, the model is for {task}. Fix: use the '
+            'calibration of this model'
+        )
+    if is_classifier and getattr(head, 'thr', None) is None:
+        raise UserError(
+            f'the scores of {type(head).__name__} are a softmax over the classes, or it has no '
+            'threshold: maps of single classes would not sum to 1 and change the first class. Fix: '
+            'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead'
+        )
+    number = getattr(head, 'num_classes', None)
+    if number is not None and number != len(maps.maps):
+        raise UserError(
+            f'the calibration has {len(maps.maps)} classes ({", ".join(maps.classes[:6])}), but '
+            f'the model {number}. Fix: use the calibration of this model'
+        )
+
+
+def _head(model: nn.Module) -> nn.Module | None:
+    """The head whose classes are those of the predictions."""
+    for path in ('roi_head.bbox_head', 'bbox_head', 'head'):
+        found = model
+        for name in path.split('.'):
+            found = getattr(found, name, None)
+        if isinstance(found, nn.ModuleList):
+            found = found[-1]  # of a cascade
+        if found is not None:
+            return found
+    return None
+
+
+def is_calibrated(model: Mapping) -> bool:
+    """Whether a model config builds one that shows calibrated scores."""
+    kind = model.get('type')
+    name = getattr(kind, '__name__', str(kind))
+    return name.rpartition('.')[2] == CalibratedModel.__name__

@@ -1,0 +1,185 @@
+"""mmpretrain's image retriever, trained on how embeddings search."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import torch
+from mmpretrain.models import ImageToImageRetriever
+from mmpretrain.structures import DataSample
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.functional import normalize
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.data import DataLoader
+
+from mmrank.errors import UserError
+from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
+from mmrank.models.grad_cache import GradCacheMixin
+from mmrank.models.heads.retrieval_head import RetrievalHead
+from mmrank.models.heads.sample_fields import labels_of
+
+
+def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
+    """(N, M) cosines of (N, D) and (M, D) floats, as one matrix product.
+
+    mmpretrain's broadcasts to (N, M, D): 8 GB for 64 queries of length 512 in a gallery of 60,000.
+    """
+    return normalize(a, dim=1) @ normalize(b, dim=1).t()
+
+
+class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
+    """Retriever whose head sees labels, indices and mixed features.
+
+    Two uses, which go together:
+
+    * Same-set retrieval, the benchmarks' protocol: ``prototype=None``. ``predict`` puts the
+      embedding into ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
+    * A fixed gallery: with a ``prototype`` ``predict`` also sets ``pred_score`` (M,) and
+      ``pred_label`` as mmpretrain's retriever does, so that its metrics, its
+      ``PrepareProtoBeforeValLoopHook`` and its inferencer work.
+
+    Args:
+        image_encoder: Config of the encoder, or a list of configs that are run one after the other.
+            Its output, or the last of a tuple, is (B, D).
+        head: Config of ``mmrank.RetrievalHead``; None for a model that is not trained.
+        prototype: Gallery as in mmpretrain's ``ImageToImageRetriever``: a data loader, its config,
+            a tensor or the path of one. None: no gallery.
+        freeze_bn: Batch norm layers of the encoder keep their running statistics and their weights,
+            as in the papers, which start from pretrained weights. This includes the neck: set
+            ``norm_cfg=None`` of ``LinearNeck``.
+        similarity_fn: ``cosine_similarity`` or a function of (N, D) and (M, D) to (N, M), between
+            images and prototypes.
+        train_cfg: Not supported, see below.
+        data_preprocessor: See mmpretrain's ``ImageToImageRetriever``.
+        topk: Number of prototypes in ``pred_label``; -1 for all.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        ValueError: On batch augmentations, which mix images of two classes.
+    """
+
+    def __init__(
+        self,
+        image_encoder: dict | list[dict],
+        head: dict | None = None,
+        prototype: DataLoader | dict | str | Tensor | None = None,
+        freeze_bn: bool = False,
+        similarity_fn: str | Callable = 'cosine_similarity',
+        train_cfg: dict | None = None,
+        data_preprocessor: dict | None = None,
+        topk: int = -1,
+        init_cfg: dict | list | None = None,
+    ) -> None:
+        if train_cfg:
+            raise ValueError(
+                f'train_cfg={train_cfg!r}: batch augmentations mix classes, which a retrieval loss '
+                "does not support; remove it, or use type='mmrank.DeepFeatureMixup'"
+            )
+        if similarity_fn == 'cosine_similarity':
+            similarity_fn = cosine_similarity
+        super().__init__(
+            image_encoder,
+            # The host insists on one.
+            torch.empty(0) if prototype is None else prototype,
+            head=head,
+            similarity_fn=similarity_fn,
+            data_preprocessor=data_preprocessor,
+            topk=topk,
+            init_cfg=init_cfg,
+        )
+        self.prototype = prototype
+        self.freeze_bn = freeze_bn
+        if freeze_bn:
+            for layer in self._batch_norms():
+                layer.requires_grad_(False)
+            self.train(self.training)
+
+    def train(self, mode: bool = True):
+        """Set the mode; frozen batch norm layers stay in evaluation."""
+        super().train(mode)
+        if self.freeze_bn:
+            for layer in self._batch_norms():
+                layer.eval()
+        return self
+
+    def extract_feat(self, inputs: Tensor) -> Tensor:
+        """(B, D) output of the encoder, before the head, for (B, C, H, W) images."""
+        return self.embed_rows(self._last_feature, inputs)
+
+    def _last_feature(self, inputs: Tensor) -> Tensor:
+        feats = super().extract_feat(inputs)
+        return feats[-1] if isinstance(feats, (tuple, list)) else feats
+
+    def encoders(self) -> list[Module]:
+        """The encoder."""
+        return [self.image_encoder]
+
+    def check_separable(self, batch_norm: str) -> None:
+        """See :class:`mmrank.models.GradCacheMixin`."""
+        super().check_separable(batch_norm)
+        if self._mixups():
+            raise UserError(
+                'the image encoder mixes the features of a batch (DeepFeatureMixup), so it cannot '
+                'embed it in chunks. Fix: remove the mixup, or GradCacheOptimWrapper'
+            )
+
+    def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
+        """Losses of the head for (B, C, H, W) images.
+
+        Raises:
+            ValueError: If there is no head.
+        """
+        if self.head is None:
+            raise ValueError(
+                'the retriever has no head, which training requires; set '
+                "head=dict(type='mmrank.RetrievalHead', loss=...)"
+            )
+        mixups = self._mixups()
+        if not (mixups and self.training):
+            return self.head.loss(self.extract_feat(inputs), data_samples)
+        labels, copies = labels_of(data_samples, None, inputs.device), 1
+        with ExitStack() as stack:
+            for mixup in mixups:
+                stack.enter_context(mixup.mixing(labels))
+                copies *= mixup.copies
+            feats = self.extract_feat(inputs)
+        return self.head.loss(feats, data_samples, copies=copies)
+
+    def predict(
+        self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None, **kwargs
+    ) -> list[DataSample]:
+        """Embeddings of images and, with prototypes, their matches.
+
+        Returns:
+            The data samples, or new ones, with ``feature``, (D,), of length 1 unless the head sets
+            ``normalize=False``.
+        """
+        if self.prototype is not None and not self.prototype_inited:
+            self.prepare_prototype()
+        feats = self.extract_feat(inputs)
+        if data_samples is None:
+            data_samples = [DataSample() for _ in range(feats.size(0))]
+        if self.prototype is not None:
+            data_samples = self._get_predictions(self.matching(feats), data_samples)
+        if isinstance(self.head, RetrievalHead):
+            embeddings = self.head(feats)
+        else:
+            embeddings = normalize(feats, dim=1)
+        for sample, row in zip(data_samples, embeddings):
+            sample.set_field(row, 'feature')
+        return data_samples
+
+    def prepare_prototype(self) -> None:
+        """Embed the gallery, if there is one, in evaluation mode."""
+        if self.prototype is None:
+            return
+        training = self.training
+        super().prepare_prototype()
+        # The host leaves a model that embedded a data loader in evaluation.
+        self.train(training)
+
+    def _mixups(self) -> list[FeatureMixupMixin]:
+        return [m for m in self.image_encoder.modules() if isinstance(m, FeatureMixupMixin)]
+
+    def _batch_norms(self) -> list[_BatchNorm]:
+        return [m for m in self.image_encoder.modules() if isinstance(m, _BatchNorm)]

@@ -1,0 +1,138 @@
+"""Heads that train the embeddings of images and texts."""
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor
+
+from mmrank.losses.contrastive.base import ContrastiveLoss
+from mmrank.losses.loss_type import build_loss
+from mmrank.losses.two_tower.in_batch import InBatchLoss
+from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
+from mmrank.registry import MODELS
+
+from .sample_fields import ids_of
+
+
+@MODELS.register_module()
+class ImageTextContrastHead(BaseModule):
+    """Passes embeddings and their samples to a contrastive loss.
+
+    Args:
+        loss: Config of a loss with ``forward(images, texts, sample_idx)``: ``mmrank.CLIPLoss``,
+            ``CyCLIPLoss``, ``SogCLRLoss`` and ``InfoNCELoss`` with ``bimodal=True``,
+            ``BimodalISogCLRLoss``.
+        id_key: Field of the data samples with the index of the state of the loss; rows with the
+            same index are no negatives of each other. ``sample_idx``: the pair. ``image_id``: the
+            image, whose captions then share a state. Set ``num_samples`` of the loss to the number
+            of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        TypeError: If the loss is not contrastive.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.ImageTextContrastHead',
+        ...     loss=dict(type='mmrank.BimodalISogCLRLoss', num_samples=2900000))
+    """
+
+    def __init__(
+        self, loss: dict, id_key: str = 'sample_idx', init_cfg: dict | None = None
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.loss_module = build_loss('loss', loss)
+        if not isinstance(self.loss_module, ContrastiveLoss):
+            raise TypeError(
+                f"loss.type={loss['type']!r} is not contrastive; use 'mmrank.CLIPLoss', "
+                "'mmrank.BimodalISogCLRLoss' or another of them, or "
+                "head.type='mmrank.ImageTextInBatchHead' for 'mmrank.InBatchLoss'"
+            )
+        self.id_key = id_key
+
+    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor]:
+        """Read the (B,) ``id_key`` of each pair, before the encoders run.
+
+        The loss fetches the state of the samples for ``device`` meanwhile.
+
+        Raises:
+            ValueError: If a data sample lacks the field.
+        """
+        # On the host, where a state in host memory needs them.
+        ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
+        self.loss_module.prefetch(ids, device)
+        return (ids,)
+
+    def loss(self, images: Tensor, texts: Tensor, ids: Tensor) -> dict[str, Tensor]:
+        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""
+        return dict(loss=self.loss_module(images, texts, ids))
+
+
+@MODELS.register_module()
+class ImageTextInBatchHead(BaseModule):
+    """Passes the pairs of a batch to a loss of in-batch sampling.
+
+    Images are its left and captions its right entities. An image may have several captions, and a
+    caption several images: the loss corrects the bias of both counts, which a contrastive loss with
+    the same negatives keeps. The counts are those of the training set:
+    ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches without replacement over all
+    ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. With
+    ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.
+
+    The scores are the inner products of the embeddings times ``scale``. Plain inner products
+    (``normalize=False`` of the model) are the paper's; cosines are too narrow a range for the
+    logistic loss.
+
+    Args:
+        loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``.
+        row_key: Field of the data samples with the image.
+        col_key: Field with the caption.
+        scale: Factor of the scores, > 0.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        TypeError: If the loss is none of these.
+        ValueError: If ``scale`` is not > 0.
+
+    Example:
+        >>> head = dict(
+        ...     type='mmrank.ImageTextInBatchHead',
+        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise='logistic'))
+    """
+
+    def __init__(
+        self,
+        loss: dict,
+        row_key: str = 'image_id',
+        col_key: str = 'text_id',
+        scale: float = 1.0,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        self.loss_module = build_loss('loss', loss)
+        if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
+            raise TypeError(
+                f"loss.type={loss['type']!r} is not 'mmrank.InBatchLoss' or "
+                "'mmrank.InBatchSoftmaxLoss'; for contrastive losses use "
+                "head.type='mmrank.ImageTextContrastHead'"
+            )
+        if not scale > 0:
+            raise ValueError(f'scale must be > 0, got {scale!r}')
+        self.row_key, self.col_key, self.scale = row_key, col_key, scale
+
+    def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
+        """Read (B,) ``row_key`` and (B,) ``col_key`` of the pairs, on ``device``.
+
+        Raises:
+            ValueError: If a data sample lacks a field.
+        """
+        return tuple(ids_of(data_samples, key, device) for key in (self.row_key, self.col_key))
+
+    def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
+        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned.
+
+        Raises:
+            RuntimeError: If the training pairs are not set.
+        """
+        return dict(loss=self.loss_module(self.scale * images, texts, rows, cols))

@@ -1,0 +1,215 @@
+"""Text encoders: a small one on bytes, and those of Hugging Face's transformers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from mmrank.registry import MODELS
+
+
+class ByteTokenizer:
+    """UTF-8 bytes between a start and an end token.
+
+    Tokens are 0 for padding, 1 for the start, 2 for the end and 3 + byte.
+
+    Args:
+        max_length: Most tokens of a text, at least 3; a longer one loses its last bytes.
+
+    Attributes:
+        vocab_size: 259.
+
+    Raises:
+        ValueError: If ``max_length`` is too small.
+
+    Example:
+        >>> tokens, mask = ByteTokenizer(max_length=8)(['ab', 'c'])
+        >>> tokens
+        tensor([[  1, 100, 101,   2],
+                [  1, 102,   2,   0]])
+    """
+
+    PAD, START, END, FIRST_BYTE = 0, 1, 2, 3
+    vocab_size = FIRST_BYTE + 256
+
+    def __init__(self, max_length: int = 77) -> None:
+        if max_length < 3:
+            raise ValueError(
+                f'max_length must be at least 3, for start, end and a byte, got {max_length!r}'
+            )
+        self.max_length = max_length
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """(n, L) int64 tokens of n texts and an (n, L) bool mask, True at tokens; on the CPU.
+
+        Raises:
+            TypeError: If one is no string.
+        """
+        if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
+            raise TypeError(
+                f'texts must be a list of strings, got {type(texts).__name__} of '
+                f'{sorted({type(x).__name__ for x in texts})}'
+            )
+        data = [x.encode()[: self.max_length - 2] for x in texts]
+        sizes = np.array([len(x) for x in data], dtype=np.int64)
+        length = int(sizes.max(initial=0)) + 2
+        place = np.arange(length)
+        tokens = np.full((len(data), length), self.PAD, dtype=np.int64)
+        tokens[:, 0] = self.START
+        inner = (place >= 1) & (place <= sizes[:, None])
+        joined = np.frombuffer(b''.join(data), dtype=np.uint8)
+        tokens[inner] = joined.astype(np.int64) + self.FIRST_BYTE
+        tokens[np.arange(len(data)), sizes + 1] = self.END
+        mask = place <= sizes[:, None] + 1
+        return torch.from_numpy(tokens), torch.from_numpy(mask)
+
+
+@MODELS.register_module()
+class TextTransformer(BaseModule):
+    """Text encoder for tests, small data and machines without a network.
+
+    Bytes, learned positions, pre-norm layers, and the mean over the tokens of a text.
+
+    Args:
+        channels: Width W.
+        num_layers: Layers.
+        num_heads: Attention heads; must divide ``channels``.
+        max_length: Most bytes of a text and 2; see :class:`ByteTokenizer`.
+        dropout: Share of activations left out in training.
+        init_cfg: See mmengine's ``BaseModule``.
+
+    Raises:
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self,
+        channels: int = 128,
+        num_layers: int = 2,
+        num_heads: int = 4,
+        max_length: int = 77,
+        dropout: float = 0.0,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        if num_heads < 1 or channels < 1 or channels % num_heads:
+            raise ValueError(
+                f'channels must be a multiple of num_heads, got channels={channels!r} and '
+                f'num_heads={num_heads!r}'
+            )
+        if num_layers < 1:
+            raise ValueError(f'num_layers must be at least 1, got {num_layers!r}')
+        self.out_channels = channels
+        self.tokenizer = ByteTokenizer(max_length)
+        self.tokens = nn.Embedding(self.tokenizer.vocab_size, channels, padding_idx=0)
+        self.positions = nn.Parameter(torch.empty(max_length, channels))
+        for weights in (self.tokens.weight, self.positions):
+            nn.init.normal_(weights, std=0.02)
+        with torch.no_grad():
+            self.tokens.weight[0] = 0
+        # One layer after the other: copies would begin with equal weights.
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                channels,
+                num_heads,
+                4 * channels,
+                dropout,
+                'gelu',
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, texts: list[str]) -> Tensor:
+        """(n, W) floats of n strings; '' is allowed."""
+        tokens, mask = (
+            x.to(self.positions.device, non_blocking=True) for x in self.tokenizer(texts)
+        )
+        x = self.tokens(tokens) + self.positions[: tokens.size(1)]
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=~mask)
+        x = self.norm(x) * mask[:, :, None]
+        return x.sum(1) / mask.sum(1, keepdim=True)
+
+
+@MODELS.register_module()
+class HuggingFaceTextEncoder(BaseModule):
+    """Any ``AutoModel`` whose output has a ``last_hidden_state``.
+
+    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported beside version 5, nor
+    mmdet where mmpretrain is installed.
+
+    Args:
+        name_or_path: Name of the model, such as ``distilbert-base-uncased``, or a folder with it.
+            Without a network set the environment variable ``HF_HUB_OFFLINE=1`` and pass a folder or
+            a cached name.
+        max_length: Most tokens of a text; iSogCLR's authors take 30.
+        pooling: ``first``: state of the first token, as BERT's ``[CLS]``. ``mean``: mean over the
+            tokens.
+        pretrained: False: only its architecture, with random weights.
+        init_cfg: See mmengine's ``BaseModule``.
+        revision: Commit, tag or branch of the hub from which the files come; a commit makes a
+            training repeatable. None: the main branch.
+
+    Raises:
+        ImportError: If transformers is not installed.
+        ValueError: On a parameter out of range.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str,
+        max_length: int = 30,
+        pooling: str = 'first',
+        pretrained: bool = True,
+        init_cfg: dict | None = None,
+        revision: str | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        if pooling not in ('first', 'mean'):
+            raise ValueError(f"pooling={pooling!r} is unknown; use one of ('first', 'mean')")
+        if max_length < 3:
+            raise ValueError(f'max_length must be at least 3, got {max_length!r}')
+        try:
+            from transformers import AutoConfig, AutoModel, AutoTokenizer
+        except ModuleNotFoundError as error:
+            if (error.name or '').partition('.')[0] != 'transformers':
+                raise
+            raise ImportError(
+                "type='mmrank.HuggingFaceTextEncoder' needs transformers, which is not installed. "
+                "Fix: `pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
+            ) from error
+        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, revision=revision)
+        if pretrained:
+            self.model = AutoModel.from_pretrained(name_or_path, revision=revision)
+        else:
+            config = AutoConfig.from_pretrained(name_or_path, revision=revision)
+            self.model = AutoModel.from_config(config)
+        # mmengine would call its init_weights over the weights just read.
+        self.model.is_init = True
+        self.max_length, self.pooling = max_length, pooling
+        self.out_channels = self.model.config.hidden_size
+
+    def forward(self, texts: list[str]) -> Tensor:
+        """(n, W) floats of n strings."""
+        device = next(self.model.parameters()).device
+        if not texts:
+            return torch.zeros(0, self.out_channels, device=device)
+        tokens = self.tokenizer(
+            list(texts),
+            padding=True,
+            truncation=True,
+            max_length=self.max_length,
+            return_tensors='pt',
+        )
+        names = ('input_ids', 'attention_mask')
+        tokens = {k: tokens[k].to(device, non_blocking=True) for k in names}
+        states = self.model(**tokens).last_hidden_state
+        if self.pooling == 'first':
+            return states[:, 0]
+        mask = tokens['attention_mask'][:, :, None].to(states.dtype)
+        return (states * mask).sum(1) / mask.sum(1)

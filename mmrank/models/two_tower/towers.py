@@ -1,0 +1,118 @@
+"""Towers that embed entities: a table, a linear layer on sparse features, hidden layers."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from mmrank.models.grad_cache import GradCacheMixin
+from mmrank.registry import MODELS
+from mmrank.state.pair_counts import check_entities
+
+
+@MODELS.register_module()
+class EmbeddingTower(nn.Module):
+    """One embedding for each entity: a linear layer on one-hot features.
+
+    Args:
+        num_entities: Number of entities.
+        channels: Width D of an embedding.
+        init_std: Standard deviation of the initial weights; small, so that scores begin near 0.
+        sparse: Compute the gradient of the batch's entities only, which SGD and Adagrad of PyTorch
+            can take and others refuse.
+    """
+
+    def __init__(
+        self, num_entities: int, channels: int, init_std: float = 0.02, sparse: bool = False
+    ) -> None:
+        super().__init__()
+        self.num_entities = num_entities
+        self.table = nn.Embedding(num_entities, channels, sparse=sparse)
+        nn.init.normal_(self.table.weight, std=init_std)
+
+    def forward(self, entities: dict[str, Tensor]) -> Tensor:
+        """(U, D) embeddings of ``ids``, (U,) integers in ``[0, num_entities)``.
+
+        Raises:
+            ValueError: If an id is out of range.
+        """
+        check_entities('ids', entities['ids'], self.table.num_embeddings)
+        return self.table(entities['ids'])
+
+
+@MODELS.register_module()
+class SparseLinearTower(nn.Module):
+    """A linear layer without bias, O(non-zero features).
+
+    Args:
+        num_features: Number of features.
+        channels: Width D of an embedding.
+        init_std: See :class:`EmbeddingTower`.
+        sparse: Likewise.
+    """
+
+    def __init__(
+        self, num_features: int, channels: int, init_std: float = 0.02, sparse: bool = False
+    ) -> None:
+        super().__init__()
+        self.linear = nn.EmbeddingBag(
+            num_features, channels, mode='sum', sparse=sparse, include_last_offset=True
+        )
+        nn.init.normal_(self.linear.weight, std=init_std)
+
+    def forward(self, entities: dict[str, Tensor]) -> Tensor:
+        """Embed entities.
+
+        Args:
+            entities: Dict with the rows of a sparse matrix: ``starts`` (U + 1,), ``indices`` (E,)
+                integers, ``values`` (E,) floats; see
+                :class:`mmrank.datasets.interactions.SparseFeatures`.
+
+        Returns:
+            (U, D) floats; zeros for an entity without features.
+
+        Raises:
+            ValueError: If there are no features, or one is out of range.
+        """
+        if 'indices' not in entities:
+            raise ValueError(
+                "the data set has no features for SparseLinearTower; use file_format='xmc', or "
+                "type='mmrank.EmbeddingTower'"
+            )
+        check_entities('feature indices', entities['indices'], self.linear.num_embeddings)
+        weights = entities['values'].to(self.linear.weight.dtype)
+        return self.linear(entities['indices'], entities['starts'], per_sample_weights=weights)
+
+
+@MODELS.register_module()
+class MLPTower(GradCacheMixin, nn.Module):
+    """Another tower, then ReLU and linear layers.
+
+    Args:
+        stem: Config of the tower that reads the entities.
+        stem_channels: Width of its embeddings.
+        channels: Widths of the linear layers behind; the last is D.
+
+    Raises:
+        ValueError: If ``channels`` is empty.
+    """
+
+    def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:
+        super().__init__()
+        if not channels:
+            raise ValueError(
+                'channels must name at least one layer; without one use the stem alone'
+            )
+        self.stem = MODELS.build(stem)
+        layers = []
+        for before, after in pairwise([stem_channels, *channels]):
+            layers += [nn.ReLU(), nn.Linear(before, after)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, entities: dict[str, Tensor]) -> Tensor:
+        """(U, D) embeddings of the entities, which the stem reads."""
+        return self.embed_rows(self.layers, self.stem(entities))
+
+    def encoders(self) -> list[nn.Module]:
+        """The layers behind the stem, which looks its rows up."""
+        return [self.layers]

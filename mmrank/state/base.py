@@ -1,0 +1,75 @@
+"""Base of state that is kept in buffers, and the checks of rows and of numbers."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+_LARGEST = torch.finfo(torch.float32).max
+
+
+class SavedState(nn.Module):
+    """Module whose buffers keep their dtype, and whose saved shapes have to fit.
+
+    ``model.half()`` must not round the state: the small steps of a moving average would vanish, and
+    so would counts above 2048. mmengine logs a saved buffer of another shape and trains on with a
+    fresh one; a resumed training would then not be the one that was interrupted.
+
+    Attributes:
+        shape_settings: What in a config sets the shapes, for the message.
+
+    Raises:
+        ValueError: By ``load_state_dict``, if a shape differs.
+    """
+
+    shape_settings: ClassVar[str] = 'num_classes'
+
+    def _apply(self, fn, recurse=True):
+        before = dict(self.named_buffers(recurse=False))
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            now = getattr(self, name)
+            if now.dtype != buffer.dtype:
+                setattr(self, name, buffer.to(now.device))
+        return self
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        for name, buffer in self.named_buffers(recurse=False):
+            saved = state_dict.get(prefix + name)
+            # Raised here: mmengine only logs what is put into `error_msgs`.
+            if saved is not None and saved.shape != buffer.shape:
+                raise ValueError(
+                    f'{prefix}{name} of the checkpoint has shape {tuple(saved.shape)}, but that of '
+                    f'the model is {tuple(buffer.shape)}: set {self.shape_settings} as in the '
+                    'training of the checkpoint, or remove the key from the checkpoint to start '
+                    'with fresh values'
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
+    """Check that ``rows`` are (lists,) integers in ``[0, size)``; ``name`` is for messages.
+
+    On a GPU an index out of range is a device-side assertion.
+    """
+    if rows.is_floating_point() or rows.dtype == torch.bool:
+        raise TypeError(f'{name} must be integers, got {rows.dtype}; call {name}.long()')
+    if rows.shape != (lists,):
+        raise ValueError(
+            f'{name} must be ({lists},), one for each list, got shape {tuple(rows.shape)}'
+        )
+    if rows.numel() == 0:
+        return
+    fits = ((rows >= 0) & (rows < size)).all()
+    if rows.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        raise ValueError(
+            f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
+            f'{size} classes; set num_classes to the number of classes of the training set'
+        )
+
+
+def fits_float32(values: Tensor) -> Tensor:
+    """Bool, whether values stay finite in a float32 buffer."""
+    return values.abs() <= _LARGEST

@@ -1,0 +1,176 @@
+"""Class counts of the data set, and the shares of positives that come from them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .base import SavedState, check_rows
+
+
+class LabelCounts(SavedState):
+    """Positives and negatives of each class, from the config or the data; not in a checkpoint.
+
+    Args:
+        num_classes: Number of classes C; 1 is a binary problem.
+        positives: (C,) positives of each class, or None until :meth:`set`.
+        num_samples: Samples of the data set. None: the sum of ``positives``, as where every sample
+            has one class.
+    """
+
+    negative_positive: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        positives: Sequence[int] | None = None,
+        num_samples: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not (isinstance(num_classes, int) and num_classes >= 1):
+            raise ValueError(
+                f'num_classes must be an int >= 1, got {num_classes!r}; set '
+                'it to the number of classes of the training set'
+            )
+        empty = torch.full((num_classes, 2), torch.nan, dtype=torch.float64)
+        self.register_buffer('negative_positive', empty, persistent=False)
+        self.known = False
+        if positives is not None:
+            self.set(positives, num_samples)
+
+    def extra_repr(self) -> str:
+        return f'num_classes={len(self.negative_positive)}'
+
+    def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
+        """Take the (C,) positives of each class; ``num_samples`` as of the class."""
+        positives = torch.as_tensor(positives, dtype=torch.float64)
+        size = len(self.negative_positive)
+        if positives.shape != (size,) or not (positives >= 0).all():
+            raise ValueError(
+                f'class_counts must be ({size},) numbers >= 0, one for each '
+                f'class, got {positives.tolist()!r:.80}'
+            )
+        total = positives.sum() if num_samples is None else num_samples
+        negatives = total - positives
+        if not (negatives >= 0).all() or (size == 1 and negatives[0] == 0):
+            raise ValueError(
+                f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
+                f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'
+            )
+        counts = torch.stack([negatives, positives], 1)
+        self.negative_positive.copy_(counts)
+        self.known = True
+
+    def get(self) -> Tensor:
+        """(C, 2) float64 negatives and positives; RuntimeError if they are not set."""
+        if not self.known:
+            raise RuntimeError(
+                'the class counts of the training set are missing: add '
+                'custom_hooks=[dict(type="mmrank.ClassCountsHook")], or pass '
+                'class_counts and num_samples to the loss'
+            )
+        return self.negative_positive
+
+
+class ClassPrior(SavedState):
+    """Class priors pi, given or from the class counts of a data set; not in a checkpoint.
+
+    Args:
+        prior: One number, or one per class, each in (0, 1); or ``counts``: N_c/N of the data set,
+            set by :meth:`set_counts`.
+        size: Number of classes; needed for ``counts``.
+        maximum: Scale the priors so that the largest is this, as the authors of SOPRC do with 0.1;
+            None leaves them. True priors of 1e-4 make ``(1-pi)/pi`` so large that a risk ``x/(1 +
+            x)`` has no slope.
+    """
+
+    prior: Tensor
+
+    def __init__(
+        self,
+        prior: float | Sequence[float] | str,
+        size: int | None = None,
+        maximum: float | None = None,
+    ) -> None:
+        super().__init__()
+        if maximum is not None and not 0 < maximum < 1:
+            raise ValueError(f'max_prior must be in (0, 1) or None, got {maximum!r}')
+        self.from_counts = isinstance(prior, str) and prior == 'counts'
+        self.maximum, self.known = maximum, not self.from_counts
+        if isinstance(prior, str) and self.known:
+            raise ValueError(
+                f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"
+            )
+        if not self.known and size is None:
+            raise ValueError(
+                "prior='counts' requires num_classes: set it to the number of "
+                'classes of the training set'
+            )
+        values = torch.full((size or 1,), torch.nan, dtype=torch.float64)
+        if self.known:
+            values = torch.as_tensor(prior, dtype=torch.float64).reshape(-1)
+            if not (values.numel() and ((values > 0) & (values < 1)).all()):
+                raise ValueError(f'prior must be in (0, 1), got {prior!r}')
+            if maximum is not None and values.numel() == 1:
+                raise ValueError(
+                    f'max_prior={maximum!r} scales priors of classes; with '
+                    f'prior={prior!r} set prior to that number itself'
+                )
+            if isinstance(prior, Sequence) and values.numel() != size:
+                raise ValueError(
+                    f'prior holds {values.numel()} values, but '
+                    f'num_classes={size}; set one prior for each class'
+                )
+            values = self._scaled(values)
+        self.register_buffer('prior', values, persistent=False)
+
+    def extra_repr(self) -> str:
+        return f'size={self.prior.numel()}, maximum={self.maximum}'
+
+    def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
+        """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
+        counts = torch.as_tensor(counts, dtype=torch.float64)
+        size = self.prior.numel()
+        total = counts.sum() if num_samples is None else num_samples
+        if counts.shape != (size,) or not (
+            (counts >= 0).all() and (counts < total).all() and counts.any()
+        ):
+            raise ValueError(
+                f'counts must be ({size},) numbers >= 0, none of them that of all samples '
+                f'({float(total):g}), got {counts.tolist()!r:.80}'
+            )
+        # A class without a sample has no list; 1/2 keeps its odds finite.
+        share = torch.where(counts > 0, self._scaled(counts / total), 0.5)
+        self.prior.copy_(share.to(self.prior.device))
+        self.known = True
+
+    def of(self, lists: int, rows: Tensor | None) -> Tensor:
+        """(1,) or (lists,) priors, of the (L,) classes ``rows`` of the lists, or of all in order.
+
+        Raises:
+            RuntimeError: If the class counts are missing.
+            ValueError: If the lists do not fit the classes.
+        """
+        if not self.known:
+            raise RuntimeError(
+                "prior='counts' requires the class counts of the training "
+                'set: add custom_hooks=[dict(type="mmrank.ClassCountsHook")], '
+                'or call set_class_counts(counts) of the loss before training'
+            )
+        size = self.prior.numel()
+        if size == 1:
+            return self.prior
+        if rows is not None:
+            check_rows('list_classes', rows, lists, size)
+            return self.prior[rows.long()]
+        if lists != size:
+            raise ValueError(
+                f'there are {size} class priors but {lists} lists; set '
+                f'num_classes={lists} or pass list_classes'
+            )
+        return self.prior
+
+    def _scaled(self, values: Tensor) -> Tensor:
+        if self.maximum is None:
+            return values
+        return values * (self.maximum / values.max())

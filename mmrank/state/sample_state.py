@@ -1,0 +1,241 @@
+"""Numbers that are kept for every sample of a data set."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import pad
+
+from mmrank.gathering import all_gather_rows
+
+from .row_route import ShardRows
+from .rows_in_flight import RowsInFlight
+from .sharding import Shard, ShardedState
+
+STORAGES = ('device', 'host', 'sharded')
+_HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
+
+
+class SampleState(ShardedState):
+    """Dense table with one row per quantity, by sample index.
+
+    The table is saved with the module, one (size,) tensor per quantity, but on purpose it is not a
+    buffer: mmengine's ``SyncBuffersHook`` would average it over ranks, ``DistributedDataParallel``
+    send it around, and ``model.half()`` round it. All ranks store the same numbers.
+
+    With ``storage='host'`` the table stays in host memory; the entries of a batch travel, and
+    neither side waits, see :class:`~.rows_in_flight.RowsInFlight`. Pass the indices as a CPU
+    tensor. With ``storage='sharded'`` each of W ranks holds every W-th sample, see
+    :class:`~.row_route.ShardRows`: the numbers are those of a whole table, bit for bit. All ranks
+    have to call the methods in the same order, in evaluation as well.
+
+    Args:
+        size: Number of samples in the training set.
+        initial: Quantities and the number that all samples start with.
+        storage: ``device``: where the model is. ``host``. ``sharded``: spread over the ranks.
+        load_state: False resets the state when a checkpoint is loaded: for a model that continues
+            with other data.
+        dtypes: Quantities that are not float32, and their dtype.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        initial: Mapping[str, float],
+        storage: str = 'device',
+        load_state: bool = True,
+        dtypes: Mapping[str, torch.dtype] | None = None,
+    ) -> None:
+        if not (type(size) is int and size >= 1):
+            raise ValueError(
+                f'num_samples must be an int >= 1, got {size!r}; set it to '
+                'the number of samples in the training set'
+            )
+        if storage not in STORAGES:
+            raise ValueError(f'storage={storage!r} is unknown; use one of {STORAGES}')
+        super().__init__(size, storage == 'sharded')
+        self.size, self.names = size, tuple(initial)
+        self.storage, self.load_state = storage, load_state
+        dtypes = dtypes or {}
+        self._columns = [
+            torch.full((self.shard.rows,), value, dtype=dtypes.get(name, torch.float32))
+            for name, value in initial.items()
+        ]
+        # What brings the rows of a batch; None: they are where the model is.
+        self._rows = {'host': RowsInFlight, 'sharded': ShardRows}.get(storage, lambda: None)()
+
+    def __getstate__(self) -> dict:
+        # Copies and pickles cannot carry what is on its way.
+        self.flush()
+        return self.__dict__ | dict(_rows=self._rows and type(self._rows)())
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(fn, recurse)
+        if self.storage != 'host':
+            # A model may be cast, the table only moves.
+            device = fn(torch.empty(0, device=self.device)).device
+            self._columns = [x.to(device) for x in self._columns]
+        return self
+
+    def extra_repr(self) -> str:
+        return f'size={self.size}, quantities={self.names}, storage={self.storage!r}'
+
+    @property
+    def device(self) -> torch.device:
+        """Where the table is."""
+        return self._columns[0].device
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the table, on this process."""
+        return sum(x.nbytes for x in self._columns)
+
+    @property
+    def table(self) -> Tensor:
+        """(quantities, size) float32; a copy. Of a shard its rows."""
+        self.flush()
+        return torch.stack([x.float() for x in self._columns])
+
+    def column(self, name: str) -> Tensor:
+        """(size,) values of a quantity; the state itself. Of a shard its rows."""
+        self.flush()
+        return self._columns[self.names.index(name)]
+
+    def gathered(self, name: str) -> Tensor:
+        """(size,) values of a quantity, of all ranks; all have to call it."""
+        column, group = self.column(name), self.group
+        if group is None:
+            return column
+        most = -(-self.size // self.shard.parts)
+        own = pad(column, (0, most - column.numel()))
+        parts = [torch.empty_like(own) for _ in range(self.shard.parts)]
+        dist.all_gather(parts, own, group=group)
+        return torch.stack(parts, dim=1).flatten()[: self.size]
+
+    def own_rows(self) -> dict[str, Tensor]:
+        self.flush()
+        return dict(zip(self.names, self._columns))
+
+    def load_rows(self, saved: Shard, rows: Mapping[str, Tensor]) -> None:
+        self.flush()
+        if self._rows is not None:
+            self._rows.forget()
+        super().load_rows(saved, rows)
+
+    def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
+        raise ValueError(
+            f'{key} of the checkpoint has {math.prod(shape)} samples, but num_samples={self.size}: '
+            'the training set is not that of the checkpoint. Train on the same data to resume; '
+            'with other data set load_state=False of the loss to start with fresh per-sample values'
+        )
+
+    def prefetch(self, ids: Tensor, device: torch.device) -> None:
+        """Start the next :meth:`fetch` of (n,) ``ids`` on the host, if the entries have to travel.
+
+        Call it as soon as the indices of a batch are known; for shards pass :meth:`fetch` the same
+        object. Raises TypeError or ValueError for indices that do not fit.
+        """
+        if self._rows is not None and ids.device.type == 'cpu':
+            check_sample_ids(ids, ids.numel(), self.size)
+            self._rows.prefetch(self, ids, device)
+
+    def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
+        """(quantities, n) float32 entries of (n,) checked indices, repeated or not; a copy.
+
+        Raises UserError in training, if the rows of a checkpoint were never loaded.
+        """
+        if self.training and (self.spread or self._awaited):
+            self.before_training()
+        if self._rows is not None:
+            return self._rows.fetch(self, ids, device)
+        return self.read(ids, device)
+
+    def joined(
+        self, ids: Tensor, entries: Tensor, news: Tensor, counts: list[int] | None, group
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Bring together the (k, n) float64 ``news`` of each sample that was fetched last.
+
+        Returns ``ids``, ``entries`` and ``news`` in float64: of all ranks of ``group``, which have
+        ``counts`` rows, or of those of its shard on each; for :meth:`store`.
+        """
+        if self.spread and self.group is not None:
+            return self._rows.joined(self, news)
+        if group is None:
+            return ids, entries.double(), news
+        rows = torch.cat([ids[None].double(), entries.double(), news])
+        rows = all_gather_rows(rows.t(), counts, group).t()
+        return rows[0].long(), rows[1 : 1 + len(entries)], rows[1 + len(entries) :]
+
+    def store(self, ids: Tensor, entries: Tensor) -> None:
+        """Write (quantities, n) entries of (n,) ids; what is repeated has equal entries."""
+        entries = self._rounded(entries)
+        if self._rows is not None:
+            self._rows.store(self, ids, entries)
+        else:
+            self.write(ids, entries)
+
+    def flush(self) -> None:
+        """Write what is on its way; a look-up that is, starts again."""
+        if self._rows is not None:
+            self._rows.flush(self)
+
+    def read(self, ids: Tensor, device: torch.device) -> Tensor:
+        """(quantities, n) float32 entries as the table has them."""
+        ids = ids.to(self.device).long() // self.shard.parts
+        return torch.stack([x[ids].float() for x in self._columns]).to(device)
+
+    def write(self, ids: Tensor, entries: Tensor) -> None:
+        """Set entries of the table."""
+        ids = ids.to(self.device).long() // self.shard.parts
+        for column, values in zip(self._columns, entries.to(self.device)):
+            column[ids] = values.to(column.dtype)
+
+    def _rounded(self, entries: Tensor) -> Tensor:
+        """(quantities, n) float32 as they come out of the table again."""
+        entries = entries.float()
+        if all(x.dtype == torch.float32 for x in self._columns):
+            return entries
+        # An infinite momentum would stay for ever.
+        rows = [
+            x.clamp(*_HALF_RANGE).half().float() if column.dtype == torch.float16 else x
+            for column, x in zip(self._columns, entries)
+        ]
+        return torch.stack(rows)
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        if self.load_state:
+            if self._rows is not None:
+                self._rows.forget()
+            super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
+    """Check that ``ids`` is a (count,) integer tensor, with a ``size`` in ``[0, size)``.
+
+    On a GPU an index out of range is a device-side assertion.
+    """
+    if not isinstance(ids, Tensor):
+        raise TypeError(
+            'sample_idx must be a tensor of integers, got '
+            f'{type(ids).__name__}; call torch.as_tensor(sample_idx)'
+        )
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f'sample_idx must be integers, got {ids.dtype}; call sample_idx.long()')
+    if ids.shape != (count,):
+        raise ValueError(
+            f'sample_idx must be ({count},), one for each sample of the '
+            f'batch, got shape {tuple(ids.shape)}'
+        )
+    if size is None or not count:
+        return
+    fits = ((ids >= 0) & (ids < size)).all()
+    if ids.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
+        raise ValueError(
+            f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
+            f'num_samples={size}; set num_samples of the loss to the length of the training set, '
+            'and let its samples be counted from 0'
+        )

@@ -1,1 +1,0 @@
-"""State of each sample of the training set."""

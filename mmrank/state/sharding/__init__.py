@@ -1,1 +1,0 @@
-"""State whose rows are spread over the processes."""

@@ -1,0 +1,322 @@
+"""Tables and pictures of the temperatures of a training set."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from mmrank.datasets.samplers.labels import class_labels
+from mmrank.files import write_csv_atomically
+from mmrank.visualization.figures import fit_text, new_panels, save, shorten
+from mmrank.visualization.palette import colour
+from mmrank.visualization.temperatures import (
+    LEVELS,
+    ClassTemperature,
+    RankCorrelation,
+    TemperatureHistory,
+    Temperatures,
+    class_temperatures,
+    extreme_samples,
+    frequency_correlation,
+)
+
+# Vermilion and blue, as heat is drawn.
+HOT, COLD = colour(0), colour(1)
+# Up to this many classes each has its name below.
+_NAMED_CLASSES = 20
+# Inches of an image's side, of its text, of a heading, between images.
+_CELL, _TEXT, _HEADING, _GAP = 0.72, 0.27, 0.34, 0.06
+_DPI = 120
+#: Keys of an item that may say what it shows, where there are no classes.
+_TEXT_KEYS = ('caption', 'text', 'gt_caption')
+
+
+def plot_history(
+    history: TemperatureHistory, path: str | os.PathLike, title: str = '', unit: str = 'epoch'
+) -> Path:
+    """Draw histograms over time, and the first and the last one.
+
+    Args:
+        history: With at least one reading.
+        path: Image file to write.
+        title: Title of the figure.
+        unit: Unit of the steps of the history.
+
+    Raises:
+        ValueError: If there is no reading.
+    """
+    if not history.steps:
+        raise ValueError('a history without a reading cannot be drawn')
+    figure, axes = new_panels(1, 2, width=4.2, height=3.4)
+    over_time, final = axes[0]
+    counts = np.array(history.counts, dtype=float)
+    shares = 100 * counts / counts.sum(1, keepdims=True)
+    steps = np.array(history.steps, dtype=float)
+    quantiles = np.array(history.quantiles)
+    if len(steps) > 1:
+        # A column from halfway before its step to halfway after.
+        middles = (steps[1:] + steps[:-1]) / 2
+        ends = 2 * steps[[0, -1]] - middles[[0, -1]]
+        times = np.concatenate([ends[:1], middles, ends[1:]])
+        mesh = over_time.pcolormesh(times, history.edges, shares.T, cmap='Greys', rasterized=True)
+        bar = figure.colorbar(mesh, ax=over_time, pad=0.02)
+        bar.set_label('% of samples', fontsize=8)
+        bar.ax.tick_params(labelsize=7)
+        over_time.set_xlim(times[0], times[-1])
+    for level, style in ((0.95, ':'), (0.5, '-'), (0.05, ':')):
+        over_time.plot(
+            steps,
+            quantiles[:, LEVELS.index(level)],
+            color=HOT if level >= 0.5 else COLD,
+            linestyle=style,
+            linewidth=1.5,
+            marker='o' if len(steps) < 3 else None,
+            label=f'{100 * level:g} % below',
+        )
+    # Where there is a sample at any time, one bin more on each side.
+    used = np.flatnonzero(counts.sum(0))
+    low, high = history.edges[[max(used[0] - 1, 0), min(used[-1] + 2, len(history.edges) - 1)]]
+    over_time.set(ylim=(low, high), xlabel=unit, ylabel=r'temperature $\tau$')
+    over_time.legend(fontsize=7, frameon=True, framealpha=0.8)
+    over_time.grid(False)
+
+    styles = {0: ('#999999', 0.6), len(steps) - 1: (HOT, 0.75)}
+    for place, (own, alpha) in styles.items():
+        label = f'{unit} {history.steps[place]:,}'
+        final.stairs(shares[place], history.edges, fill=True, color=own, alpha=alpha, label=label)
+    final.set(xlim=(low, high), xlabel=r'temperature $\tau$', ylabel='% of samples')
+    final.legend(fontsize=8, frameon=False)
+    figure.suptitle(title, fontsize=10)
+    return save(figure, path)
+
+
+def plot_classes(
+    rows: Sequence[ClassTemperature],
+    correlation: RankCorrelation,
+    path: str | os.PathLike,
+    title: str = '',
+    num_extreme: int = 600,
+) -> Path:
+    """Draw mean temperatures by frequency, and the classes of the hot and cold samples.
+
+    The right panel is the paper's figure 5: for each class, the share of its samples among the
+    hottest and among the coldest of all.
+
+    Args:
+        rows: Classes; those without a sample are left out.
+        correlation: Correlation of frequency and mean temperature.
+        path: Image file to write.
+        title: Title of the figure.
+        num_extreme: Number of samples that count as hottest and coldest.
+    """
+    rows = sorted((r for r in rows if r.count), key=lambda r: -r.count)
+    counts, means = np.array([r.count for r in rows]), np.array([r.mean for r in rows])
+    errors = np.array([r.std for r in rows]) / np.sqrt(counts)
+    names = [shorten(r.name, 14) for r in rows] if len(rows) <= _NAMED_CLASSES else []
+    figure, axes = new_panels(1, 2, width=4.6, height=3.6)
+    frequency, shares = axes[0]
+    style = dict(linestyle='', marker='o', markersize=4, elinewidth=0.8, color=COLD)
+    frequency.errorbar(counts, means, yerr=errors, **style)
+    if counts.min() * 3 < counts.max():
+        frequency.set_xscale('log')
+    beside = dict(xytext=(4, 3), textcoords='offset points', fontsize=6.5, color='#555555')
+    for name, row in zip(names, rows):
+        frequency.annotate(name, (row.count, row.mean), **beside)
+    frequency.set(
+        xlabel='samples of the class',
+        ylabel=r'mean temperature $\tau$ $\pm$ its standard error',
+        title=f'Spearman {correlation}',
+    )
+    frequency.title.set_fontsize(9)
+
+    places = np.arange(len(rows))
+    hot, cold = np.array([(r.hot_share, r.cold_share) for r in rows]).T
+    for values, own, name in ((hot, HOT, 'hottest'), (-cold, COLD, 'coldest')):
+        label = f'among the {num_extreme:,} {name}'
+        shares.bar(places, 100 * values, width=0.85, color=own, label=label)
+    shares.axhline(0, color='black', linewidth=0.8)
+    shares.yaxis.set_major_formatter(lambda y, _: f'{abs(y):g}')
+    shares.set(xlabel='classes, the most frequent first', ylabel='% of the samples of the class')
+    if names:
+        shares.set_xticks(places, names, rotation=60, ha='right', fontsize=7)
+        shares.set_xlabel('')
+    shares.legend(fontsize=7, frameon=False)
+    figure.suptitle(title, fontsize=10)
+    return save(figure, path)
+
+
+@dataclass(frozen=True)
+class WarmImage:
+    """One image of the sheet.
+
+    Attributes:
+        image: (H, W, 3) uint8 in RGB.
+        tau: Its temperature.
+        label: Its class or caption; '' where that is not known.
+    """
+
+    image: np.ndarray
+    tau: float
+    label: str
+
+
+def draw_temperature_sheet(
+    hot: Sequence[WarmImage],
+    cold: Sequence[WarmImage],
+    path: str | os.PathLike,
+    title: str = '',
+    columns: int = 10,
+) -> Path:
+    """Draw the hot images above the cold ones.
+
+    Args:
+        hot: The hottest first.
+        cold: The coldest first.
+        path: Image file to write; its folder is made if needed.
+        title: Text above.
+        columns: Images in a row.
+
+    Raises:
+        ValueError: If there is no image.
+    """
+    if not hot and not cold:
+        raise ValueError('draw_temperature_sheet needs at least one image')
+    blocks = [(hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures')]
+    blocks = [(images, *rest, -(-len(images) // columns)) for images, *rest in blocks if images]
+    pitch, top = _CELL + _TEXT, 0.3 if title else 0.05
+    height = top + sum(_HEADING + rows * pitch for *_, rows in blocks) + 0.05
+    width = columns * (_CELL + _GAP) + 0.2
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    if title:
+        figure.text(0.1 / width, 1 - 0.2 / height, title, fontsize=10)
+    y = top
+    for images, own, heading, rows in blocks:
+        place = 0.1 / width, 1 - (y + 0.23) / height
+        figure.text(*place, heading, fontsize=9, color=own, weight='bold')
+        y += _HEADING
+        for index, item in enumerate(images):
+            row, column = divmod(index, columns)
+            left, bottom = 0.1 + column * (_CELL + _GAP), height - y - row * pitch - _CELL
+            axis = figure.add_axes((left / width, bottom / height, _CELL / width, _CELL / height))
+            axis.imshow(item.image, interpolation='nearest')
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set(color=own, linewidth=1.5)
+            text = f'{item.tau:.3g}'
+            if item.label:
+                text += '\n' + fit_text(item.label, _CELL + 0.02, 6)
+            style = dict(ha='center', va='top', fontsize=6, linespacing=1.1)
+            axis.text(0.5, -0.04, text, transform=axis.transAxes, **style)
+        y += rows * pitch
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=_DPI)
+    return path
+
+
+def write_temperature_report(
+    temperatures: Temperatures,
+    dataset,
+    folder: str | os.PathLike,
+    num_extreme: int = 600,
+    num_images: int = 40,
+) -> tuple[list[Path], RankCorrelation | None]:
+    """Write tables, the class figure and the sheet of images.
+
+    ``samples_<name>.csv`` has every sample; where the data set has one class an image,
+    ``classes_<name>.csv`` and ``classes_<name>.png`` have the classes; ``sheet_<name>.png`` shows
+    images as they are before the pipeline.
+
+    Args:
+        temperatures: Temperatures of all samples of the data set.
+        dataset: The training set, sample i of it at index i: its ``get_data_info(i)`` has ``img``
+            in RGB, or ``img_path``. Wrappers that repeat it are unwrapped.
+        folder: Where to write.
+        num_extreme: Number of samples that count as hottest and coldest.
+        num_images: Images of each kind on the sheet; 0 for no sheet.
+
+    Returns:
+        The files, and the rank correlation of class frequency and mean temperature; None where
+        there are no classes.
+
+    Raises:
+        ValueError: If the data set has another number of samples, or none of them was visited.
+    """
+    # RepeatDataset and the like show a sample several times.
+    while len(dataset) != len(temperatures.tau) and hasattr(dataset, 'dataset'):
+        dataset = dataset.dataset
+    tau, visited = temperatures.tau, temperatures.visited
+    if len(dataset) != len(tau):
+        raise ValueError(
+            f'there are {len(tau):,} temperatures, but the training set has {len(dataset):,} '
+            'samples. Fix: pass the config that the checkpoint was trained with'
+        )
+    if not visited.any():
+        raise ValueError(
+            f'{temperatures.name}: no sample was visited: all temperatures '
+            'are the initial ones. Fix: pass a later checkpoint'
+        )
+    folder, name, num_visited = Path(folder), temperatures.name, int(visited.sum())
+    labels, names = _classes(dataset)
+    lines = [['sample_idx', 'tau', 'visited']]
+    lines += [[i, f'{x:.6g}', int(seen)] for i, (x, seen) in enumerate(zip(tau, visited))]
+    if labels is not None:
+        lines = [[*line, label] for line, label in zip(lines, ['label', *labels])]
+    paths = [write_csv_atomically(lines, folder / f'samples_{name}.csv')]
+    correlation = None
+    if labels is not None:
+        rows = class_temperatures(tau, visited, labels, names, num_extreme)
+        correlation = frequency_correlation(rows)
+        paths.append(_write_classes(rows, folder / f'classes_{name}.csv'))
+        picture = folder / f'classes_{name}.png'
+        shown = min(num_extreme, num_visited // 2)
+        paths.append(plot_classes(rows, correlation, picture, name, shown))
+    if num_images and num_visited > 1:
+        hot, cold = (
+            [_show(dataset, i, tau[i], labels, names) for i in own]
+            for own in extreme_samples(tau, visited, num_images)
+        )
+        picture, title = folder / f'sheet_{name}.png', f'{name}, {num_visited:,} samples'
+        paths.append(draw_temperature_sheet(hot, cold, picture, title))
+    return paths, correlation
+
+
+def _classes(dataset) -> tuple[np.ndarray | None, Sequence[str]]:
+    try:
+        labels = class_labels(dataset)
+    except (KeyError, TypeError, ValueError):
+        return None, ()  # captions, or several classes an image
+    names = (getattr(dataset, 'metainfo', None) or {}).get('classes')
+    if names is None:
+        names = [str(i) for i in range(int(labels.max(initial=-1)) + 1)]
+    return labels, names
+
+
+def _write_classes(rows: Sequence[ClassTemperature], path: Path) -> Path:
+    lines = [['class', 'samples', 'mean', 'std', 'hot', 'cold']]
+    for row in rows:
+        numbers = (row.mean, row.std, row.hot_share, row.cold_share)
+        numbers = ('' if np.isnan(x) else f'{x:.6g}' for x in numbers)
+        lines.append([row.name, row.count, *numbers])
+    return write_csv_atomically(lines, path)
+
+
+def _show(dataset, index: int, tau: float, labels, names) -> WarmImage:
+    item = dataset.get_data_info(int(index))
+    image = item.get('img')
+    if image is None:
+        with Image.open(item['img_path']) as file:
+            file.thumbnail((192, 192))
+            image = np.asarray(file.convert('RGB'))
+    if labels is not None:
+        label = names[labels[index]]
+    else:
+        texts = (item.get(key) for key in _TEXT_KEYS)
+        label = next((t for t in texts if t), '')
+        label = label if isinstance(label, str) else str(label[0])
+    return WarmImage(np.asarray(image), float(tau), label)

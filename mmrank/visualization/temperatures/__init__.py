@@ -1,1 +1,0 @@
-"""Temperatures of samples: reading, statistics, figures, report."""

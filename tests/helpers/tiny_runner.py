@@ -1,0 +1,31 @@
+"""Short trainings by mmengine's runner, for tests of hooks."""
+
+import os
+
+import torch
+from mmengine.runner import Runner
+
+
+def train(model, work_dir, dataset, epochs=2, batch_size=8, shuffle=True, **settings) -> Runner:
+    """Train a model; ``settings`` are those of the runner."""
+    torch.manual_seed(0)
+    defaults = dict(
+        model=model,
+        work_dir=str(work_dir),
+        train_dataloader=dict(
+            dataset=dataset,
+            batch_size=batch_size,
+            collate_fn=dict(type='default_collate'),
+            sampler=dict(type='DefaultSampler', shuffle=shuffle),
+        ),
+        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
+        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+        default_hooks=dict(logger=dict(type='LoggerHook', interval=2)),
+        randomness=dict(seed=0),
+        log_level='ERROR',
+        default_scope='mmengine',
+        experiment_name=f'{work_dir}-{os.urandom(4).hex()}',
+    )
+    runner = Runner(**{**defaults, **settings})
+    runner.train()
+    return runner

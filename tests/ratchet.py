@@ -1,0 +1,150 @@
+"""Measure how large the project is, and compare it with the committed limits.
+
+A change lowers the limits in ``tests/ratchet.yaml``; to raise one needs a line in CHANGELOG.md::
+
+    PYTHONPATH=. python tests/ratchet.py           # figures and limits
+    PYTHONPATH=. python tests/ratchet.py --lower   # write the figures that are lower
+    PYTHONPATH=. python tests/ratchet.py --files   # files entered by a step of some losses
+"""
+
+import argparse
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMITS = Path(__file__).with_suffix('.yaml')
+STEPS = ('StableAPLoss', 'SmoothAPLoss', 'APLoss', 'ISogCLRLoss')
+
+
+def tracked(*folders: str) -> list[Path]:
+    """Files of folders that git tracks or would add."""
+    command = ['git', 'ls-files', '-z', '-co', '--exclude-standard', '--', *folders]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    return [ROOT / name for name in found.split('\0') if name and (ROOT / name).is_file()]
+
+
+def lines(paths) -> int:
+    """Lines of Python files, blank ones and comments included."""
+    return sum(len(p.read_text('utf-8').splitlines()) for p in paths if p.suffix == '.py')
+
+
+def sizes() -> dict[str, int]:
+    """Lines and files of each folder."""
+    found = {}
+    for folder in ('mmrank', 'tools', 'tests', 'configs'):
+        paths = tracked(folder)
+        python = [path for path in paths if path.suffix == '.py']
+        found[f'files of {folder}'] = len(paths if folder == 'configs' else python)
+        found[f'lines of {folder}'] = lines(python)
+    for folder in ('mmrank', 'tools'):
+        for path in sorted((ROOT / folder).iterdir()):
+            count = lines(tracked(str(path))) if path.is_dir() else 0
+            if count:
+                found[f'lines of {folder}/{path.name}'] = count
+    product = found['lines of mmrank'] + found['lines of tools']
+    found['test lines per 100 product lines'] = round(100 * found['lines of tests'] / product)
+    return found
+
+
+def files_entered(call: Callable[[], object]) -> list[Path]:
+    """Files of mmrank whose functions a call runs."""
+    found = set()
+
+    def note(frame, event, _):
+        if event == 'call':
+            found.add(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        # Not on a thread of autograd, which is not watched.
+        with torch.autograd.set_multithreading_enabled(False):
+            call()
+    finally:
+        sys.setprofile(before)
+    paths = {Path(name).resolve() for name in found}
+    return sorted(path for path in paths if ROOT / 'mmrank' in path.parents)
+
+
+def step(name: str) -> Callable[[], object]:
+    """A forward and backward pass of a loss, called as a config would."""
+    from mmrank import losses
+
+    g = torch.Generator().manual_seed(0)
+    if name == 'ISogCLRLoss':
+        loss = losses.ISogCLRLoss(num_samples=40)
+        given = [torch.randn(40, 8, generator=g) for _ in range(2)]
+        given.append(torch.arange(40))
+    else:
+        loss = getattr(losses, name)()
+        given = [torch.randn(40, 3, generator=g), torch.arange(40) % 4]
+    given[0].requires_grad_()
+    return lambda: loss(*given).backward()
+
+
+def reading() -> dict[str, int]:
+    """Files, and their lines, that one step of a loss enters."""
+    found = {}
+    for name in STEPS:
+        paths = files_entered(step(name))
+        found[f'files entered by {name}'] = len(paths)
+        found[f'lines entered by {name}'] = lines(paths)
+    return found
+
+
+def options() -> dict[str, int]:
+    """Options of all registered classes, those of their bases in mmrank counted once a class."""
+    from mmrank import registry
+
+    counts = {}
+    for node in map(registry.__dict__.get, registry.__all__):
+        node.import_from_location()
+        for name, entry in node.module_dict.items():
+            names = set()
+            for cls in entry.__mro__ if inspect.isclass(entry) else ():
+                if cls.__module__.startswith('mmrank.') and '__init__' in cls.__dict__:
+                    names |= {*inspect.signature(cls.__init__).parameters}
+            counts[name] = len(names - {'self', 'args', 'kwargs'})
+    return {
+        'options of registered classes': sum(counts.values()),
+        'most options of one class': max(counts.values()),
+    }
+
+
+def figures() -> dict[str, int]:
+    """All figures by name."""
+    return {**sizes(), **reading(), **options()}
+
+
+def main() -> None:
+    """Print the figures beside their limits, or write lower limits."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--lower', action='store_true', help='write the figures that are lower')
+    parser.add_argument('--files', action='store_true', help='list the files entered')
+    args = parser.parse_args()
+    if args.files:
+        for name in STEPS:
+            print(name)
+            for path in files_entered(step(name)):
+                print(f'  {lines([path]):>5}  {path.relative_to(ROOT)}')
+        return
+    limits = yaml.safe_load(LIMITS.read_text('utf-8')) if LIMITS.is_file() else {}
+    found = figures()
+    for name, value in found.items():
+        print(f'{name:<40} {value:>7} {limits.get(name, ""):>7}')
+    if args.lower:
+        lower = {name: min(value, limits.get(name, value)) for name, value in found.items()}
+        text = '# Limits of tests/ratchet.py. Raising one needs a line in CHANGELOG.md.\n'
+        LIMITS.write_text(text + yaml.safe_dump(lower, sort_keys=False), 'utf-8')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,435 @@
+"""What the batches of single samplers hold: classes, positives, pairs, cells, bit for bit."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from torch.utils.data import DataLoader
+
+from mmrank.datasets import InteractionDataset, pair_collate
+from mmrank.datasets.samplers import (
+    CrossPairSampler,
+    InBatchPairSampler,
+    MultiLabelPositiveSampler,
+    NaivePairSampler,
+    PKSampler,
+    PositiveRateSampler,
+)
+from mmrank.datasets.samplers.labels import class_labels
+from mmrank.datasets.samplers.positive_samplers import ShuffledCycle
+from mmrank.registry import DATA_SAMPLERS
+
+
+class Labelled(list):
+    """Labels alone: an index, or a list of them, for each item."""
+
+    def __init__(self, labels, classes=('rest', 'bird')):
+        super().__init__(labels)
+        self.metainfo = dict(classes=classes)
+
+    def get_gt_labels(self):
+        """As mmpretrain's data sets."""
+        return np.array(self)
+
+    def get_data_info(self, index):
+        """As mmpretrain's data sets."""
+        return dict(gt_label=self[index])
+
+
+def classes_of(sizes):
+    """Items of classes of these sizes, mixed."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return Labelled(np.random.default_rng(0).permutation(labels).tolist())
+
+
+def binary(num_positives, num_negatives):
+    return classes_of([num_negatives, num_positives])
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    num_classes=st.integers(1, 5),
+    num_per_class=st.integers(2, 5),
+    seed=st.integers(0, 2**31 - 1),
+    small_classes=st.sampled_from(['repeat', 'skip']),
+    class_weights=st.sampled_from(['uniform', 'size']),
+)
+def test_batches_hold_p_classes_with_k_images(
+    sizes, num_classes, num_per_class, seed, small_classes, class_weights
+):
+    dataset = classes_of(sizes)
+    least = num_per_class if small_classes == 'skip' else 2
+    usable = {c for c, n in enumerate(sizes) if n >= least}
+    arguments = dict(
+        batch_size=num_classes * num_per_class,
+        num_per_class=num_per_class,
+        seed=seed,
+        small_classes=small_classes,
+        class_weights=class_weights,
+        infinite=True,
+    )
+    if len(usable) < num_classes:
+        with pytest.raises(ValueError, match=rf'only {len(usable)} have so'):
+            PKSampler(dataset, **arguments)
+        return
+    sampler = PKSampler(dataset, **arguments)
+    for rows in map(sampler.global_batch, range(5)):
+        assert rows.shape == (num_classes, num_per_class)
+        labels = np.array(dataset)[rows]
+        assert (labels == labels[:, :1]).all()
+        classes = labels[:, 0].tolist()
+        assert len(set(classes)) == num_classes
+        assert set(classes) <= usable
+        for row, label in zip(rows.tolist(), classes):
+            times = Counter(row).values()
+            assert len(times) == min(num_per_class, sizes[label])
+            assert max(times) - min(times) <= 1
+
+
+@pytest.mark.parametrize('class_weights', ['uniform', 'size'])
+def test_frequencies_of_classes_and_images(class_weights):
+    sizes = np.array([2, 4, 8, 16])
+    sampler = PKSampler(
+        classes_of(sizes), batch_size=2, num_per_class=2, seed=0, class_weights=class_weights
+    )
+    count = 4000
+    batches = np.stack([sampler.global_batch(i)[0] for i in range(count)])
+    images = np.bincount(batches.ravel(), minlength=30)
+    labels = class_labels(classes_of(sizes))
+    classes = np.bincount(labels, weights=images) / (2 * count)
+    expected = sizes / 30 if class_weights == 'size' else np.full(4, 0.25)
+    np.testing.assert_allclose(classes, expected, atol=0.03)
+    within = images / (2 * count) / expected[labels] * sizes[labels]
+    np.testing.assert_allclose(within, 1, atol=0.25)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (dict(batch_size=10), 'positive multiple of num_per_class=4'),
+        (dict(batch_size=8, num_per_class=1), 'at least 2, got 1'),
+        (dict(batch_size=8, small_classes='drop'), "'repeat', 'skip'"),
+        (dict(batch_size=8, class_weights='x'), 'class_weights must be one'),
+        (dict(batch_size=40), 'needs 10 classes of at least 2 images'),
+        (dict(batch_size=12, num_per_class=6, small_classes='skip'), "small_classes='repeat'"),
+    ],
+)
+def test_bad_settings_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PKSampler(classes_of([5] * 5), seed=0, **arguments)
+
+
+class ByCategory(BaseDataset):
+    """Knows the classes of one item at a time, as mmengine's sets do."""
+
+    def load_data_list(self):
+        return [{'category': label} for label in self.metainfo['labels']]
+
+    def get_cat_ids(self, index):
+        return [self.get_data_info(index)['category']]
+
+
+class AllAtOnce(ByCategory):
+    """Knows the classes of all items, as mmpretrain's sets do."""
+
+    def get_gt_labels(self):
+        return np.array(self.metainfo['labels'])
+
+
+def test_labels_are_found_through_wrappers():
+    parts = [ByCategory(metainfo={'labels': [3, 1]}), AllAtOnce(metainfo={'labels': [0, 0, 2]})]
+    both = ConcatDataset(parts, ignore_keys=['labels'])
+    twice = RepeatDataset(parts[1], times=2)
+    for dataset, expected in ((both, [3, 1, 0, 0, 2]), (twice, [0, 0, 2] * 2)):
+        assert class_labels(dataset).tolist() == expected
+        for index, label in enumerate(expected):
+            assert dataset.get_data_info(index)['category'] == label
+
+
+def test_unknown_labels_are_refused():
+    with pytest.raises(TypeError, match='neither get_gt_labels'):
+        class_labels([1, 2, 3])
+    several = ByCategory(metainfo={'labels': [0, 0]})
+    several.get_cat_ids = lambda index: [0, 1]
+    with pytest.raises(ValueError, match='exactly one is needed'):
+        class_labels(several)
+    short = classes_of([2, 2])
+    short.get_gt_labels = lambda: np.zeros(3)
+    with pytest.raises(ValueError, match='one class for each of the 4'):
+        class_labels(short)
+
+
+def multi_label():
+    """60 items of 3 classes, a rare, a middle and a common one."""
+    rng = np.random.default_rng(1)
+    has = rng.random((60, 3)) < [0.1, 0.3, 0.5]
+    labels = [np.flatnonzero(row).tolist() for row in has]
+    return Labelled(labels, ('rare', 'middle', 'common')), has
+
+
+@given(
+    sizes=st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    counts=st.tuples(st.integers(1, 8), st.integers(1, 8)),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_each_batch_has_the_positives_asked_for(sizes, counts, seed):
+    arguments = dict(batch_size=sum(counts), num_positives=counts[0], seed=seed)
+    if sizes[0] < counts[0] or sizes[1] < counts[1]:
+        with pytest.raises(ValueError, match='the data set has only'):
+            PositiveRateSampler(binary(*sizes), **arguments)
+        return
+    dataset = binary(*sizes)
+    sampler = PositiveRateSampler(dataset, infinite=True, **arguments)
+    stream = iter(sampler)
+    seen = Counter()
+    rounds = sizes[0] // counts[0]
+    for _ in range(rounds):
+        batch = list(islice(stream, sum(counts)))
+        assert len(set(batch)) == len(batch)
+        labels = [dataset[i] for i in batch]
+        assert sum(labels) == counts[0]
+        seen.update(i for i in batch if dataset[i])
+    # One round deals out each positive at most once.
+    assert set(seen.values()) == {1}
+    assert len(seen) == rounds * counts[0]
+
+
+def test_all_images_come_in_turn():
+    cycle = ShuffledCycle(np.arange(10, 20), 3, lambda i: np.random.default_rng(i))
+    first = np.concatenate([cycle.take(i) for i in range(3)])
+    assert len(set(first.tolist())) == 9
+    # The one that is left out is not always the same.
+    left = {
+        (set(range(10, 20)) - set(np.concatenate(parts).tolist())).pop()
+        for parts in ([cycle.take(3 * r + i) for i in range(3)] for r in range(20))
+    }
+    assert len(left) > 4
+    assert (cycle.take(1) == first[3:6]).all()
+    assert len(ShuffledCycle(np.arange(3), 0, None).take(5)) == 0
+
+
+@pytest.mark.parametrize('num_positives', [1, 3, [1, 2, 4]])
+def test_each_class_has_its_positives(num_positives):
+    dataset, has = multi_label()
+    sampler = MultiLabelPositiveSampler(dataset, batch_size=15, num_positives=num_positives, seed=0)
+    wanted = np.broadcast_to(num_positives, 3)
+    totals = np.zeros(3)
+    count = 60
+    for number in range(count):
+        batch = sampler.global_batch(number)
+        assert len(set(batch.tolist())) == 15
+        found = has[batch].sum(0)
+        assert (found >= wanted).all()
+        totals += found
+    # The rarest class gets what it asks for, but for company of others.
+    assert totals[0] / count < wanted[0] + 1
+    # More than a random batch would have, and the rest has no class.
+    assert totals[0] > count * min(wanted[0], 15 * has[:, 0].mean() - 0.5)
+    blank = ~has[sampler.global_batch(0)].any(1)
+    assert blank.sum() >= 15 - wanted.sum()
+
+
+def test_images_of_every_class_are_reached():
+    dataset, _ = multi_label()
+    sampler = MultiLabelPositiveSampler(dataset, batch_size=12, num_positives=2, seed=0)
+    seen = np.concatenate([sampler.global_batch(i) for i in range(200)])
+    assert len(set(seen.tolist())) == len(dataset)
+
+
+def test_others_fill_up_where_every_image_has_a_class():
+    dataset = Labelled([[0]] * 3 + [[1]] * 9, ('a', 'b'))
+    sampler = MultiLabelPositiveSampler(dataset, 8, 1, seed=0)
+    batches = [sampler.global_batch(i) for i in range(20)]
+    assert all(len(set(b.tolist())) == 8 for b in batches)
+    assert all({0, 1} == {dataset[i][0] for i in b} for b in batches)
+
+
+def test_rate_is_a_share_of_the_batch():
+    for rate, expected in ((0.5, 6), (0.05, 1), (0.13, 2)):
+        sampler = DATA_SAMPLERS.build(
+            dict(
+                type='mmrank.PositiveRateSampler',
+                dataset=binary(20, 20),
+                batch_size=12,
+                positive_rate=rate,
+            )
+        )
+        assert sampler.num_positives == expected
+
+
+def test_which_class_is_positive():
+    labels = [0, 1, 2, 2, 1, 0, 0, 0]
+    dataset = Labelled(labels, 'abc')
+    sampler = PositiveRateSampler(dataset, 4, num_positives=1, positive_class=2, seed=0)
+    assert labels[sampler.global_batch(0)[0]] == 2
+    with pytest.raises(ValueError, match='has 3 classes; set positive_class'):
+        PositiveRateSampler(dataset, 4, num_positives=1, seed=0)
+    # One class alone, as multi-label data sets have it.
+    single = Labelled([[], [0], [], []], ['bird'])
+    sampler = PositiveRateSampler(single, 3, num_positives=1, seed=0)
+    assert sampler.global_batch(0)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ('settings', 'message'),
+    [
+        (dict(), 'either num_positives or positive_rate'),
+        (dict(num_positives=2, positive_rate=0.1), 'set either'),
+        (dict(num_positives=0), 'make 0 positives in a batch of b'),
+        (dict(num_positives=12), 'make 12 positives'),
+        (dict(positive_rate=0.01), 'positive_rate=0.01 make 0 positives'),
+        (dict(num_positives=8), 'takes 8 positives of class 1, .* only 5'),
+        (dict(num_positives=1), 'takes 11 negatives .* only 10.*or more pos'),
+    ],
+)
+def test_bad_rates_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PositiveRateSampler(binary(5, 10), 12, seed=0, **settings)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ((100, 1), 'batch_size=100, but the data set has only 60'),
+        ((12, 5), '15 images unless an image has'),
+        ((12, 0), 'at least one'),
+        ((12, [1, 2]), 'one for each of the 3 classes'),
+        ((12, [1, 2, -1]), 'at least 0'),
+        ((60, [40, 1, 1]), 'takes 40 positives of rare, .* only'),
+    ],
+)
+def test_bad_numbers_of_classes_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MultiLabelPositiveSampler(multi_label()[0], *arguments, seed=0)
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / 'pairs.csv'
+    path.write_text(''.join(f'{i % 5},{i % 4}\n' for i in range(20)))
+    return lambda sampling='in_batch': InteractionDataset(path, sampling)
+
+
+SAMPLERS = {
+    'in_batch': (InBatchPairSampler, dict(batch_size=6)),
+    'sogram': (InBatchPairSampler, dict(batch_size=6)),
+    'naive': (NaivePairSampler, dict(batch_size=6, num_batches=3)),
+    'cross': (CrossPairSampler, dict(num_rows=2, num_cols=3)),
+}
+
+
+def build(data, sampling, **other):
+    sampler, setting = SAMPLERS[sampling]
+    return sampler(data(sampling), **{'seed': 7, **setting, **other})
+
+
+def epochs(sampler, count):
+    result = []
+    for epoch in range(count):
+        sampler.set_epoch(epoch)
+        result.append(list(sampler))
+    return result
+
+
+def test_in_batch_epoch_has_no_pair_twice(data):
+    first, second = epochs(build(data, 'in_batch'), 2)
+    for epoch in (first, second):
+        assert len(epoch) == len(set(epoch)) == 18
+    assert first != second
+    assert len(build(data, 'in_batch')) == 18
+
+
+def test_sogram_samples_are_distinct_in_themselves_only(data):
+    sampler = build(data, 'sogram', batch_size=10)
+    (epoch,) = epochs(sampler, 1)
+    assert len(epoch) == 40
+    first = epoch[:10] + epoch[20:30]
+    second = epoch[10:20] + epoch[30:]
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert set(epoch[:10]) & set(epoch[10:20])
+
+
+def test_in_batch_pairs_are_uniform(data):
+    sampler = build(data, 'in_batch', batch_size=2)
+    seen = Counter()
+    for number in range(4000):
+        # The first batch of each epoch.
+        batch = sampler.rank_batch(number * sampler.num_batches)
+        seen[tuple(sorted(batch.tolist()))] += 1
+    expected = 4000 / 190
+    assert len(seen) == 190
+    chi_square = sum((x - expected) ** 2 for x in seen.values()) / expected
+    # 189 degrees of freedom: mean 189, standard deviation 19.4.
+    assert chi_square < 189 + 5 * 19.4
+
+
+def test_naive_cells_are_uniform_and_distinct(data):
+    sampler = build(data, 'naive', batch_size=18)
+    seen = Counter()
+    for number in range(500):
+        batch = sampler.rank_batch(number).tolist()
+        assert len(set(batch)) == 18
+        seen.update(batch)
+    assert set(seen) == set(range(20))
+    # Each with probability 0.9: standard deviation 6.7 of 450.
+    assert all(abs(x - 450) < 5 * 6.7 for x in seen.values())
+
+
+def test_cross_batches(data):
+    sampler = build(data, 'cross')
+    seen = Counter()
+    for number in range(500):
+        batch = sampler.rank_batch(number)
+        assert len(batch) == len(set(batch.tolist())) == 5
+        assert (batch[:2] < 5).all()
+        assert ((batch[2:] >= 5) & (batch[2:] < 9)).all()
+        seen.update(batch.tolist())
+    assert all(abs(seen[i] - 200) < 5 * 11 for i in range(5))
+    assert all(abs(seen[i] - 375) < 5 * 9.7 for i in range(5, 9))
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+def test_in_a_data_loader(data, workers):
+    dataset = data()
+    loader = DataLoader(
+        dataset,
+        batch_size=6,
+        sampler=InBatchPairSampler(dataset, 6, seed=1),
+        collate_fn=pair_collate,
+        num_workers=workers,
+    )
+    batches = list(loader)
+    assert [len(x['rows']) for x in batches] == [6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ('sampling', 'setting', 'message'),
+    [
+        ('in_batch', dict(batch_size=21), 'only 20 positive pairs'),
+        ('naive', dict(batch_size=21), 'only 20 pairs'),
+        ('cross', dict(num_rows=6), 'num_rows=6'),
+        ('cross', dict(num_cols=0), 'num_cols=0'),
+    ],
+)
+def test_bad_setting(data, sampling, setting, message):
+    with pytest.raises(ValueError, match=message):
+        build(data, sampling, **setting)
+
+
+def test_sampler_of_another_kind(data):
+    with pytest.raises(ValueError, match="sampling='naive'"):
+        InBatchPairSampler(data('naive'), 2)
+    with pytest.raises(TypeError, match='InteractionDataset'):
+        DATA_SAMPLERS.build(dict(type='mmrank.NaivePairSampler', dataset=[1, 2], batch_size=1))
+
+
+def test_ranks_take_turns_in_the_positives():
+    dataset = binary(13, 50)
+    batch = PositiveRateSampler(dataset, 12, num_positives=5, seed=3).global_batch(0)
+    shares = [sum(dataset[i] for i in batch[rank::4]) for rank in range(4)]
+    assert sum(shares) == 5
+    assert max(shares) - min(shares) <= 1

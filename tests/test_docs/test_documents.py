@@ -1,0 +1,270 @@
+"""Documents hold what they say: blocks, commands, options, links, pictures, tables, messages."""
+
+import functools
+import re
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from docs_blocks import BLOCK, PAGES, ROOT, all_blocks, documents
+
+from research.seeds.plots import read_values
+
+NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
+SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
+TABLES = sorted(ROOT.glob('configs/*/resources/*_runs.csv'))
+
+
+def of_each(paths):
+    return pytest.mark.parametrize('path', paths, ids=lambda p: p.relative_to(ROOT).as_posix())
+
+
+README = 'README.md'
+START = 'docs/pages/get_started.md'
+FEDERATED = 'docs/pages/results/federated.md'
+#: Commands that no test runs as they stand: document, a part of the block,
+#: and why. Tools and files that they name are checked below.
+NOT_RUN = [
+    (README, 'make demo', 'minutes; test_demo.py runs its tool'),
+    (START, 'make demo', 'minutes; test_demo.py runs its tool'),
+    (README, 'bootstrap.py', 'downloads; test_bootstrap.py'),
+    (START, 'bootstrap.py', 'downloads; test_bootstrap.py'),
+    (README, 'pip install -e', 'installs; test_distribution.py'),
+    (START, 'pip install -e', 'installs; test_distribution.py'),
+    (START, 'pip wheel', 'conftest.py does the same, in another folder'),
+    (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
+    (FEDERATED, 'federated_cost.py', 'a minute; test_theory_tools.py'),
+    ('configs/clip/README.md', 'caption_losses', 'data and hours'),
+    ('configs/clip/README.md', 'grocery', 'data'),
+    ('configs/metric_learning/README.md', 'grocery', 'data'),
+    ('configs/long_tail/README.md', 'grocery', 'data'),
+    ('configs/in_batch/README.md', 'ratings.dat', 'data'),
+    ('configs/in_batch/README.md', '_ml-1m.py\n', 'data and hours'),
+    ('configs/in_batch/README.md', '--divergence', 'data and half an hour'),
+    ('configs/isogclr/README.md', 'linear_', 'data and days'),
+    ('configs/isogclr/README.md', 'temperature_orders.py', 'data and hours'),
+    ('configs/long_tail/README.md', 'cifar10_losses', 'data and hours'),
+    ('configs/long_tail/README.md', 'positive_rate', 'data and hours'),
+    ('configs/sodeep/README.md', 'train_sorter', 'test_sodeep_loss.py'),
+    ('configs/soprc/README.md', 'omniglot_losses', 'data and an hour'),
+    ('configs/soprc/README.md', 'omniglot_folds', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'ap/bccd_seeds', 'data and half an hour'),
+    ('configs/stable_ap/README.md', 'dino_bccd_seeds', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'bccd_losses', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'coco128_losses', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'rho/bccd_sgd', 'data and hours'),
+]
+#: Blocks of READMEs of configs/ that a test below runs.
+RUN = [('configs/in_batch/README.md', '_synthetic.py', 'precision@5')]
+#: In the language of a block: what it needs that this test has not.
+MARK = '.needs-'
+
+
+def bash_blocks():
+    for path in documents():
+        name = path.relative_to(ROOT).as_posix()
+        for language, text in all_blocks(path):
+            if 'bash' in language:
+                yield name, language, text
+
+
+def runs(name, language, text):
+    """Whether a test runs the commands."""
+    if any(name == x[0] and x[1] in text for x in RUN):
+        return True
+    users = {path.name for path in (PAGES / 'users').glob('*.md')}
+    pages = {f'docs/pages/users/{user}' for user in users}
+    pages |= {'docs/pages/scaling.md', 'docs/pages/write_a_loss.md'}
+    return '.from-a-wheel' in language or (language == 'bash' and name in pages)
+
+
+def test_commands_run_or_say_why_not():
+    left = [*NOT_RUN]
+    for name, language, text in bash_blocks():
+        if MARK in language or runs(name, language, text):
+            continue
+        found = [x for x in left if x[0] == name and x[1] in text]
+        assert len(found) == 1, f'{name}: run or explain\n{text}'
+        left.remove(found[0])
+    assert not left, 'no such block'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(('name', 'mark', 'result'), RUN)
+def test_block_of_a_readme(name, mark, result, newcomer):
+    (text,) = [x for y, _, x in bash_blocks() if y == name and mark in x]
+    assert result in newcomer([text])
+
+
+@of_each(documents())
+def test_languages_are_known(path):
+    """Python blocks: test_snippets.py; files that are included: tutorials."""
+    for language, text in all_blocks(path):
+        assert re.fullmatch(r'|python|bash|yaml|text|\{\.(bash|python) \.[\w-]+\}', language)
+        assert language != 'yaml' or text.startswith('--8<--')
+
+
+@of_each([*documents(), *NOTEBOOKS])
+def test_links_are_right(path):
+    # A link of a notebook may be broken over two lines of a comment.
+    text = BLOCK.sub('', path.read_text('utf-8')).replace(
+        '\n# ', ' ' if path.suffix == '.py' else '\n# '
+    )
+    for target in re.findall(r'\]\(([^)\s]+)\)|<(https?:[^>\s]*)>', text):
+        target = ''.join(target)
+        if '://' in target:
+            parts = urlsplit(target)
+            assert parts.scheme == 'https', target
+            assert re.fullmatch(r'([\w-]+\.)+[a-z]{2,}', parts.netloc), target
+            assert target == target.rstrip('.,;:'), target
+        elif not target.startswith('#'):
+            assert (path.parent / target.split('#')[0]).exists(), target
+
+
+@functools.cache
+def sources():
+    """Text of each tool, and of what gives options to all of them."""
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text('utf-8')
+        for path in [
+            *(ROOT / 'tools').rglob('*.py'),
+            ROOT / 'mmrank/apis/entry_point.py',
+            *(ROOT / 'configs/tutorials').glob('*.py'),
+        ]
+    }
+
+
+def options_of(tool):
+    """Options that the tool's source, or what it imports, defines."""
+    text = sources()[tool]
+    for module in re.findall(r'from ((?:mmrank|research)[\w.]+) import', text):
+        path = module.replace('.', '/').replace('research/', 'tools/research/') + '.py'
+        text += sources().get(path, '')
+    found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
+    # Options that are made in a loop: f'--num-{split}', f'--{name}'.
+    starts = re.findall(r"f'(--[a-z-]*)\{", text)
+    return found, tuple(starts)
+
+
+@of_each(documents())
+def test_commands_name_files_tools_and_options_that_are_there(path):
+    text = path.read_text('utf-8').replace('\\\n', ' ')
+    for language, block in all_blocks(path):
+        for file in re.findall(r'(?<![\w/])(?:configs|tools)/[\w./-]+', block):
+            assert 'bash' not in language or '.' not in file or (ROOT / file).is_file(), file
+    for line in re.findall(r'python[\d.]* ((?:tools|configs)/[^`\n]*)', text):
+        tool, *rest = line.replace('"', ' ').split()
+        assert tool in sources(), line
+        options, starts = options_of(tool)
+        for word in rest:
+            if word.startswith('--'):
+                # argparse.BooleanOptionalAction makes --no-x of --x.
+                names = {word, word.replace('--no-', '--')}
+                assert names & options or (starts and word.startswith(starts))
+    for target in re.findall(r'\bmake ((?:test|docs|demo|env)[\w-]*)', text):
+        makefile = (ROOT / 'Makefile').read_text('utf-8')
+        assert re.search(rf'^{target}:', makefile, re.MULTILINE), target
+    for extra in re.findall(r"'\.\[(\w+)\]'", text):
+        assert f"'{extra}':" in (ROOT / 'setup.py').read_text('utf-8')
+
+
+def test_every_tool_is_listed():
+    page = (PAGES / 'tools.md').read_text('utf-8')
+    for path in (ROOT / 'tools').rglob('*.*'):
+        text = path.suffix in ('.py', '.sh') and path.read_text('utf-8')
+        if text and ("__name__ == '__main__'" in text or '#!' in text[:2]):
+            assert path.name in page, path
+
+
+def test_readme_is_short():
+    text = (ROOT / 'README.md').read_text('utf-8')
+    assert len(text.splitlines()) <= 150
+    assert len(text.split()) <= 900
+
+
+def sections_with_tables():
+    """README and heading of each part with measured results or figures."""
+    for path in sorted(ROOT.glob('configs/*/README.md')):
+        text = BLOCK.sub('', path.read_text('utf-8'))
+        for part in re.split(r'^(?=#{2,3} )', text, flags=re.MULTILINE)[1:]:
+            heading, _, body = part.partition('\n')
+            title = heading.lstrip('# ')
+            if re.search(r'±|^!\[', body, re.MULTILINE):
+                yield path.relative_to(ROOT).as_posix(), title
+
+
+def test_every_table_of_results_has_a_page():
+    shown = []
+    for path in (PAGES / 'results').glob('*.md'):
+        shown += SECTION.findall(path.read_text('utf-8'))
+    assert len(shown) == len(set(shown)) > 15
+    expected = set(sections_with_tables())
+    assert len(expected) > 10
+    assert expected <= set(shown)
+
+
+def test_glossary_is_in_order():
+    text = (PAGES / 'glossary.md').read_text('utf-8')
+    terms = re.findall(r'^(\S.*)\n:   ', text, flags=re.MULTILINE)
+    assert len(terms) == len(set(terms)) > 50
+    plain = [re.sub(r'\W', '', term).casefold() for term in terms]
+    assert plain == sorted(plain)
+
+
+def test_every_notebook_is_in_the_navigation():
+    text = (ROOT / 'docs' / 'mkdocs.yml').read_text('utf-8')
+    assert all(f'notebooks/{source.stem}.md' in text for source in NOTEBOOKS)
+
+
+def test_every_picture_has_a_command_that_is_there():
+    text = (PAGES / 'pictures.md').read_text('utf-8')
+    commands = dict(re.findall(r'^\| `([^`]+)` \| (.+) \|$', text, re.MULTILINE))
+    for path in re.findall(r'(?:tools|configs)/[\w./-]+', ' '.join(commands.values())):
+        assert (ROOT / path).is_file(), path
+    kinds = ['*.png', '*.jpg', '*.jpeg', '*.svg', '*.gif']
+    done = subprocess.run(['git', 'ls-files', *kinds], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        pytest.skip('not a git repository')
+    assert sorted(commands) == sorted(done.stdout.split())
+
+
+@pytest.mark.parametrize('path', TABLES, ids=lambda path: path.stem)
+def test_runs_have_the_mean_and_std_of_the_table(path):
+    text = (path.parents[1] / 'README.md').read_text('utf-8')
+    # The metric has it already.
+    percent = path.stem.startswith('grocery') or 'folds' in path.stem
+    digits = 1 if 'long_tail' in str(path) and not percent else 2
+    scale = 1 if percent else 100
+    for name, metrics in read_values(path, scale=scale).items():
+        metric, runs = next(iter(metrics.items()))
+        values = list(runs.values())
+        mean, std = np.mean(values), np.std(values, ddof=1)
+        # What was read from a picture may round to the next digit.
+        near = {
+            f'{mean + i / 10**digits:.{digits}f} ± {std + j / 10**digits:.{digits}f}'
+            for i in (-1, 0, 1)
+            for j in (-1, 0, 1)
+        }
+        assert any(item in text for item in near), (name, metric, mean, std)
+
+
+def messages():
+    sys.path.insert(0, str(ROOT / 'docs'))
+    try:
+        import messages
+    finally:
+        sys.path.pop(0)
+    return messages
+
+
+def test_messages_are_read_from_the_source():
+    found = {m.text: m for m in messages().all_messages()}
+    assert len(found) > 500
+    known = found['config file ... does not exist.']
+    assert known.kind == 'UserError'
+    assert known.fix.startswith('pass its path relative to')
+    assert known.path == 'mmrank/apis/entry_point.py'
+    page = messages().as_markdown()
+    assert all(f'`{text}`' in page for text in found if '`' not in text)

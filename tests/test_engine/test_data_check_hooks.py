@@ -1,0 +1,101 @@
+"""Refusals before training with state per sample."""
+
+import logging
+
+import pytest
+import torch
+from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from torch import nn
+from torch.utils.data import Dataset, Subset
+
+from mmrank.datasets import IndexedConcatDataset
+from mmrank.engine.hooks.data_check_hooks import count_indices
+from mmrank.errors import UserError
+from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
+from mmrank.registry import HOOKS
+
+
+class Numbers(BaseDataset):
+    def __init__(self, size, shift=0):
+        self.size, self.shift = size, shift
+        super().__init__(serialize_data=False)
+
+    def load_data_list(self):
+        return [dict(number=i) for i in range(self.size)]
+
+    def get_data_info(self, idx):
+        info = super().get_data_info(idx)
+        return {**info, 'sample_idx': info['sample_idx'] + self.shift}
+
+
+class Plain(Dataset):
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        raise AssertionError('no image is to be loaded')
+
+
+class Runner:
+    """The parts of a runner that the hook sees."""
+
+    logger = logging.getLogger('mmrank-test')
+
+    def __init__(self, dataset, *losses, batch_size=2):
+        self.model = nn.ModuleList(losses)
+        self.train_loop = self
+        self.dataloader = torch.utils.data.DataLoader(dataset, batch_size=batch_size)
+
+
+def check(dataset, *losses, batch_size=2):
+    hook = HOOKS.build(dict(type='mmrank.SampleIndexHook'))
+    hook.before_train(Runner(dataset, *losses, batch_size=batch_size))
+
+
+def test_batches_of_one_sample():
+    loss = ISogCLRLoss(6)
+    check(Numbers(6), loss)
+    with pytest.raises(UserError, match='batch_size of at least 2'):
+        check(Numbers(6), loss, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ('make', 'size'),
+    [
+        (lambda: Numbers(6), 6),
+        (lambda: RepeatDataset(Numbers(6), 3), 6),
+        (lambda: Subset(RepeatDataset(Numbers(6), 3), [0, 9]), 6),
+        (lambda: Subset(Numbers(6), [1, 4]), 6),
+        (lambda: IndexedConcatDataset([Numbers(4), Numbers(2)]), 6),
+        (lambda: Subset(ConcatDataset([Numbers(6)]), [3]), 6),
+        (Plain, 6),
+    ],
+)
+def test_indices_are_counted(make, size):
+    assert count_indices(make()) == size
+    check(make(), SogCLRLoss(6), ISogCLRLoss(6), SOAPLoss(6))
+
+
+@pytest.mark.parametrize('num_samples', [5, 7])
+def test_grown_or_shrunk_data_set(num_samples):
+    message = rf'1 \(ISogCLRLoss\) .* num_samples={num_samples}, .* 6 samples'
+    with pytest.raises(ValueError, match=message):
+        check(Numbers(6), SogCLRLoss(6), ISogCLRLoss(num_samples))
+
+
+@pytest.mark.parametrize('wrap', [lambda x: x, lambda x: Subset(x, [0, 5])])
+def test_collisions(wrap):
+    dataset = wrap(ConcatDataset([Numbers(4), Numbers(2)]))
+    with pytest.raises(ValueError, match=r'\[4, 2\].*IndexedConcatDataset'):
+        check(dataset, SogCLRLoss(6))
+
+
+def test_samples_that_do_not_count_from_zero():
+    with pytest.raises(ValueError, match='sample 0 of Numbers .*=1;'):
+        check(Numbers(6, shift=1), SogCLRLoss(6))
+
+
+def test_losses_without_state_take_any_data_set(caplog):
+    with caplog.at_level(logging.INFO, logger='mmrank-test'):
+        check(ConcatDataset([Numbers(4), Numbers(2)]), InfoNCELoss())
+    assert 'no loss has sample state' in caplog.text

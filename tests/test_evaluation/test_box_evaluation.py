@@ -1,0 +1,113 @@
+"""Figures of predicted boxes; files that must be refused, each with one clear error."""
+
+import json
+
+import numpy as np
+import pytest
+from noisy_boxes import make_document, make_predictions, write_json
+
+from mmrank.errors import UserError
+from mmrank.evaluation.box_evaluation import (
+    best_f1_thresholds,
+    check_predictions,
+    evaluate_boxes,
+    load_ground_truth,
+    load_predictions,
+    paired_iou,
+)
+
+GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
+
+
+def check(*boxes):
+    check_predictions(list(boxes), {1, 2}, {3, 6}, 'predictions of x')
+
+
+def test_good_boxes_pass():
+    check()
+    check(GOOD, {**GOOD, 'bbox': [-5.0, 0.0, 0.0, 1.0], 'score': -3})
+
+
+@pytest.mark.parametrize(
+    ('field', 'value', 'match'),
+    [
+        ('image_id', 99, r'1 image_id of the predictions of x .*\[99\]'),
+        ('category_id', 0, r'category_id .*\[0\].*start at 0'),
+        ('bbox', [0, 0, 10], 'not always four numbers'),
+        ('bbox', None, 'not always four numbers'),
+        ('bbox', [0, 0, 10, 'ten'], 'not always four numbers'),
+        ('score', None, 'are not finite.*index 1.*score None'),
+        ('score', float('nan'), 'are not finite.*index 1.*score nan'),
+        ('bbox', [0, 0, float('inf'), 1], 'are not finite'),
+        ('bbox', [50, 50, -10, 5], r'negative width.*\[50, 50, -10, 5\]'),
+    ],
+)
+def test_a_bad_field_is_named(field, value, match):
+    with pytest.raises(UserError, match=match) as caught:
+        check(GOOD, {**GOOD, field: value})
+    assert 'Fix: ' in str(caught.value)
+
+
+def test_file_is_read_and_may_be_changed(tmp_path):
+    path = write_json(tmp_path / 'x.bbox.json', [GOOD])
+    assert load_predictions(path) == [GOOD]
+    boxes = [GOOD]
+    load_predictions(boxes)[0]['id'] = 1
+    assert 'id' not in GOOD
+
+
+@pytest.mark.parametrize(
+    ('text', 'match'),
+    [
+        (json.dumps({'images': []}), 'not the annotation file'),
+        (json.dumps([GOOD, {'image_id': 1}]), 'keys image_id, category_id'),
+        (json.dumps([GOOD, 3]), 'must be a list of objects'),
+        (json.dumps([GOOD])[:-9], r'\d+ bytes\) is not JSON'),
+        ('', r'0 bytes\) is not JSON'),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path, text, match):
+    path = tmp_path / 'x.bbox.json'
+    path.write_text(text)
+    with pytest.raises(UserError, match=match) as caught:
+        load_predictions(path)
+    assert 'x.bbox.json' in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'no\.json does not exist'):
+        load_predictions(tmp_path / 'no.json')
+
+
+def test_best_f1_by_brute_force(tmp_path):
+    document = make_document(0, objects=5)
+    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
+    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.2, 4))
+    thresholds = best_f1_thresholds(evaluation)
+    boxes = evaluation.cocoDt.dataset['annotations']
+
+    def f1(cat_id, threshold):
+        kept = [b for b in boxes if b['category_id'] != cat_id or b['score'] >= threshold]
+        images = [
+            e
+            for e in evaluate_boxes(truth, kept).evalImgs
+            if e is not None and e['category_id'] == cat_id and e['aRng'] == [0, 1e10]
+        ]
+        counted = [~np.asarray(e['dtIgnore'][0], bool) for e in images]
+        hits = sum((e['dtMatches'][0][own] > 0).sum() for e, own in zip(images, counted))
+        shown = sum(own.sum() for own in counted)
+        objects = sum((np.asarray(e['gtIgnore']) == 0).sum() for e in images)
+        return 2 * hits / (shown + objects)
+
+    cat_id = truth.getCatIds()[0]
+    scores = [b['score'] for b in boxes if b['category_id'] == cat_id]
+    best = max(f1(cat_id, s) for s in scores)
+    assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
+    with pytest.raises(ValueError, match=r'IoU 0\.52 was not evaluated'):
+        best_f1_thresholds(evaluation, 0.52)
+
+
+def test_iou_of_pairs():
+    one = np.array([[0, 0, 10, 10], [0, 0, 4, 4], [0, 0, 0, 0]])
+    other = np.array([[5, 0, 10, 10], [50, 50, 4, 4], [0, 0, 0, 0]])
+    assert paired_iou(one, other).tolist() == pytest.approx([1 / 3, 0, 0])

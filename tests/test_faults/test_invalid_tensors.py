@@ -1,0 +1,319 @@
+"""Tensors that no loss should be given, for every registered loss.
+
+A wrong shape, dtype or label is refused with a message, not broadcast. An extreme number shows in
+the value or leaves the gradients alone, and the state of the loss survives it.
+"""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from registered_losses import CLASSES, cases, make
+
+from mmrank.state import MeanPositiveScore
+
+CASES = cases()
+#: One of the settings of each loss.
+ONE_EACH = list({case.name: case for case in reversed(CASES)}.values())
+ROWS = [case for case in CASES if case.kind == 'rows']
+N = 6
+NAN = float('nan')
+LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
+
+
+def label_matrix(*changes):
+    matrix = torch.nn.functional.one_hot(LABELS, CLASSES).float()
+    for place, value in changes:
+        matrix[place] = value
+    return matrix
+
+
+#: What is wrong, and the field that the message has to name.
+WRONG = {
+    'a label more': (dict(target=torch.zeros(N + 1).long()), 'target'),
+    'a label fewer': (dict(target=torch.zeros(N - 1).long()), 'target'),
+    'one label': (dict(target=torch.zeros(1).long()), 'target'),
+    'a column more': (dict(target=torch.zeros(N, CLASSES + 1)), 'target'),
+    'a row more': (dict(target=torch.zeros(N + 1, CLASSES)), 'target'),
+    'a NaN index': (dict(target=torch.full((N,), NAN)), 'target'),
+    'half an index': (dict(target=LABELS + 0.5), 'target'),
+    'an index too high': (dict(target=LABELS + CLASSES), 'target'),
+    'a negative index': (dict(target=LABELS - 1), 'target'),
+    'one weight': (dict(weight=torch.ones(1)), 'weight'),
+    'a weight more': (dict(weight=torch.ones(N + 1)), 'weight'),
+    'a column of weights': (dict(weight=torch.ones(N, 1)), 'weight'),
+    'a weight without shape': (dict(weight=torch.tensor(1.0)), 'weight'),
+    'a NaN weight': (dict(weight=torch.full((N,), NAN)), 'weight'),
+    'integer scores': (dict(cls_score=torch.ones(N, CLASSES).int()), 'score'),
+    'flat scores': (dict(cls_score=torch.ones(N)), 'cls_score'),
+    'deep scores': (dict(cls_score=torch.ones(N, CLASSES, 1)), 'cls_score'),
+}
+
+
+def call_rows(case, **changes):
+    """The loss of six ordinary rows, some of its arguments changed."""
+    loss = case.build()
+    arguments = dict(cls_score=torch.zeros(N, CLASSES), target=LABELS)
+    key = {'quality': 'quality', 'loss': 'box_loss'}
+    key = key.get(getattr(loss, 'box_input', None))
+    if key:
+        arguments[key] = torch.ones(N)
+    if getattr(loss, 'keeps_samples', False):
+        arguments['sample_idx'] = torch.arange(N)
+    value = loss(**{**arguments, **changes})
+    return sum(value.values()) if isinstance(value, dict) else value
+
+
+@pytest.mark.parametrize('case', ROWS, ids=str)
+def test_rows_that_do_not_belong_together(case):
+    assert call_rows(case).isfinite()
+    assert call_rows(case, weight=torch.ones(N)).isfinite()
+    for what, (changes, field) in WRONG.items():
+        try:
+            value = call_rows(case, **changes)
+        except (ValueError, TypeError) as error:
+            message = str(error)
+        else:
+            pytest.fail(f'{what} was accepted: {value}')
+        assert field in message, what
+        assert re.search('must|NaN', message), what
+        assert re.search('; (give|call|set)|must be', message), what
+
+
+@pytest.mark.parametrize(
+    'case',
+    # A box goes with one class, and so does a softmax.
+    [
+        x
+        for x in ROWS
+        if x.settings.get('use_sigmoid', True) and not getattr(x.build(), 'box_input', None)
+    ],
+    ids=str,
+)
+def test_a_nan_label_is_no_negative(case):
+    assert call_rows(case, target=label_matrix()).isfinite()
+    with pytest.raises(ValueError, match=r'target is NaN at \[2, 1\], and in'):
+        call_rows(case, target=label_matrix(((2, 1), NAN)))
+
+
+def test_scores_and_labels_on_unlike_devices():
+    with pytest.raises(ValueError, match='target is on cpu but cls_score on'):
+        call_rows(
+            next(case for case in ROWS if case.name == 'AUCLoss'),
+            cls_score=torch.zeros(N, CLASSES, device='meta'),
+        )
+
+
+@pytest.mark.parametrize('case', [x for x in CASES if x.kind != 'rows'], ids=str)
+def test_an_entry_is_missing(case):
+    batch = case.batch(8)
+    tensors = [*batch.leaves, *batch.fixed]
+    for i, x in enumerate(tensors):
+        changed = [*tensors[:i], x[:-1], *tensors[i + 1 :]]
+        leaves = changed[: len(batch.leaves)]
+        fixed = changed[len(batch.leaves) :]
+        with pytest.raises((ValueError, TypeError)) as caught:
+            replace(batch, leaves=tuple(leaves), fixed=tuple(fixed)).of(case.build())
+        assert re.search(
+            r'(view|left|right|rows|cols|labels|sample_idx|positive)\w* .*\d',
+            str(caught.value),
+            re.DOTALL,
+        )
+
+
+@pytest.mark.parametrize('case', ROWS, ids=str)
+def test_nan_in_a_class_without_positives(case):
+    """It shows in the value, or reaches neither value nor gradient."""
+    batch = case.batch()
+    scores = batch.leaves[0].clone()
+    scores[:, 2] = NAN
+    *others, labels, idx = batch.fixed
+    labels = torch.where(labels == 2, 1, labels)
+    value, gradients = replace(
+        batch, leaves=(scores, *batch.leaves[1:]), fixed=(*others, labels, idx)
+    ).gradients(case.build())
+    if value.isfinite():
+        assert all(x.isfinite().all() for x in gradients)
+    ignored = getattr(case.build(), 'ignores_empty_lists', False)
+    assert value.isfinite() == (ignored and case.build().mode == 'per_class')
+
+
+VIEWS = pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'views'], ids=str)
+
+
+@VIEWS
+def test_rows_of_length_1e_42(case):
+    def shrunk(x):
+        x = x.float()
+        x[::2] *= 1e-42 / x[::2].abs().max()
+        return x
+
+    value, gradients = case.batch().mapped(shrunk).gradients(case.build())
+    assert value.isfinite()
+    assert all(x.isfinite().all() for x in gradients)
+
+
+@VIEWS
+@pytest.mark.parametrize('size', [1, 2, 12])
+def test_views_in_float16(case, size):
+    """As in float32, also where a row adds up to more than 65504."""
+    half = case.batch(size).mapped(lambda x: (40 * x).repeat(1, 256).half())
+    loss = case.build()
+    value, gradients = half.gradients(loss)
+    assert value.isfinite()
+    assert all(x.isfinite() for x in loss.diagnostics.values())
+    other = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
+    for x, y in zip(gradients, other[1]):
+        # What float16 cannot hold is infinite, for the scaler to see.
+        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+
+
+def at_the_end_of_float16(x):
+    return (6.5e4 / x.abs().max() * x).half()
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_a_gradient_that_float16_cannot_hold_is_infinite(case):
+    """The gradient is that of float32, rounded; it is never NaN."""
+    half = case.batch().mapped(at_the_end_of_float16)
+    value, gradients = half.gradients(case.build())
+    assert value.isfinite()
+    other = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
+    for x, y in zip(gradients, other[1]):
+        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+
+
+def test_the_scaler_skips_what_float16_cannot_hold():
+    case = next(case for case in CASES if case.name == 'VICRegLoss')
+    views = case.batch().mapped(at_the_end_of_float16).leaves
+    factor = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([factor], 1e-18)
+    scaler = torch.amp.GradScaler('cpu', init_scale=2.0**16)
+    scales = []
+    while factor == 1:
+        scales.append(scaler.get_scale())
+        value = case.build()(*(factor.half() * x for x in views))
+        scaler.scale(value).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    # Halved with each step that it skipped, and then it took one.
+    assert scales == [2.0 ** (16 - i) for i in range(len(scales))]
+    assert len(scales) > 16
+    assert factor.isfinite()
+
+
+LAYOUTS = {
+    'plain': lambda x: x,
+    'columns first': lambda x: x.t().contiguous().t() if x.dim() == 2 else x,
+    'every other': lambda x: torch.stack([x, x], -1)[..., 0],
+    'one row': lambda x: x[:1].expand_as(x),
+}
+RECIPES = st.fixed_dictionaries(
+    dict(
+        seed=st.integers(0, 1000),
+        size=st.integers(0, 7),
+        dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]),
+        exponent=st.integers(-50, 60) | st.integers(-2, 2),
+        specials=st.lists(
+            st.sampled_from([NAN, torch.inf, -torch.inf, 0.0, -0.0, 6e4, 1e6]), max_size=3
+        ),
+        layout=st.sampled_from(sorted(LAYOUTS)),
+    )
+)
+
+
+ORDINARY = dict(seed=0, size=7, dtype=torch.float32, exponent=0, specials=[], layout='plain')
+#: What once broke a loss or its state.
+KNOWN = [
+    dict(dtype=torch.float64, exponent=39),  # more than a state can hold
+    dict(exponent=6),  # a spike that a mean takes 915 batches to forget
+    dict(size=2, specials=[NAN]),  # a class without positives
+    dict(size=2, specials=[NAN, NAN, NAN], dtype=torch.float16),
+    dict(seed=112, size=5, specials=[torch.inf] * 2, dtype=torch.float16),
+]
+
+
+def edge_case(loss, kind, recipe):
+    """A batch with what hypothesis chose."""
+    g = torch.Generator().manual_seed(recipe['seed'])
+
+    def changed(x):
+        x = (x * 10.0 ** recipe['exponent']).to(recipe['dtype'])
+        flat = x.reshape(-1)
+        for special in recipe['specials'] if len(flat) else ():
+            flat[torch.randint(len(flat), (1,), generator=g)] = special
+        return LAYOUTS[recipe['layout']](x)
+
+    batch = make(kind, loss, recipe['size'], recipe['seed'])
+    return batch.mapped(changed)
+
+
+def attack(case, recipe):
+    loss = case.build()
+    fresh = {k: v.clone() for k, v in loss.state_dict().items()}
+    case.batch().of(loss)
+    means = [x for x in loss.modules() if isinstance(x, MeanPositiveScore)]
+    before = [(x.mean.clone(), x.num_updates > 0) for x in means]
+    batch = edge_case(loss, case.kind, recipe)
+    refused = ''
+    try:
+        value, gradients = batch.gradients(loss)
+    except (ValueError, TypeError) as error:
+        refused = str(error)
+    if refused:
+        assert re.search('must|at least|not', refused)
+    else:
+        assert value.dim() == 0
+        clean = all(x.isfinite().all() for x in batch.leaves)
+        # A NaN of an embedding reaches all that it was multiplied with.
+        if value.isfinite() and (clean or case.kind == 'rows'):
+            assert not any(x.isnan().any() for x in gradients)
+    for name, x in loss.state_dict().items():
+        assert (x.isfinite() | (x == fresh[name])).all(), name
+    for tracked, (mean, seen) in zip(means, before):
+        low, high = tracked.score_range
+        step = tracked.momentum * (high - low + mean.abs())
+        assert ((tracked.mean - mean).abs() <= step + 1e-5)[seen].all()
+    # The next ordinary batch is as good as ever.
+    value, gradients = case.batch(seed=2).gradients(loss)
+    assert value.isfinite()
+    assert all(x.isfinite().all() for x in gradients)
+
+
+def attacked(number):
+    def decorate(test):
+        for changes in KNOWN:
+            test = example(recipe={**ORDINARY, **changes})(test)
+        return settings(
+            max_examples=number,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )(given(recipe=RECIPES)(test))
+
+    return decorate
+
+
+quiet = pytest.mark.filterwarnings('ignore:.* of a batch lies far outside')
+
+
+@quiet
+@pytest.mark.parametrize('case', ONE_EACH, ids=str)
+@attacked(8)
+def test_edge_cases(case, recipe):
+    attack(case, recipe)
+
+
+@quiet
+@pytest.mark.slow
+@pytest.mark.parametrize('case', CASES, ids=str)
+@attacked(150)
+def test_many_edge_cases(case, recipe):
+    attack(case, recipe)

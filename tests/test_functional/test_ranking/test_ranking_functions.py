@@ -1,0 +1,261 @@
+"""What every ranking function does with scores of any kind, in one calling form."""
+
+import doctest
+import importlib
+
+import pytest
+import torch
+
+from mmrank import functional as F
+from mmrank.functional import split_lists
+
+MODULES = (
+    *('alrp', 'ap_loss', 'auc', 'blackbox_ap', 'dr_loss', 'listwise_ap', 'rank_sort'),
+    *('smooth_ap', 'soap', 'soprc', 'stable_ap'),
+)
+
+
+def targets(scores, is_positive, mask, values=None):
+    """Targets as AP-Loss takes them: > 0 positive, 0 negative, < 0 left out."""
+    found = is_positive.double() * (1 if values is None else 0.1 + values)
+    return found if mask is None else torch.where(mask.bool(), found, -1)
+
+
+#: ``f(scores, is_positive, mask, values)``; the values are what some losses take beside scores.
+FUNCTIONS = {
+    'alrp': lambda s, p, m, v: sum(F.alrp_loss(s, targets(s, p, m), v)),
+    'ap': lambda s, p, m, v: F.ap_loss(s, targets(s, p, m)),
+    'auc_huber': lambda s, p, m, v: F.auc_loss(s, p, mask=m, surrogate='one_sided_huber'),
+    'auc_sigmoid': lambda s, p, m, v: F.auc_loss(s, p, mask=m, tau=0.2),
+    'blackbox_ap': lambda s, p, m, v: F.blackbox_ap_loss(s, p, mask=m, lam=3.0),
+    'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p, m)),
+    'listwise_ap': lambda s, p, m, v: F.listwise_ap_loss(s, p, mask=m, num_bins=9),
+    'rank_sort': lambda s, p, m, v: sum(F.rank_sort_loss(s, targets(s, p, m, v))),
+    'smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1),
+    'soap': lambda s, p, m, v: F.soap_loss(s, p, mask=m),
+    'soprc': lambda s, p, m, v: F.soprc_loss(
+        s, p, v[..., :7], prior=0.2, tau1=0.3, tau2=0.1, mask=m
+    ),
+    'stable_ap': lambda s, p, m, v: F.stable_ap_loss(
+        s, p, v[..., 0], tau=0.5, bound=9.0, rho=1.0, mask=m
+    ),
+}
+#: Also without a positive they have a loss; probabilities saturate; bins have fixed places.
+WITHOUT_POSITIVES = {'dr'}
+FIXED_PLACES = {'dr', 'listwise_ap'}
+#: Their values belong to a list, not to its scores.
+OF_LISTS = {'soprc', 'stable_ap'}
+
+
+def make_lists(lists=5, length=24, dtype=torch.float64):
+    """Cosine-like scores, 2 to 6 positives a list, some entries left out."""
+    g = torch.Generator().manual_seed(0)
+    scores = torch.rand(lists, length, generator=g, dtype=torch.float64)
+    positive = torch.rand(lists, length, generator=g) < 0.2
+    positive[:, :2] = True
+    mask = torch.rand(lists, length, generator=g) < 0.9
+    mask[:, :2] = True
+    values = torch.rand(lists, length, generator=g, dtype=torch.float64)
+    return (2 * scores - 1).to(dtype), positive, mask, values
+
+
+@pytest.fixture(params=FUNCTIONS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def loss(name):
+    return FUNCTIONS[name]
+
+
+def with_gradient(loss, scores, *args):
+    leaf = scores.clone().requires_grad_()
+    value = loss(leaf, *args)
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+def test_lists_equal_one_by_one(loss, name):
+    scores, positive, mask, values = make_lists()
+    positive[3] = False
+    got, grad = with_gradient(loss, scores, positive, mask, values)
+    for i, lists in enumerate(zip(scores, positive, mask, values)):
+        one, one_grad = with_gradient(loss, *lists)
+        assert one.shape == ()
+        torch.testing.assert_close(got[i], one)
+        torch.testing.assert_close(grad[i], one_grad)
+        # Entries that are left out may as well be absent.
+        if name not in OF_LISTS:
+            s, p, m, v = lists
+            torch.testing.assert_close(loss(s[m], p[m], None, v[m]), one)
+    assert (got[3] == 0) == (name not in WITHOUT_POSITIVES)
+    assert (got[:3] > 0).all()
+
+
+def test_left_out_entries_get_no_gradient(loss, name):
+    scores, positive, mask, values = make_lists()
+    hidden = torch.where(mask, scores, 0.9 if name == 'dr' else float('nan'))
+    value, grad = with_gradient(loss, scores, positive, mask, values)
+    got, got_grad = with_gradient(loss, hidden, positive, mask, values)
+    torch.testing.assert_close(got, value)
+    torch.testing.assert_close(got_grad, grad)
+    assert (grad[~mask] == 0).all()
+
+
+def test_gradient_pulls_positives_up_and_pushes_negatives_down(loss, name):
+    scores, positive, mask, values = make_lists()
+    _, grad = with_gradient(loss, scores, positive, mask, values)
+    assert grad.abs().sum() > 0
+    if name != 'dr':  # negatives below their soft maximum rise
+        assert (grad[~positive] >= 0).all()
+    assert grad[positive].sum() < 0
+    # Only differences of scores count.
+    if name not in {*FIXED_PLACES, 'soprc'}:
+        assert grad.sum(1).abs().max() < 1e-9
+
+
+def test_incoming_gradient_scales_all(loss):
+    scores, positive, mask, values = make_lists()
+    _, grad = with_gradient(loss, scores, positive, mask, values)
+    for factor in (65536.0, -3.0):
+        leaf = scores.clone().requires_grad_()
+        (factor * loss(leaf, positive, mask, values)).sum().backward()
+        torch.testing.assert_close(leaf.grad / factor, grad)
+
+
+def test_order_does_not_matter(loss, name):
+    scores, positive, mask, values = make_lists()
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
+    value, grad = with_gradient(loss, scores, positive, mask, values)
+    moved = (x[:, order] for x in (scores, positive, mask))
+    got, got_grad = with_gradient(loss, *moved, values if name in OF_LISTS else values[:, order])
+    torch.testing.assert_close(got, value)
+    torch.testing.assert_close(got_grad, grad[:, order])
+
+
+def test_strides_do_not_matter(loss):
+    scores, positive, mask, values = make_lists()
+    value = loss(scores, positive, mask, values)
+    for strided in (scores.t().contiguous().t(), scores.repeat_interleave(2, dim=1)[:, ::2]):
+        assert not strided.is_contiguous()
+        torch.testing.assert_close(loss(strided, positive, mask, values), value)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_half_precision_is_counted_in_float64(loss, name, dtype):
+    scores, positive, mask, values = make_lists(dtype=dtype)
+    value, grad = with_gradient(loss, scores, positive, mask, values)
+    exact, exact_grad = with_gradient(loss, scores.double(), positive, mask, values)
+    assert value.dtype == torch.promote_types(dtype, torch.float32)
+    assert grad.dtype == dtype
+    torch.testing.assert_close(value, exact.to(value.dtype))
+    # The parts of some losses are rounded before they are added.
+    error = (grad.double() - exact_grad).abs().max() / exact_grad.abs().max()
+    assert error < (1e-6 if name == 'dr' else 0) + 3 * torch.finfo(dtype).eps
+
+
+def test_integer_labels(loss):
+    scores, positive, mask, values = make_lists()
+    value = loss(scores, positive, mask, values)
+    for labels in (positive.int(), positive.long(), positive.to(torch.uint8), positive.float()):
+        torch.testing.assert_close(loss(scores, labels, mask, values), value)
+
+
+def test_empty_and_one_sided_lists(loss, name):
+    for pos, neg in ((0, 0), (0, 3), (3, 0), (1, 0)):
+        leaf = torch.rand(pos + neg, requires_grad=True)
+        values = torch.ones(9 if name in OF_LISTS else pos + neg)
+        value = loss(leaf, torch.arange(pos + neg) < pos, None, values)
+        value.backward()
+        assert value.isfinite()
+        assert leaf.grad.isfinite().all()
+        if name not in {*WITHOUT_POSITIVES, 'alrp', 'rank_sort', 'stable_ap'}:
+            assert value == 0
+            assert (leaf.grad == 0).all()
+    nothing = torch.zeros(0, 9, requires_grad=True)
+    value = loss(nothing, torch.zeros(0, 9), None, torch.zeros(0, 9))
+    assert value.shape == (0,)
+    value.sum().backward()
+
+
+def test_infinite_scores_stay_finite(loss):
+    inf = float('inf')
+    leaf = torch.tensor([[inf, 0.0, -inf, inf, -inf]], requires_grad=True)
+    value = loss(leaf, torch.tensor([[1, 1, 1, 0, 0]]), None, torch.ones(1, 5))
+    value.sum().backward()
+    assert value.isfinite().all()
+    assert leaf.grad.isfinite().all()
+
+
+def test_nan_is_not_hidden(loss):
+    scores = torch.tensor([[0.0, float('nan'), 1.0], [0.3, 0.2, 0.1]])
+    for positive in ([1, 1, 0], [1, 0, 0]):
+        value = loss(scores, torch.tensor([positive] * 2), None, torch.ones(2, 3))
+        assert value.isnan().tolist() == [True, False]
+
+
+def test_second_derivative_is_refused_or_right(loss, name):
+    leaf = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    value = loss(leaf, torch.arange(6) < 3, None, torch.ones(6, dtype=torch.float64))
+    (grad,) = torch.autograd.grad(value, leaf, create_graph=True)
+    if name != 'listwise_ap':
+        # Of ranks that are constants there is nothing to derive.
+        message = 'does not require grad' if name == 'blackbox_ap' else 'no second derivative'
+        with pytest.raises(RuntimeError, match=message):
+            grad.sum().backward()
+
+
+def test_wrong_input(loss):
+    zeros = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match='shape'):
+        loss(zeros, torch.zeros(2, 4), None, torch.zeros(2, 4))
+    with pytest.raises(TypeError, match='float dtype'):
+        loss(zeros.int(), zeros, None, zeros)
+    with pytest.raises(ValueError, match=r'\(scores,\) or \(lists, scores\)'):
+        loss(zeros[None], zeros[None], None, zeros[None])
+
+
+def test_positives_and_negatives_are_not_scores_and_labels():
+    pos, neg = torch.rand(3), torch.rand(5)
+    with pytest.raises(ValueError, match='Fix: pass all scores of a list together'):
+        F.smooth_ap_loss(pos, neg)
+    with pytest.raises(ValueError, match='is_positive is NaN'):
+        F.smooth_ap_loss(pos, torch.full((3,), float('nan')))
+    with pytest.raises(ValueError, match='mask must have shape'):
+        F.smooth_ap_loss(pos, pos, mask=neg.bool())
+    with pytest.raises(ValueError, match='values must have shape'):
+        split_lists(pos, pos, values=neg)
+    with pytest.raises(TypeError, match='tua'):
+        F.smooth_ap_loss(pos, pos, tua=1.0)
+
+
+@pytest.mark.parametrize('module', MODULES)
+def test_docstring_examples(module):
+    module = importlib.import_module(f'mmrank.losses.ranking.{module}')
+    names = {k: getattr(F, k) for k in F.__all__}
+    results = doctest.testmod(module, extraglobs={'torch': torch, **names})
+    assert results.attempted
+    assert not results.failed
+
+
+@pytest.mark.parametrize(
+    'module',
+    ['losses.pairs.surrogates', 'functional.metrics.average_precision', 'state.score_vector'],
+)
+def test_docstring_examples_of_what_they_use(module):
+    names = {k: getattr(F, k) for k in F.__all__}
+    module = importlib.import_module(f'mmrank.{module}')
+    results = doctest.testmod(module, extraglobs={'torch': torch, **names})
+    assert results.attempted
+    assert not results.failed
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a CUDA device')
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_on_a_gpu(loss, dtype):
+    lists = make_lists(40, 500, dtype)
+    value, grad = with_gradient(loss, *lists)
+    got, got_grad = with_gradient(loss, *(x.cuda() for x in lists))
+    torch.testing.assert_close(got.cpu(), value)
+    torch.testing.assert_close(got_grad.cpu(), grad)

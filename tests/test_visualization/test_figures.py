@@ -1,0 +1,30 @@
+"""Texts of figures: shortened, broken and placed."""
+
+import pytest
+
+from mmrank.visualization.figures import fit_text, fit_two_lines, shorten, text_width
+
+
+def test_names_are_shortened_in_the_middle():
+    assert shorten('retinanet', 9) == 'retinanet'
+    one, other = (shorten(f'retinanet_r50_fpn_{i}', 9) for i in (1, 2))
+    assert one == 'reti…pn_1'
+    assert len(one) == len(other) == 9
+    assert one != other
+    assert shorten('abcd', 3) == 'a…d'
+
+
+@pytest.mark.parametrize('text', ['W' * 30, 'i' * 30, 'WWWW ' * 9, 'owl', ''])
+@pytest.mark.parametrize('weight', ['normal', 'bold'])
+def test_text_fits(text, weight):
+    line = fit_text(text, 1.0, 8, weight)
+    lines = fit_two_lines(text, 1.0, 8, weight)
+    assert len(lines) == (2 if text.count(' ') else 1)
+    for shown in (line, *lines):
+        assert text_width(shown, 8, weight) <= 1.0
+    if text == 'owl':
+        assert (line, lines) == ('owl', ['owl'])
+    if len(text) == 30:
+        # As much as there is room for: one more would be too wide.
+        longer = shorten(text, len(line) + 1)
+        assert text_width(longer, 8, weight) > 1.0 or line == text

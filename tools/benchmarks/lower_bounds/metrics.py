@@ -1,0 +1,256 @@
+"""Metrics of a whole test set beside the work that each cannot do without."""
+
+import importlib.util
+import logging
+
+import numpy as np
+import torch
+from mmengine.logging import MMLogger
+from retrieval_speed import bare_products, make_set
+
+from mmrank.evaluation.frozen_feature_metrics import LinearProbe
+from mmrank.registry import METRICS
+
+from .row import Row, Sides, Sizes, Step, products
+
+#: Held-out pairs of a left entity.
+HELD_OUT = 10
+CAPTIONS = 5
+
+
+def metric_rows(sizes: Sizes) -> list[Row]:
+    """Rows of all metrics."""
+    # The metrics log their tables.
+    MMLogger.get_current_instance().setLevel(logging.WARNING)
+    n, d = sizes.searched, sizes.dimensions
+    bank, queries = n - n // 5, n // 5
+    rows = (
+        (_retrieval, f'{n} images search each other, {d}-d', 'the bare products'),
+        (_nearest, f'{queries} images search {bank}, {d}-d', 'the bare products'),
+        (
+            _probe,
+            f'{queries} images, 10 classes, {d}-d',
+            'two products of each evaluation of L-BFGS',
+        ),
+        (
+            _image_text,
+            f'{n // 10} images, {CAPTIONS} texts of each, {d}-d',
+            'one product for both directions',
+        ),
+        (
+            _average_precision,
+            f'{sizes.rows} x {sizes.classes} scores',
+            'sorts of each class and of all',
+        ),
+        (
+            _top_k,
+            f'{n // 10} left entities, 25 found, {HELD_OUT} held out',
+            'a sort of all found pairs',
+        ),
+    )
+    names = (
+        *('RetrievalMetric', 'KNNMetric', 'LinearProbeMetric'),
+        *('ImageTextRetrievalMetric', 'AveragePrecisionMetric', 'TopKMetric'),
+    )
+    return [
+        Row(name, '', work, floor, lambda make=make: make(sizes))
+        for name, (make, work, floor) in zip(names, rows)
+    ]
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _finished(metric, results: list) -> Step:
+    return lambda: metric.compute_metrics(results)
+
+
+def _kept(metric, samples: list[dict]) -> list:
+    metric.process(None, samples)
+    return metric.results
+
+
+def _retrieval(sizes: Sizes) -> Sides:
+    x, labels = make_set(sizes.searched, sizes.dimensions, sizes.class_size, 2.0, 'cpu')
+    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
+    samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
+    peers = {}
+    if _installed('faiss'):
+        import faiss
+
+        index = faiss.IndexFlatIP(sizes.dimensions)
+        index.add(x.numpy())
+
+        def search() -> None:
+            faiss.omp_set_num_threads(torch.get_num_threads())
+            index.search(x.numpy(), min(100, len(x)))
+
+        peers['faiss, 100 nearest, no mAP'] = search
+    x = x.to(sizes.device)
+    return Sides(lambda: bare_products(x, x), _finished(metric, _kept(metric, samples)), peers)
+
+
+def _features(count: int, sizes: Sizes) -> tuple:
+    """Features of ten classes, of which a fifth are queries."""
+    x, labels = make_set(count, sizes.dimensions, max(count // 10, 1), 4.0, 'cpu')
+    is_bank = torch.arange(count) % 5 > 0
+    samples = [
+        dict(feature=row, gt_label=label, dataset_idx=int(not bank))
+        for row, label, bank in zip(x, labels, is_bank)
+    ]
+    return x, labels, is_bank, samples
+
+
+def _nearest(sizes: Sizes) -> Sides:
+    x, labels, is_bank, samples = _features(sizes.searched, sizes)
+    metric = METRICS.build(dict(type='mmrank.KNNMetric', device=sizes.device))
+    bank, queries = int(is_bank.sum()), int((~is_bank).sum())
+    peers = {}
+    if _installed('sklearn'):
+        from sklearn.neighbors import KNeighborsClassifier
+
+        def classify() -> None:
+            KNeighborsClassifier(
+                min(metric.k, bank),
+                metric='cosine',
+                algorithm='brute',
+                weights=lambda distances: np.exp(-distances / metric.tau),
+            ).fit(x[is_bank], labels[is_bank]).predict(x[~is_bank])
+
+        peers['scikit-learn'] = classify
+    return Sides(
+        products([(queries, sizes.dimensions, bank)], sizes.device),
+        _finished(metric, _kept(metric, samples)),
+        peers,
+    )
+
+
+def _probe(sizes: Sizes) -> Sides:
+    x, labels, is_bank, samples = _features(sizes.searched // 5, sizes)
+    metric = METRICS.build(dict(type='mmrank.LinearProbeMetric', device=sizes.device))
+    options = metric.options
+    classes = int(labels.max()) + 1
+    known = x[is_bank]
+    probe = LinearProbe(known, labels[is_bank], classes, **options)
+    rows = known.double().to(sizes.device)
+    weight = probe.weight.t().to(sizes.device)
+
+    def floor() -> None:
+        for _ in range(probe.iterations):
+            rows.t() @ (rows @ weight)
+
+    peers = {}
+    if _installed('sklearn'):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        def fit() -> None:
+            model = LogisticRegression(
+                C=1 / (len(known) * options['l2']),
+                tol=options['tolerance'],
+                max_iter=options['max_iter'],
+            )
+            model = make_pipeline(StandardScaler(), model)
+            model.fit(known.double().numpy(), labels[is_bank].numpy())
+            model.predict(x[~is_bank].double().numpy())
+
+        peers['scikit-learn'] = fit
+    return Sides(floor, _finished(metric, _kept(metric, samples)), peers)
+
+
+def _image_text(sizes: Sizes) -> Sides:
+    images = max(sizes.searched // 10, 1)
+    g = torch.Generator().manual_seed(0)
+    d = sizes.dimensions
+    samples = [
+        dict(
+            image_feature=torch.randn(d, generator=g),
+            text_feature=torch.randn(CAPTIONS, d, generator=g),
+        )
+        for _ in range(images)
+    ]
+    metric = METRICS.build(dict(type='mmrank.ImageTextRetrievalMetric', device=sizes.device))
+    return Sides(
+        products([(images, d, CAPTIONS * images)], sizes.device),
+        _finished(metric, _kept(metric, samples)),
+    )
+
+
+def _average_precision(sizes: Sizes) -> Sides:
+    g = torch.Generator().manual_seed(0)
+    shape = sizes.rows, sizes.classes
+    label = (torch.rand(shape, generator=g) < 0.05).long()
+    label[0], label[1] = 0, 1
+    score = torch.randn(shape, generator=g) + label
+    samples = [dict(pred_score=row, gt_score=own) for row, own in zip(score, label)]
+    metric = METRICS.build(dict(type='mmrank.AveragePrecisionMetric'))
+    columns = score.t().contiguous()
+
+    def floor() -> None:
+        columns.sort(dim=1, descending=True)
+        columns.flatten().sort(descending=True)
+
+    peers = {}
+    if _installed('sklearn'):
+        from sklearn.metrics import average_precision_score, roc_auc_score
+
+        arrays = label.numpy(), score.numpy()
+
+        def scikit() -> None:
+            for average in ('macro', 'micro'):
+                average_precision_score(*arrays, average=average)
+                roc_auc_score(*arrays, average=average)
+
+        peers['scikit-learn'] = scikit
+    if _installed('torchmetrics'):
+        from torchmetrics.functional.classification import (
+            multilabel_auroc,
+            multilabel_average_precision,
+        )
+
+        def torchmetrics() -> None:
+            for average in ('macro', 'micro'):
+                for figure in multilabel_average_precision, multilabel_auroc:
+                    figure(score, label, sizes.classes, average=average)
+
+        peers['torchmetrics'] = torchmetrics
+    return Sides(floor, _finished(metric, _kept(metric, samples)), peers)
+
+
+def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:
+    count = sizes.searched // 10
+    rng = np.random.default_rng(0)
+    found = rng.permuted(np.tile(np.arange(entities), (count, 1)), axis=1)
+    top = found[:, :k].copy()
+    rows = np.repeat(np.arange(count), HELD_OUT)
+    true = found[:, k - 5 : k - 5 + HELD_OUT].flatten()
+    metric = METRICS.build(dict(type='mmrank.TopKMetric'))
+    samples = [dict(top_k=torch.from_numpy(row)) for row in top]
+    batch = dict(true=dict(rows=torch.from_numpy(rows), cols=torch.from_numpy(true)))
+    keys = np.concatenate([np.arange(count)[:, None] * entities + top])
+
+    def ours() -> None:
+        metric.results.clear()
+        metric.process(batch, samples)
+        metric.compute_metrics(metric.results)
+
+    peers = {}
+    if _installed('torchmetrics'):
+        from torchmetrics import retrieval
+
+        indices = torch.arange(count)[:, None].expand(-1, k).flatten()
+        score = torch.arange(k, 0, -1.0).repeat(count)
+        hit = np.isin(keys, rows * entities + true)
+        hit = torch.from_numpy(hit).flatten()
+
+        def torchmetrics() -> None:
+            for at in metric.k:
+                for kind in ('Precision', 'Recall', 'NormalizedDCG'):
+                    figure = getattr(retrieval, f'Retrieval{kind}')(top_k=at)
+                    figure.update(score, hit, indices)
+                    figure.compute()
+
+        peers['torchmetrics'] = torchmetrics
+    return Sides(lambda: np.sort(keys, axis=None), ours, peers)

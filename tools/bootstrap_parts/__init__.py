@@ -1,1 +1,0 @@
-"""Parts of ``tools/bootstrap.py``: standard library only, Python 3.8+."""

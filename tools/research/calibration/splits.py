@@ -1,0 +1,140 @@
+"""Scores of a split and whether they are right, for fitting and judging; those of samples."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmrank.calibration.calibration_file import Calibration
+from mmrank.errors import UserError
+from mmrank.evaluation.average_precision_metric import class_figures
+from mmrank.models.heads.sample_fields import one_vs_rest_targets
+
+
+@dataclass(frozen=True)
+class JudgedScores:
+    """All scores of a split; what crowds cover is left out."""
+
+    task: str  # ``'detection'`` or ``'classification'``
+    classes: tuple[str, ...]  # Names of the classes, in the order of the model
+    scores: Tensor  # (n,) float32 in [0, 1]
+    labels: Tensor  # (n,) int64 class of each score
+    is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
+    # (n,) float64 IoU of a box with its object, 0 for none; for samples as ``is_right``
+    ious: Tensor
+
+    def of_class(self, label: int) -> 'JudgedScores':
+        """The scores of one class."""
+        mine = self.labels == label
+        columns = (self.scores, self.labels, self.is_right, self.ious)
+        return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
+
+
+@dataclass(frozen=True)
+class SplitFigures:
+    """Average precision of a split."""
+
+    by_class: np.ndarray  # (C,) AP in [0, 1], NaN for a class without positives
+    mean: float  # Over the classes that have it
+    details: tuple[np.ndarray, ...]  # All numbers that must not change, of any shape
+
+    def equals(self, other: 'SplitFigures') -> bool:
+        """Whether all numbers are the same, to the last bit."""
+        return all(one.tobytes() == two.tobytes() for one, two in zip(self.details, other.details))
+
+
+def as_float32(scores: np.ndarray, labels: np.ndarray, where: str) -> Tensor:
+    """Scores as the model has given them."""
+    scores = np.asarray(scores, np.float64)
+    if scores.size and not ((scores >= 0) & (scores <= 1)).all():
+        raise UserError(
+            f'scores of the {where} are from {scores.min():g} to '
+            f'{scores.max():g}, and must be in [0, 1]. Fix: calibrate a model '
+            'whose scores are sigmoids, as cosines and inner products are not'
+        )
+    short = scores.astype(np.float32)
+    given, kept = (np.unique(np.stack([labels, x]), axis=1).shape[1] for x in (scores, short))
+    if given != kept:
+        raise UserError(
+            f'scores of the {where} have more digits than float32: some would '
+            'tie, and average precision change. Fix: pass the scores that the '
+            'model gave, as tools/test.py writes them'
+        )
+    return torch.from_numpy(short)
+
+
+#: How far the scores of a sample that are a softmax are from a sum of 1.
+_SUM = 1e-4
+
+
+@dataclass(frozen=True)
+class SampleSplit:
+    """Scores of a classifier and the classes of the samples."""
+
+    scores: Tensor  # (n, C) float32 in [0, 1]
+    is_positive: Tensor  # (n, C) bool
+    classes: tuple[str, ...]  # Names of the classes
+    names: frozenset = frozenset()  # What tells the samples apart; empty if unknown
+
+    @classmethod
+    def read(
+        cls, samples: Sequence[Mapping], classes: Sequence[str] | None = None
+    ) -> 'SampleSplit':
+        """Take scores and labels out of a dump."""
+        scores = torch.stack([torch.as_tensor(x['pred_score']) for x in samples])
+        number = scores.size(1)
+        names = list(classes or map(str, range(number)))
+        if number == 1 and len(names) == 2:
+            names = names[1:]  # the rest, and the positive class
+        if len(names) != number:
+            raise UserError(
+                f'the predictions have {number} classes, the model '
+                f'{len(names)}. Fix: pass the checkpoint that was tested'
+            )
+        sums = scores.double().sum(1)
+        if number > 1 and bool(((sums - 1).abs() < _SUM).all()):
+            raise UserError(
+                'the scores of every sample sum to 1: they are a softmax over the classes, which '
+                'maps of single classes would break. Fix: calibrate one-vs-rest scores, as of '
+                'mmrank.OneVsRestHead; for a softmax fit one temperature'
+            )
+        try:
+            target = one_vs_rest_targets(samples, number, torch.device('cpu'))
+        except ValueError as error:
+            raise UserError(f'the predictions cannot be judged: {error}') from (error)
+        columns = np.arange(number)[None].repeat(len(scores), 0)
+        flat = as_float32(scores.flatten().numpy(), columns.ravel(), 'samples')
+        paths = frozenset(x['img_path'] for x in samples if x.get('img_path') is not None)
+        return cls(flat.view_as(scores), target > 0, tuple(names), paths)
+
+    @property
+    def judged(self) -> JudgedScores:
+        """All scores in one list, class by class."""
+        right = self.is_positive.T.flatten()
+        number, count = len(self.classes), len(self.scores)
+        return JudgedScores(
+            'classification',
+            self.classes,
+            self.scores.T.flatten(),
+            torch.arange(number).repeat_interleave(count),
+            right,
+            right.double(),
+        )
+
+    def figures(self, calibration: Calibration | None = None) -> SplitFigures:
+        """Average precision of each class; AUROC is among the details."""
+        scores = self.scores
+        if calibration is not None:
+            scores = calibration.columns(scores)
+        found = class_figures(scores, self.is_positive, list(self.classes))
+        return SplitFigures(
+            found.ap.numpy(), found.mean_ap, (found.ap.numpy(), found.auroc.numpy())
+        )
+
+    def same_as(self, other: 'SampleSplit') -> bool:
+        """Whether the other split has samples of this one."""
+        if self.names and other.names:
+            return not self.names.isdisjoint(other.names)
+        return torch.equal(self.scores, other.scores)

@@ -1,0 +1,367 @@
+"""Ground truth and the boxes of several detectors, drawn side by side."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import Normal, Stroke
+from PIL import Image
+from pycocotools import mask as box_overlap
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
+
+MATCH_IOU = 0.5
+# Inches of a panel's width; the height follows the images.
+_PANEL_WIDTH = 3.4
+# Points.
+_FONT_SIZE = 7
+# A box's line, and the dark line around it, which sets it apart from the image.
+_LINE, _CASING = 2.2, 3.8
+# A box this close to the upper edge, in pixels, has no room for text above.
+_TEXT_ROOM = 11
+# Classes in the legend at most; more are named at the boxes.
+_LONGEST_LEGEND = 12
+
+
+@dataclass(frozen=True)
+class DrawnBox:
+    """A box (x, y, width, height) in pixels, its class, the text at it and how it fared.
+
+    ``is_right``: whether it matches an object (a prediction) or was found (an object).
+    """
+
+    box: Sequence[float]
+    cat_id: int
+    label: str = ''
+    is_right: bool = True
+
+
+def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
+    """The ground-truth boxes of one image, without crowds."""
+    anns = truth.imgToAnns.get(image_id, [])
+    return [DrawnBox(a['bbox'], a['category_id']) for a in anns if not a.get('iscrowd')]
+
+
+def matched_boxes(
+    truth: COCO,
+    found: COCO,
+    image_id: int,
+    thresholds: Mapping[int, float] | None = None,
+    top_k: int | None = None,
+) -> list[DrawnBox]:
+    """The predicted boxes of one image and their matches, best first.
+
+    Boxes are taken by descending score; each is right if an object of its class that no better box
+    has taken overlaps it by IoU 0.5 or more.
+    """
+    boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
+    if thresholds is not None:
+        boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
+    left = true_boxes(truth, image_id)
+    drawn = []
+    for box in boxes[:top_k]:
+        match = _best_match(box, left)
+        if match is not None:
+            left.remove(match)
+        label = f'{box["score"]:.2f}'
+        drawn.append(DrawnBox(box['bbox'], box['category_id'], label, match is not None))
+    return drawn
+
+
+def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
+    """The object of the box's class that overlaps it most, if enough."""
+    same = [o for o in objects if o.cat_id == box['category_id']]
+    if not same:
+        return None
+    overlap = box_overlap.iou([box['bbox']], [list(o.box) for o in same], [0] * len(same))[0]
+    best = int(overlap.argmax())
+    return same[best] if overlap[best] >= MATCH_IOU else None
+
+
+def draw_detections(
+    models: Mapping[str, COCOeval],
+    image_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    image_ids: Sequence[int] | None = None,
+    num_images: int = 6,
+    top_k: int | None = None,
+    score_thr: float | None = None,
+) -> Path:
+    """Draw a sheet: one row an image, ground truth first, then the models.
+
+    A box that matches an object of its class at IoU 0.5 is drawn solid, one that does not is
+    dashed. By default each model shows the boxes above its own best-F1 score per class, see
+    :func:`~mmrank.evaluation.box_evaluation.best_f1_thresholds`.
+    """
+    if not models:
+        raise ValueError('draw_detections requires results of a model')
+    if top_k is not None and score_thr is not None:
+        raise ValueError('pass top_k or score_thr to draw_detections, not both')
+    truth = next(iter(models.values())).cocoGt
+    image_ids = _choose_images(truth, image_ids, num_images)
+    pictures = [_read(truth, image_dir, i) for i in image_ids]
+    aspects = [p.shape[0] / p.shape[1] for p in pictures]
+    width = _PANEL_WIDTH * (1 + len(models))
+    height = (_PANEL_WIDTH + 0.05) * sum(aspects) + 0.25 * len(aspects) + 1.1
+    figure = Figure(figsize=(width, height), layout='constrained')
+    grid = figure.subplots(
+        len(image_ids), 1 + len(models), squeeze=False, gridspec_kw={'height_ratios': aspects}
+    )
+    for axis, name in zip(grid[0], ('ground truth', *models)):
+        axis.set_title(name, fontsize=14)
+    rule, thresholds = _rule(models, truth, top_k, score_thr)
+    sheet = [
+        [
+            true_boxes(truth, image_id),
+            *(
+                matched_boxes(truth, evaluation.cocoDt, image_id, thresholds[name], top_k)
+                for name, evaluation in models.items()
+            ),
+        ]
+        for image_id in image_ids
+    ]
+    used = {box.cat_id for row in sheet for boxes in row for box in boxes}
+    colours = class_colours(truth, used)
+    if len(used) > _LONGEST_LEGEND:
+        sheet = [[_named(boxes, truth) for boxes in row] for row in sheet]
+    for axes, picture, row in zip(grid, pictures, sheet):
+        for axis, boxes in zip(axes, row):
+            _draw(axis, picture, boxes, colours)
+            right = sum(box.is_right for box in boxes)
+            axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
+        axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
+    _add_legend(figure, truth, colours, rule)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _rule(
+    models: Mapping[str, COCOeval], truth: COCO, top_k: int | None, score_thr: float | None
+) -> tuple[str, dict[str, Mapping[int, float] | None]]:
+    """The boxes that are shown in words, and thresholds by model and category."""
+    if top_k is not None:
+        return f'top {top_k} boxes an image', dict.fromkeys(models)
+    if score_thr is None:
+        rule = 'boxes above the best-F1 score of each class'
+        return rule, {name: best_f1_thresholds(e) for name, e in models.items()}
+    thresholds = dict.fromkeys(truth.cats, score_thr)
+    return f'boxes with a score from {score_thr:g}', dict.fromkeys(models, thresholds)
+
+
+def _named(boxes: list[DrawnBox], truth: COCO) -> list[DrawnBox]:
+    """Boxes with their class in the label, as there is no legend."""
+    return [
+        replace(box, label=f'{truth.cats[box.cat_id]["name"]} {box.label}'.strip()) for box in boxes
+    ]
+
+
+def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
+    """A distinct colour, RGB or RGBA in [0, 1], by category id, for those that are used.
+
+    Where the annotations have at most ten, colours do not depend on which are used.
+    """
+    cat_ids = sorted(truth.cats)
+    used = set(cat_ids if used is None else used)
+    if len(cat_ids) > 10:
+        cat_ids = sorted(used)
+    if len(cat_ids) <= 10:
+        colours = colormaps['tab10'].colors
+    else:
+        colours = map(tuple, colormaps['gist_rainbow'](np.linspace(0, 1, len(cat_ids))))
+    return {i: colour for i, colour in zip(cat_ids, colours) if i in used}
+
+
+def _choose_images(truth: COCO, image_ids: Sequence[int] | None, num_images: int) -> list[int]:
+    """The requested ids, or some spread over the images with objects."""
+    if image_ids is not None:
+        unknown = [i for i in image_ids if i not in truth.imgs]
+        if unknown or not image_ids:
+            raise ValueError(
+                f'image ids {unknown or image_ids} are not in the annotations. Fix: pass ids of '
+                f'the evaluated file, for example {sorted(truth.imgs)[:3]}.'
+            )
+        return list(image_ids)
+    candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
+    if not candidates or num_images < 1:
+        raise ValueError(
+            f'nothing to draw: {len(candidates)} images with objects, num_images is {num_images}'
+        )
+    count = min(num_images, len(candidates))
+    picks = np.linspace(0, len(candidates) - 1, count).round().astype(int)
+    return [candidates[i] for i in picks]
+
+
+def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarray:
+    """RGB image, uint8 of shape (H, W, 3)."""
+    path = Path(image_dir) / truth.imgs[image_id]['file_name']
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
+            'file_name is relative to.'
+        )
+    with Image.open(path) as image:
+        return np.asarray(image.convert('RGB'))
+
+
+def _draw(
+    axis: Axes, picture: np.ndarray, boxes: list[DrawnBox], colours: Mapping[int, tuple]
+) -> None:
+    """Show one picture with boxes over it; labels never overlap."""
+    axis.imshow(picture)
+    axis.set(xticks=[], yticks=[])
+    corners = [(max(b.box[0], 0), max(b.box[1], 0)) for b in boxes]
+    # Above the box, but inside it where the picture ends.
+    is_below = [b.box[1] <= _TEXT_ROOM for b in boxes]
+    # Points to pixels of the picture.
+    text_height = _FONT_SIZE / 72 * picture.shape[1] / _PANEL_WIDTH
+    shown = fitting_labels(corners, [box.label for box in boxes], text_height, is_below=is_below)
+    # Best boxes last, on top.
+    for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
+        x, y, width, height = item.box
+        colour = colours[item.cat_id]
+        axis.add_patch(
+            Rectangle(
+                (x, y),
+                width,
+                height,
+                fill=False,
+                edgecolor=colour,
+                linewidth=_LINE,
+                linestyle='-' if item.is_right else (0, (2, 1.5)),
+                path_effects=[Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()],
+            )
+        )
+        if has_label:
+            axis.text(
+                *corner,
+                item.label,
+                fontsize=_FONT_SIZE,
+                color='white',
+                verticalalignment='top' if below else 'bottom',
+                clip_on=True,
+                bbox={'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85},
+            )
+
+
+def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str) -> None:
+    """Classes by colour unless they are many, what dashes mean, the rule."""
+    handles = []
+    if len(colours) <= _LONGEST_LEGEND:
+        handles = [
+            Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
+            for i, colour in colours.items()
+        ]
+    figure.legend(
+        handles=handles,
+        loc='outside lower center',
+        ncols=max(2, min(int(figure.get_figwidth() / 1.6), len(handles))),
+        title=f'dashed: no object of that class there; shown: {rule}',
+        title_fontsize=11,
+        fontsize=11,
+        frameon=False,
+    )
+
+
+@dataclass(frozen=True)
+class ImageDifference:
+    """How many boxes of two models match an object of an image, and how many match none."""
+
+    image_id: int
+    right: tuple[int, int]
+    wrong: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        """Difference in right boxes plus difference in wrong ones."""
+        return sum(abs(one - two) for one, two in (self.right, self.wrong))
+
+
+def most_differing_images(
+    first: Any, second: Any, thresholds: tuple[Mapping[int, float], Mapping[int, float]], count: int
+) -> list[ImageDifference]:
+    """Choose the ``count`` images on which the counts of two models differ most."""
+    if count < 1:
+        raise ValueError(f'number of images is {count}; it must be at least 1')
+    truth = first.cocoGt
+    differences = []
+    for image_id in sorted(truth.imgs):
+        counts = []
+        for evaluation, least in zip((first, second), thresholds):
+            boxes = matched_boxes(truth, evaluation.cocoDt, image_id, least)
+            right = sum(box.is_right for box in boxes)
+            counts.append((right, len(boxes) - right))
+        differences.append(ImageDifference(image_id, *zip(*counts)))
+    return sorted(differences, key=lambda d: -d.size)[:count]
+
+
+def draw_side_by_side(
+    predictions: Mapping[str, Path],
+    ann_file: str | os.PathLike,
+    image_dir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    score_thr: float | None = None,
+    num_images: int = 6,
+) -> tuple[Path, list[ImageDifference]]:
+    """Draw truth and two models, by name, on the images where they differ most.
+
+    They differ by the number of right boxes plus that of wrong ones, among the boxes shown: those
+    above ``score_thr``, or above each model's best-F1 score per class, which is fair where scores
+    are ordered but not calibrated.
+    """
+    if len(predictions) != 2:
+        raise ValueError(f'a side by side needs two models, not {list(predictions)}')
+    # pycocotools' own evaluation, which keeps the matches per image.
+    models: dict[str, COCOeval] = {}
+    for name, file in predictions.items():
+        truth = models[next(iter(models))].cocoGt if models else ann_file
+        models[name] = evaluate_boxes(truth, file)
+    first, second = models.values()
+    _, thresholds = _rule(models, first.cocoGt, None, score_thr)
+    chosen = most_differing_images(first, second, tuple(thresholds.values()), num_images)
+    ids = [difference.image_id for difference in chosen]
+    drawn = draw_detections(models, image_dir, path, image_ids=ids, score_thr=score_thr)
+    return drawn, chosen
+
+
+# Measures of DejaVu Sans, the labels' font, as shares of its size.
+_CHARACTER_WIDTH = 0.68
+_LINE_HEIGHT = 1.5
+
+
+def fitting_labels(
+    corners: Sequence[tuple[float, float]],
+    labels: Sequence[str],
+    font_size: float,
+    *,
+    is_below: Sequence[bool],
+) -> list[bool]:
+    """Choose labels so that no two overlap, the first ones before others."""
+    placed, chosen = [], []
+    height = _LINE_HEIGHT * font_size
+    for (x, y), label, below in zip(corners, labels, is_below):
+        top, right = y if below else y - height, x + _CHARACTER_WIDTH * font_size * len(label)
+        fits = bool(label) and not any(
+            x < other_right
+            and left < right
+            and top < other_top + height
+            and other_top < top + height
+            for left, other_top, other_right in placed
+        )
+        if fits:
+            placed.append((x, top, right))
+        chosen.append(fits)
+    return chosen

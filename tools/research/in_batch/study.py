@@ -1,0 +1,200 @@
+"""The cells of the study of in-batch sampling, tables 5 and 6, and their results."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
+from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
+
+#: Losses of batches, in the order of the work: the weight of unbiased_omega comes from the results
+#: of pos_neg.
+SAMPLED_MODES = ('pos_neg', 'unbiased', 'in_batch', 'popularity', 'unbiased_omega', 'sogram')
+#: Losses of all pairs; those in the second line have an emulated ratio.
+FULL_MODES = ('unbiased', 'popularity')
+FULL_OMEGA_MODES = ('unbiased_omega', 'in_batch_omega')
+#: Metric by which the best batch ratio of pos_neg is chosen.
+CHOICE = 'top_k/precision@5'
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of the tables: pointwise loss and mode of ``mmrank.InBatchLoss``.
+
+    ``batch_ratio`` is ``|Ohat|^2 / |O|^2``, None for a full objective that has none to emulate;
+    ``full``: whether all pairs are used, by L-BFGS.
+    """
+
+    pointwise: str
+    mode: str
+    batch_ratio: float | None
+    full: bool = False
+
+    @property
+    def key(self) -> str:
+        """Name that no other cell has."""
+        kind = 'full' if self.full else 'sampled'
+        ratio = '-' if self.batch_ratio is None else f'{self.batch_ratio:g}'
+        return f'{kind}/{self.pointwise}/{self.mode}/{ratio}'
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What all cells of a study have in common.
+
+    ``max_steps`` end a training, by batch ratio, and else ``rule.max_steps``; ``max_iterations`` or
+    a gradient of norm ``tolerance`` end L-BFGS; ``omega`` is the weight of the negatives in
+    ``unbiased_omega`` with sampling, None: see :func:`chosen_omega`; ``device`` is no part of a
+    cell's settings.
+    """
+
+    rule: SearchRule = field(default_factory=SearchRule)
+    max_steps: Mapping[float, int] = field(default_factory=dict)
+    max_iterations: int = 1000
+    tolerance: float = 1e-7
+    seed: int = 0
+    omega: float | None = None
+    device: str = 'cpu'
+
+    def of(self, cell: Cell) -> dict:
+        """What the result of a cell depends on, fit for JSON."""
+        if cell.full:
+            keys = ('max_iterations', 'tolerance', 'seed')
+            return {key: getattr(self, key) for key in keys}
+        settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
+        if cell.mode == 'unbiased_omega' and self.omega is not None:
+            settings['omega'] = self.omega
+        return settings
+
+    def rule_of(self, cell: Cell) -> SearchRule:
+        """The rule for a cell, with its limit of steps."""
+        limit = self.max_steps.get(cell.batch_ratio, self.rule.max_steps)
+        return replace(self.rule, max_steps=limit)
+
+
+def study_cells(
+    ratios: Iterable[float],
+    pointwise: Iterable[str] = ('square', 'logistic'),
+    modes: Iterable[str] = SAMPLED_MODES,
+    full: bool = True,
+) -> Iterator[Cell]:
+    """Cells in the order of the work."""
+    ratios = sorted(ratios, reverse=True)
+    modes = [x for x in SAMPLED_MODES if x in set(modes)]
+    for name in pointwise:
+        for mode in modes:
+            yield from (Cell(name, mode, x) for x in ratios)
+        if full:
+            yield from (Cell(name, x, None, True) for x in FULL_MODES)
+            for mode in FULL_OMEGA_MODES:
+                yield from (Cell(name, mode, x, True) for x in ratios)
+
+
+def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
+    """Weight of the negatives: that of pos_neg at its best batch ratio.
+
+    Source: the paper's section 6.1.2.
+    """
+    start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
+    sampled = [x for key, x in results.items() if key.startswith(start + '/')]
+    if not sampled:
+        raise ValueError(
+            f'{cell.key}: its omega is that of pos_neg at its best batch '
+            "ratio, but no cell of pos_neg is finished. Fix: add 'pos_neg' to "
+            'the modes'
+        )
+    best = max(sampled, key=lambda x: x['best'].get(CHOICE, 0.0))
+    size = data.batch_size(best['batch_ratio'])
+    return emulated_omega(size, data.num_positives)
+
+
+def run_cell(
+    cell: Cell,
+    data: TwoTowerData,
+    settings: StudySettings,
+    results: Mapping[str, Mapping],
+    all_pairs: dict,
+    report=None,
+) -> dict:
+    """Train the setting of a cell."""
+    size = None if cell.batch_ratio is None else data.batch_size(cell.batch_ratio)
+    loss = dict(type='mmrank.InBatchLoss', mode=cell.mode, pointwise=cell.pointwise)
+    if cell.mode.endswith('_omega'):
+        if cell.full:
+            loss['omega'] = emulated_omega(size, data.num_positives)
+        elif settings.omega is not None:
+            loss['omega'] = settings.omega
+        else:
+            loss['omega'] = chosen_omega(cell, results, data)
+    if cell.full:
+        # It draws no batch; 2 pairs are always there to draw.
+        training = StepwiseTraining(data, loss, 2, None, settings.seed, settings.device)
+        objective = training.full_objective(all_pairs)
+        limits = settings.tolerance, settings.max_iterations
+        model = training.model.double()
+        found = minimise_by_lbfgs(model, objective, *limits, evaluate=data.evaluate, report=report)
+        outcome = asdict(found)
+    else:
+
+        def start(lr):
+            training = StepwiseTraining(data, loss, size, lr, settings.seed, settings.device)
+            training.objective(all_pairs)
+            return training
+
+        training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
+        outcome = dict(asdict(training), diverged=[x.lr for x in diverged])
+    return dict(
+        asdict(cell),
+        key=cell.key,
+        batch_size=size,
+        omega=loss.get('omega'),
+        settings=settings.of(cell),
+        **outcome,
+    )
+
+
+class ResultLines:
+    """A file of JSON lines to which each result is added when it is there, by its ``key``.
+
+    A line that was torn by a crash is passed over, so at most the last result is lost.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self._path = Path(path)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self.results: dict[str, dict] = {}
+        self._torn = False
+        if not self._path.exists():
+            return
+        text = self._path.read_text(encoding='utf-8')
+        self._torn = bool(text) and not text.endswith('\n')
+        for line in text.splitlines():
+            try:
+                result = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            self.results[result['key']] = result
+
+    def find(self, key: str, settings: dict) -> dict | None:
+        """The result of a key, or None."""
+        result = self.results.get(key)
+        if result is None:
+            return None
+        if result['settings'] != json.loads(json.dumps(settings)):
+            raise ValueError(
+                f'{self._path}: {key} was made with the settings {result["settings"]}, now they '
+                f'are {settings}. Fix: use another file, or the settings of before'
+            )
+        return result
+
+    def add(self, result: dict) -> None:
+        """Keep a result."""
+        line = json.dumps(result) + '\n'
+        with self._path.open('a', encoding='utf-8') as file:
+            file.write('\n' + line if self._torn else line)
+            file.flush()
+            os.fsync(file.fileno())
+        self._torn = False
+        self.results[result['key']] = json.loads(line)

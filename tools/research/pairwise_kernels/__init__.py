@@ -1,1 +1,0 @@
-"""The Triton kernels of the pair sum: checks, counts and launch sizes."""

@@ -1,1 +1,0 @@
-"""Small trained models, built as assets of a release."""

@@ -1,0 +1,178 @@
+"""Pictures of a data set: a t-SNE map of its embeddings, the sizes of its classes."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.palette import colour, colours_of
+
+#: More names than this make no readable legend.
+_NAMED_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class EmbeddingMap:
+    """Samples on a plane."""
+
+    name: str  # Of the model
+    places: np.ndarray  # (n, 2) floats
+    labels: np.ndarray  # (n,) class indices
+    # Share of samples whose nearest neighbour by cosine, among the samples of the map, is of their
+    # class, in percent
+    purity: float
+    map_purity: float  # The same by distance on the map
+
+
+def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: int) -> np.ndarray:
+    """Rows of some samples of the largest classes."""
+    rng = np.random.default_rng(seed)
+    found, counts = np.unique(labels, return_counts=True)
+    classes = found[np.argsort(-counts, kind='stable')][:num_classes]
+    rows = [
+        rng.permutation(np.flatnonzero(labels == label))[:per_class] for label in sorted(classes)
+    ]
+    return np.sort(np.concatenate(rows))
+
+
+def neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
+    """Percent of samples whose nearest other one is of their class."""
+    distances = distances.copy()
+    np.fill_diagonal(distances, np.inf)
+    return float(100 * (labels[distances.argmin(1)] == labels).mean())
+
+
+def make_map(
+    name: str,
+    features: RetrievalFeatures,
+    rows: np.ndarray,
+    perplexity: float = 30.0,
+    seed: int = 0,
+) -> EmbeddingMap:
+    """Place samples on a plane by t-SNE of their cosine distances.
+
+    Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by scikit-learn.
+    """
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError as error:
+        raise UserError(
+            'a map of embeddings requires scikit-learn, which is not '
+            'installed. Fix: pip install scikit-learn'
+        ) from error
+    if len(rows) <= 3 * perplexity:
+        raise UserError(
+            f'{name}: {len(rows)} samples are too few for perplexity={perplexity:g}. Fix: more '
+            'samples of a class, more classes, or a smaller perplexity'
+        )
+    vectors = features.features.double().numpy()[rows]
+    labels = features.labels.numpy()[rows]
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = vectors / np.maximum(length, 1e-12)
+    # Of unit vectors, half the square of the Euclidean one.
+    distances = np.clip(1 - vectors @ vectors.T, 0, None)
+    np.fill_diagonal(distances, 0)
+    tsne = TSNE(perplexity=perplexity, init='random', metric='precomputed', random_state=seed)
+    places = tsne.fit_transform(distances)
+    offsets = places[:, None] - places
+    return EmbeddingMap(
+        name,
+        places,
+        labels,
+        neighbour_purity(distances, labels),
+        neighbour_purity((offsets**2).sum(-1), labels),
+    )
+
+
+def plot_maps(
+    maps: Sequence[EmbeddingMap],
+    path: str | os.PathLike,
+    classes: Mapping[int, str] | Sequence[str] | None = None,
+) -> Path:
+    """Draw a panel for each model, a colour for each class."""
+    figure, axes = new_panels(1, len(maps), 4.0, 4.0)
+    found = sorted(set(maps[0].labels.tolist()))
+    names = [str(classes[i]) if classes else f'class {i}' for i in found]
+    colours = colours_of(names)
+    for axis, one in zip(axes[0], maps):
+        for label, name, shade in zip(found, names, colours):
+            chosen = one.labels == label
+            axis.scatter(
+                *one.places[chosen].T, s=7, color=shade, linewidths=0, label=shorten(name, 20)
+            )
+        axis.set(xticks=[], yticks=[])
+        axis.spines[['left', 'bottom']].set_visible(False)
+        axis.set_title(
+            f'{one.name}: {one.purity:.0f} % nearest of the class', fontsize=9, loc='left'
+        )
+    if len(found) <= _NAMED_CLASSES:
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(
+            handles,
+            labels,
+            loc='outside lower center',
+            ncols=5,
+            fontsize=7,
+            frameon=False,
+            markerscale=2,
+        )
+    return save(figure, path)
+
+
+# Up to this many images a class every number has a bar of its own.
+_SINGLE_BARS = 40
+
+
+def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike) -> Path:
+    """Draw a histogram for each split, one above the other."""
+    figure = Figure(figsize=(6.4, 0.4 + 2.1 * max(len(histograms), 1)), layout='constrained')
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(max(len(histograms), 1), 1, squeeze=False).ravel()
+    largest = max((max(h) for h in histograms.values() if h), default=1)
+    edges = _edges(largest)
+    for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
+        sizes = list(histogram)
+        axis.hist(
+            sizes,
+            bins=edges,
+            weights=[histogram[size] for size in sizes],
+            color=colour(index),
+            edgecolor='white',
+            linewidth=0.5,
+        )
+        if largest > _SINGLE_BARS:
+            axis.set_xscale('log')
+            axis.xaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
+        else:
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.set_xlim(edges[0], edges[-1])
+        axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        classes = sum(histogram.values())
+        images = sum(size * n for size, n in histogram.items())
+        axis.set_title(f'{name}: {classes:,} classes, {images:,} images', fontsize=9, loc='left')
+        axis.set_ylabel('classes', fontsize=9)
+        axis.tick_params(labelsize=8)
+        axis.spines[['top', 'right']].set_visible(False)
+    axes[-1].set_xlabel('images in a class', fontsize=9)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def _edges(largest: int) -> np.ndarray:
+    """Edges of the bars, between whole numbers."""
+    if largest <= _SINGLE_BARS:
+        return np.arange(largest + 1) + 0.5
+    steps = 3 * math.ceil(math.log2(largest))
+    edges = np.unique(np.geomspace(1, largest + 1, steps).round())
+    return edges - 0.5

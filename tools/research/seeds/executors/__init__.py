@@ -1,1 +1,0 @@
-"""Where the commands of a comparison over seeds run."""

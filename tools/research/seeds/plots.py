@@ -1,0 +1,188 @@
+"""Pictures of a comparison over seeds: a box per method; a metric over the values of a setting."""
+
+import csv
+import math
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from mmrank.errors import UserError
+from mmrank.visualization.figures import fit_two_lines, new_panels, save
+from mmrank.visualization.palette import colours_of, loss_name, metric_name
+
+from .plan import FINAL
+from .statistics import Values
+
+_COLUMNS = 3
+# Inches: 800 pixels of a page, at two dots a pixel.
+_WIDTH, _DPI = 8.0, 200
+_FONT = 10
+#: Metric values over seeds, by method and value of the setting.
+SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]
+
+
+def _final_rows(path: str | os.PathLike) -> Iterator[dict]:
+    """Rows of the final runs in the ``runs.csv`` of ``tools/benchmarks/run_seeds.py``."""
+    with open(path, newline='', encoding='utf-8') as file:
+        yield from (row for row in csv.DictReader(file) if row['stage'] == FINAL)
+
+
+def draw_box_plot(
+    values: Values,
+    metrics: Sequence[str],
+    path: str | os.PathLike,
+    *,
+    lower_better: Collection[str] = (),
+    unit: str = 'seed',
+) -> Path:
+    """Draw a box per method with each seed as a dot, a panel per metric.
+
+    Boxes lie, so that the names of many methods never overlap. They are sorted by the median of the
+    first metric, the best method on top, and have the colour of their loss in every picture. The
+    picture is as wide as a page: 800 pixels.
+    """
+    names = _sorted(values, metrics[0], metrics[0] in lower_better)
+    colours = colours_of(names)
+    columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
+    rows = math.ceil(len(metrics) / columns)
+    figure, axes = new_panels(rows, columns, _WIDTH / columns, 0.9 + 0.27 * len(names))
+    for index, (axis, metric) in enumerate(zip(axes.ravel(), metrics)):
+        _draw_panel(axis, [list(values[name][metric].values()) for name in names], colours)
+        # The names take their place from the first panel of a row.
+        labels = [''] * len(names) if index % columns else list(map(loss_name, names))
+        axis.set_yticks(range(len(names)), labels)
+        axis.tick_params(labelsize=_FONT)
+        better = 'lower' if metric in lower_better else 'higher'
+        words = fit_two_lines(metric_name(metric), 0.8 * _WIDTH / columns, 10)
+        axis.set_title('\n'.join([*words, f'({better} is better)']), size=10)
+    for axis in axes.ravel()[len(metrics) :]:
+        axis.set_axis_off()
+    counts = {len(values[name][metrics[0]]) for name in names}
+    seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
+    figure.suptitle(
+        f'Test data, {seeds} {unit}{"" if counts == {1} else "s"}: a dot '
+        'each; the line in a box is the median',
+        fontsize=_FONT,
+    )
+    return save(figure, path, dpi=_DPI)
+
+
+def _sorted(values: Values, metric: str, lower_better: bool) -> list[str]:
+    """Methods by the median of a metric, those without a value last."""
+
+    def place(name: str) -> tuple[bool, float]:
+        numbers = list(values[name][metric].values())
+        if not numbers:
+            return True, 0.0
+        median = float(np.median(numbers))
+        return False, median if lower_better else -median
+
+    return sorted(values, key=place)
+
+
+def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> None:
+    drawn = axis.boxplot(
+        data,
+        positions=range(len(data)),
+        orientation='horizontal',
+        widths=0.6,
+        showfliers=False,
+        patch_artist=True,
+        medianprops={'color': 'black', 'linewidth': 1.5},
+    )
+    for place, (box, numbers, colour) in enumerate(zip(drawn['boxes'], data, colours)):
+        box.set(facecolor=colour, alpha=0.3)
+        # Spread over the box so that equal values stay visible.
+        shift = np.linspace(-0.2, 0.2, len(numbers) + 2)[1:-1]
+        axis.scatter(
+            numbers, place + shift, s=20, c=colour, edgecolor='black', linewidth=0.5, zorder=3
+        )
+    # Not by the limits of the data: a method without any keeps its row.
+    axis.set_ylim(len(data) - 0.5, -0.5)
+    axis.locator_params(axis='x', nbins=5, min_n_ticks=3)
+    axis.grid(axis='y', visible=False)
+
+
+def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0) -> Values:
+    """Read the final runs of a ``runs.csv``."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for row in _final_rows(path):
+        own = found.setdefault(row['method'], {}).setdefault(row['metric'], {})
+        own[int(row['seed'])] = scale * float(row['value'])
+    known = list(dict.fromkeys(m for own in found.values() for m in own))
+    metrics = list(metrics) or known
+    missing = [metric for metric in metrics if metric not in known]
+    if missing or not known:
+        raise UserError(
+            f'{path} has no final run with {", ".join(missing) or "a metric"}.'
+            f' Fix: pass some of: {", ".join(known) or "none there"}'
+        )
+    return {
+        method: {metric: own.get(metric, {}) for metric in metrics} for method, own in found.items()
+    }
+
+
+def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
+    """Read the final values of a metric from a ``runs.csv`` with methods ``<method>-<value>``."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for row in _final_rows(path):
+        if row['metric'] != metric:
+            continue
+        method, _, setting = row['method'].rpartition('-')
+        try:
+            setting = float(setting)
+        except ValueError:
+            method = ''
+        if not method:
+            raise ValueError(
+                f'{path}: the method {row["method"]!r} must be named <method>-<value>, for example '
+                'soprc-0.25'
+            )
+        found.setdefault(method, {}).setdefault(setting, []).append(float(row['value']))
+    if not found:
+        raise ValueError(f'{path} has no final run with {metric}')
+    return found
+
+
+def plot_setting(
+    runs: SettingRuns,
+    path: str | os.PathLike,
+    *,
+    setting: str,
+    metric: str,
+    mark: float | None = None,
+    mark_name: str = '',
+) -> Path:
+    """Draw mean and standard deviation over seeds against a setting, on a logarithmic axis.
+
+    A vertical line with the name ``mark_name`` marks the value ``mark``.
+    """
+    figure, ((axis,),) = new_panels(1, 1, 5.2, 3.4)
+    every = sorted({x for by_setting in runs.values() for x in by_setting})
+    colours = colours_of(list(runs))
+    for index, (method, by_setting) in enumerate(runs.items()):
+        x = np.array(sorted(by_setting))
+        values = [by_setting[value] for value in x]
+        axis.errorbar(
+            # A little apart, so that no bar hides another.
+            x * (1 + 0.02 * (index - (len(runs) - 1) / 2)),
+            [np.mean(v) for v in values],
+            [np.std(v, ddof=1) if len(v) > 1 else math.nan for v in values],
+            label=loss_name(method),
+            color=colours[index],
+            marker='os^Dv*'[index % 6],
+            capsize=3,
+            linewidth=1.4,
+        )
+    if mark is not None:
+        axis.axvline(mark, color='0.5', linestyle=':', label=mark_name)
+    axis.set_xscale('log')
+    axis.set_xticks(every, [f'{x:g}' for x in every])
+    axis.minorticks_off()
+    axis.set_xlabel(setting)
+    axis.set_ylabel(metric_name(metric))
+    axis.legend(fontsize=8, frameon=False)
+    return save(figure, path)

@@ -1,1 +1,0 @@
-"""Does the order of the classes change the temperatures?"""
