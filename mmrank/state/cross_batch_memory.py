@@ -135,9 +135,8 @@ class CrossBatchMemory(ShardedState, SavedState):
         if self.group is not None:
             if (part, parts) != (self.shard.part, self.shard.parts):
                 raise UserError(
-                    "a memory with storage='sharded' is searched by all "
-                    "processes together. Fix: scope='global' of the loss, or "
-                    "storage='device' of the memory"
+                    "a memory with storage='sharded' is searched by all processes together. Fix: "
+                    "scope='global' of the loss, or storage='device' of the memory"
                 )
             mine = slice(0, self.shard.rows)
         labels = self.labels[mine].long()

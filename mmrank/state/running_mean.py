@@ -170,9 +170,8 @@ class MeanPositiveScore(RunningMean):
             raise ValueError(f'mode={mode!r} is unknown; use one of {MEAN_MODES}')
         if (mode == 'fixed') != (value is not None):
             raise ValueError(
-                f'mean_mode={mode!r} with fixed_mean={value!r}. Fix: '
-                "mean_mode='fixed' takes a number as fixed_mean, such as "
-                '0.0; the other modes take none'
+                f"mean_mode={mode!r} with fixed_mean={value!r}. Fix: mean_mode='fixed' takes a "
+                'number as fixed_mean, such as 0.0; the other modes take none'
             )
         if value is not None and not math.isfinite(value):
             raise ValueError(f'fixed_mean must be finite, got {value!r}')
@@ -225,10 +224,8 @@ class MeanPositiveScore(RunningMean):
         previous, self._previous = self._previous, None
         if previous is None:
             raise RuntimeError(
-                "mode='exact' requires the batch's mean positive score under "
-                'the previous weights: add '
-                "custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or "
-                "use mode='plain'"
+                "mode='exact' requires the batch's mean positive score under the previous weights: "
+                "add custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or use mode='plain'"
             )
         step = batch_mean - previous
         usable = step.isfinite()

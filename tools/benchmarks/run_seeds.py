@@ -79,7 +79,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.seeds.arguments import add_arguments, make_executor, make_plan
+from research.seeds.arguments import make_executor, make_parser, make_plan
 from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from research.seeds.plan import SeedPlan, load_config
 from research.seeds.report import report, work_off
@@ -101,12 +101,7 @@ SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser, TRAIN_COMMAND)
-    return parser.parse_args(arguments)
+    return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 
 def in_one_process(template: str) -> str:

@@ -195,17 +195,15 @@ def _check_loss(loss: nn.Module) -> None:
     )
     if not isinstance(loss, fits):
         raise ValueError(
-            f'loss.type={kind!r} takes its pairs from the labels alone, so a '
-            'query could not be left out of its own gallery. Use a pair loss '
-            '(ContrastiveLoss, MultiSimilarityLoss, NTXentLoss, CircleLoss '
-            '...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
+            f'loss.type={kind!r} takes its pairs from the labels alone, so a query could not be '
+            'left out of its own gallery. Use a pair loss (ContrastiveLoss, MultiSimilarityLoss, '
+            'NTXentLoss, CircleLoss ...), TripletMarginLoss, MarginLoss or FastAPLoss; SmoothAP is '
             "type='mmrank.SmoothAPLoss'"
         )
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
         raise ValueError(
-            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} '
-            'would have no effect: triplets are those of the gallery; use '
-            "'all', or a miner"
+            f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect: '
+            "triplets are those of the gallery; use 'all', or a miner"
         )
     if getattr(loss, 'swap', False):
         raise ValueError(

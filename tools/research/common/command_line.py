@@ -1,13 +1,38 @@
-"""A model of a table or report, as the command line names it."""
+"""What command lines share: options with defaults, and the models of a table or report."""
 
+import argparse
 import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mmrank.errors import UserError
+
+
+def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """A parser with an option for each keyword, which is its default or (default, help).
+
+    A list takes several values, False is a switch, ``device`` is ``cpu`` or ``cuda``.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in options.items():
+        default, text = default if isinstance(default, tuple) else (default, '')
+        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
+        if default is False:
+            rest = dict(action='store_true', help=text)
+        elif name == 'device':
+            rest['choices'] = ['cpu', 'cuda']
+        elif isinstance(default, list):
+            rest.update(nargs='+', type=type(default[0]))
+        elif default is not None:
+            rest['type'] = type(default)
+        parser.add_argument(f'--{name.replace("_", "-")}', **rest)
+    return parser
 
 
 @dataclass(frozen=True)
