@@ -24,10 +24,10 @@ SECTIONS = {
     'losses': 'Losses',
     'datasets': 'Data sets, samplers, checks of data',
     'evaluation': 'Metrics',
+    'calibration': 'Calibration',
     'functional': 'Functions',
     'state': 'State',
     'visualization': 'Figures and tables',
-    'research': 'Tools of the studies',
     '': 'Files and checkpoints',
 }
 
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 def template(node: ast.expr) -> str:
-    """Text of a string, an f-string or a sum of them; ``...`` for values."""
+    """Text of a string, an f-string or a sum of them, with ``...`` for values."""
     if isinstance(node, ast.Constant):
         return str(node.value) if isinstance(node.value, str) else '...'
     if isinstance(node, ast.JoinedStr):
@@ -60,7 +60,7 @@ def template(node: ast.expr) -> str:
 
 
 def called(node: ast.expr) -> str:
-    """Last name of what is called: ``warn`` of ``warnings.warn(...)``."""
+    """Last name of a callee: ``warn`` of ``warnings.warn(...)``."""
     return getattr(node, 'attr', getattr(node, 'id', ''))
 
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 
+from .base import check_share
 from .sample_state import SampleState
-
-MOMENTUM_DTYPES = {'float32': torch.float32, 'float16': torch.float16}
 
 
 def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor:
@@ -31,23 +30,15 @@ def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor
 
 @dataclass(frozen=True)
 class TemperatureStep:
-    """Projected momentum step of learned temperatures.
+    """Projected momentum step of learned temperatures, at the start ``tau_init``.
 
-    ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)``. Source: iSogCLR (ICML 2023),
-    algorithm 1, steps 8 and 9. Where tau settles, G rises by about ``2 rho / tau`` per unit of tau,
-    so it settles for an eta well below ``tau / rho``; above, tau swings between tau0 and large
-    values.
+    ``u <- (1 - beta1) u + beta1 G``, ``tau <- clip(tau - eta u)`` to ``tau0`` and ``tau_max``, with
+    G clipped to ``gradient_clip``. Source: iSogCLR (ICML 2023), algorithm 1, steps 8 and 9. Where
+    tau settles, G rises by about ``2 rho / tau`` per unit of tau, so it settles for an eta well
+    below ``tau / rho``; above, tau swings between tau0 and large values.
 
-    Args:
-        eta: Step size, > 0.
-        beta1: Weight of the new gradient in (0, 1]. 1: no momentum, and nothing is kept of it.
-        tau_init: Temperature at the start.
-        tau0: Smallest temperature, > 0.
-        tau_max: Largest temperature.
-        gradient_clip: Largest size of a gradient; None: any.
-        momentum_dtype: ``float32`` or ``float16``: 10 instead of 12 bytes per sample, for rounding
-            errors of up to 0.05 % of the momentum in a step. Then runs on different numbers of
-            ranks agree to that only; a resumed run is still the same.
+    A float16 momentum has rounding errors of up to 0.05 % in a step: runs on different numbers of
+    ranks agree to that only; a resumed run is still the same.
     """
 
     eta: float = 0.001
@@ -61,13 +52,11 @@ class TemperatureStep:
     def __post_init__(self) -> None:
         if self.gradient_clip is not None and not self.gradient_clip > 0:
             raise ValueError(f'gradient_clip must be > 0 or None, got {self.gradient_clip!r}')
-        if self.momentum_dtype not in MOMENTUM_DTYPES:
+        if self.momentum_dtype not in ('float32', 'float16'):
             raise ValueError(
-                f'momentum_dtype={self.momentum_dtype!r} is unknown; use one of '
-                f'{tuple(MOMENTUM_DTYPES)}'
+                f"momentum_dtype={self.momentum_dtype!r} is unknown; use 'float32' or 'float16'"
             )
-        if not 0 < self.beta1 <= 1:
-            raise ValueError(f'beta1 must be in (0, 1], got {self.beta1!r}')
+        check_share('beta1', self.beta1)
         if not self.eta > 0:
             raise ValueError(
                 f'eta must be > 0, got {self.eta!r}; for a fixed temperature use mmrank.SogCLRLoss'
@@ -93,8 +82,8 @@ class TemperatureStep:
 class SampleGroups:
     """Sums over the rows of each of (n,) samples, repeated or not, broadcast to all of its rows.
 
-    In float64, and on the CPU in one fixed order: the result does not depend on the order of the
-    rows. The host does not wait for the device.
+    In float64, and on the CPU in one fixed order, so that the order of the rows does not show. The
+    host does not wait for the device.
     """
 
     def __init__(self, ids: Tensor) -> None:
@@ -155,8 +144,7 @@ class SampleLogMean(SampleState):
         load_state: bool = True,
         **quantities: dict,
     ) -> None:
-        if not 0 < beta0 <= 1:
-            raise ValueError(f'beta0 must be in (0, 1], got {beta0!r}')
+        check_share('beta0', beta0)
         initial = {'log_s': -math.inf, **quantities.get('initial', {})}
         super().__init__(size, initial, storage, load_state, quantities.get('dtypes'))
         self.beta0 = beta0
@@ -171,15 +159,7 @@ class SampleLogMean(SampleState):
         return self.log_s.isfinite()
 
     @torch.no_grad()
-    def update(
-        self,
-        ids: Tensor,
-        entries: Tensor,
-        log_batch: Tensor,
-        gradient: Tensor | None = None,
-        counts: list[int] | None = None,
-        group=None,
-    ) -> None:
+    def update(self, ids, entries, log_batch, gradient=None, counts=None, group=None) -> None:
         """Take in a batch, but not in eval mode nor when a checkpointed forward is recomputed.
 
         ``ids`` and ``entries`` are those fetched last, with (n,) log g and, where the temperature
@@ -208,19 +188,14 @@ class SampleTemperature(SampleLogMean):
     """
 
     def __init__(
-        self,
-        size: int,
-        beta0: float = 0.9,
-        step: TemperatureStep | None = None,
-        storage: str = 'device',
-        load_state: bool = True,
+        self, size: int, beta0: float = 0.9, step: TemperatureStep | None = None, **kwargs
     ) -> None:
         step = step or TemperatureStep()
         initial = {'tau': step.tau_init}
         if step.beta1 < 1:
             initial['u'] = 0.0
-        dtypes = {'u': MOMENTUM_DTYPES[step.momentum_dtype]}
-        super().__init__(size, beta0, storage, load_state, initial=initial, dtypes=dtypes)
+        dtypes = {'u': getattr(torch, step.momentum_dtype)}
+        super().__init__(size, beta0, initial=initial, dtypes=dtypes, **kwargs)
         self.step = step
 
     @property

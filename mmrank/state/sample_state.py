@@ -10,11 +10,14 @@ from torch.nn.functional import pad
 
 from mmrank.gathering import all_gather_rows
 
+from .base import check_count
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
 
-STORAGES = ('device', 'host', 'sharded')
+SIZE_FIX = '; set it to the number of samples in the training set'
+# What brings the rows of a batch; on the device of the model they are there.
+_BRINGS = {'device': None, 'host': RowsInFlight, 'sharded': ShardRows}
 _HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
 
 
@@ -48,13 +51,9 @@ class SampleState(ShardedState):
         load_state: bool = True,
         dtypes: Mapping[str, torch.dtype] | None = None,
     ) -> None:
-        if not (type(size) is int and size >= 1):
-            raise ValueError(
-                f'num_samples must be an int >= 1, got {size!r}; set it to '
-                'the number of samples in the training set'
-            )
-        if storage not in STORAGES:
-            raise ValueError(f'storage={storage!r} is unknown; use one of {STORAGES}')
+        check_count('num_samples', size, fix=SIZE_FIX)
+        if storage not in _BRINGS:
+            raise ValueError(f'storage={storage!r} is unknown; use one of {tuple(_BRINGS)}')
         super().__init__(size, storage == 'sharded')
         self.size, self.names = size, tuple(initial)
         self.storage, self.load_state = storage, load_state
@@ -63,8 +62,7 @@ class SampleState(ShardedState):
             torch.full((self.shard.rows,), value, dtype=dtypes.get(name, torch.float32))
             for name, value in initial.items()
         ]
-        # What brings the rows of a batch; None: they are where the model is.
-        self._rows = {'host': RowsInFlight, 'sharded': ShardRows}.get(storage, lambda: None)()
+        self._rows = _BRINGS[storage] and _BRINGS[storage]()
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
@@ -152,9 +150,7 @@ class SampleState(ShardedState):
             return self._rows.fetch(self, ids, device)
         return self.read(ids, device)
 
-    def joined(
-        self, ids: Tensor, entries: Tensor, news: Tensor, counts: list[int] | None, group
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def joined(self, ids, entries, news, counts, group) -> tuple[Tensor, Tensor, Tensor]:
         """Bring together the (k, n) float64 ``news`` of each sample that was fetched last.
 
         Returns ``ids``, ``entries`` and ``news`` in float64: of all ranks of ``group``, which have

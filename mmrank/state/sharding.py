@@ -120,10 +120,9 @@ class ShardedState(nn.Module):
         now = Shard.of_this_process(self.shard.size)
         if now != self.shard:
             raise UserError(
-                f'{type(self).__name__} was built as part {self.shard.part} '
-                f'of {self.shard.parts}, but this is process {now.part} of '
-                f"{now.parts}. With storage='sharded' build the loss after "
-                'torch.distributed.init_process_group'
+                f'{type(self).__name__} was built as part {self.shard.part} of {self.shard.parts}, '
+                f"but this is process {now.part} of {now.parts}. With storage='sharded' build the "
+                'loss after torch.distributed.init_process_group'
             )
         return world_group()
 
@@ -137,10 +136,9 @@ class ShardedState(nn.Module):
         if not (self.shard.is_whole or self.is_saved):
             self.is_saved = True
             warnings.warn(
-                f'{type(self).__name__} is spread over {self.shard.parts} '
-                'processes, and nothing saves the rows of all: a checkpoint '
-                'of this training cannot be resumed. Fix: custom_hooks=['
-                "dict(type='mmrank.ShardedStateHook')]; in a loop of your own "
+                f'{type(self).__name__} is spread over {self.shard.parts} processes, and nothing '
+                'saves the rows of all: a checkpoint of this training cannot be resumed. Fix: '
+                "custom_hooks=[dict(type='mmrank.ShardedStateHook')]; in a loop of your own "
                 'mmrank.state.save_shard, or is_saved=True of the state',
                 stacklevel=2,
             )
@@ -150,12 +148,10 @@ class ShardedState(nn.Module):
         """Raise UserError if rows of a checkpoint were never loaded."""
         if self._awaited:
             raise UserError(
-                f'the checkpoint keeps the state of {type(self).__name__} in '
-                f'{self._parts_there} files beside it, one of each process, '
-                f'and {len(self._awaited)} of them were not loaded. Fix: '
-                "custom_hooks=[dict(type='mmrank.ShardedStateHook')]; without "
-                'mmengine mmrank.state.load_shards; to start with fresh '
-                'values load_state=False'
+                f'the checkpoint keeps the state of {type(self).__name__} in {self._parts_there} '
+                f'files beside it, one of each process, and {len(self._awaited)} of them were not '
+                "loaded. Fix: custom_hooks=[dict(type='mmrank.ShardedStateHook')]; without "
+                'mmengine mmrank.state.load_shards; to start with fresh values load_state=False'
             )
 
     @torch.no_grad()

@@ -137,7 +137,7 @@ def test_nan_in_a_class_without_positives(case):
     ).gradients(case.build())
     if value.isfinite():
         assert all(x.isfinite().all() for x in gradients)
-    ignored = getattr(case.build(), 'ignores_empty_lists', False)
+    ignored = getattr(case.build(), 'zero_without_positives', False)
     assert value.isfinite() == (ignored and case.build().mode == 'per_class')
 
 

@@ -41,13 +41,21 @@ def test_a_forgotten_delete():
         SmoothAPLoss(tau=0.1, gamma=2.0)  # its base takes the other settings
 
 
+REQUIRED = {
+    'ErrorDrivenLoss': dict(delta=1.0),
+    'SOAPLoss': dict(num_samples=5),
+    'SoDeepLoss': dict(sorter='no_file.pt'),
+    'SumLoss': dict(losses=[SmoothAPLoss()]),
+}
+
+
 def test_every_loss_explains_its_settings():
     for name in losses.__all__:
         cls = getattr(losses, name)
         # An adapter passes what it does not know on to the other library.
         if name.endswith('Loss') and name != 'PMLLoss':
             with pytest.raises(UserError, match=f'{name} does not take'):
-                cls(no_setting=1)
+                cls(**REQUIRED.get(name, {}), no_setting=1)
 
 
 def test_a_loss_of_the_user_inherits_the_message():

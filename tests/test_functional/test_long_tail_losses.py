@@ -5,21 +5,23 @@ import math
 
 import pytest
 import torch
+from score_lists import joined
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.functional import (
-    auc_lists,
+    auc_loss,
     average_precision,
     effective_number_weights,
     ldam_margins,
     ldam_sigmoid,
     ldam_softmax,
-    mauc_terms,
+    mauc_loss,
     moving_ranks,
     soap_loss,
-    soap_of_ranks,
-    surrogate_ranks,
+    split_lists,
 )
+from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.ranking.soap import soap_of_ranks, surrogate_ranks
 
 
 def randn(*shape, seed=0):
@@ -34,7 +36,9 @@ def hinge(x, margin):
 @pytest.mark.parametrize('margin', [0.3, 1.0, 4.0])
 def test_surrogate_ranks_are_means_over_the_list(margin):
     pos, neg = randn(4).tolist(), randn(7, seed=1).tolist()
-    got = surrogate_ranks(torch.tensor([pos]), torch.tensor([neg]), margin=margin)
+    got = surrogate_ranks(
+        split_lists(*joined(*map(torch.tensor, (pos, neg)))), SquaredHinge(margin)
+    )
     every = pos + neg
     for i, s in enumerate(pos):
         among = sum(hinge(s - x, margin) for x in pos) / len(every)
@@ -46,7 +50,7 @@ def test_surrogate_ranks_are_means_over_the_list(margin):
 
 def test_without_a_past_soap_is_the_gradient_of_its_value():
     pos, neg = randn(5).requires_grad_(), randn(9, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda p, n: soap_loss(p, n, margin=0.8), (pos, neg))
+    assert torch.autograd.gradcheck(lambda p, n: soap_loss(*joined(p, n), margin=0.8), (pos, neg))
 
 
 def test_soap_gradient_is_that_of_the_paper():
@@ -61,8 +65,9 @@ def test_soap_gradient_is_that_of_the_paper():
             x = scores[i] - scores[s]
             total = total + weight * (1 - x).clamp(min=0) ** 2 / 8 / 3
     (expected,) = torch.autograd.grad(total, scores)
-    batch = surrogate_ranks(scores[None, :3], scores[None, 3:])
-    loss = soap_of_ranks(batch, u[:, None])
+    lists = split_lists(scores, torch.arange(8) < 3)
+    batch = surrogate_ranks(lists, SquaredHinge(1.0))
+    loss = soap_of_ranks(batch, u[:, None], lists.pos_mask)
     assert loss.item() == pytest.approx((1 - u[0] / u[1]).mean().item())
     (got,) = torch.autograd.grad(loss.sum(), scores)
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
@@ -70,8 +75,8 @@ def test_soap_gradient_is_that_of_the_paper():
 
 def test_soap_of_a_tiny_margin_and_separated_scores():
     """Well separated: the loss orders rankings as average precision does."""
-    good = soap_loss(torch.tensor([9.0, 8.0]), torch.tensor([1.0, 2.0]))
-    bad = soap_loss(torch.tensor([1.0, 2.0]), torch.tensor([9.0, 8.0]))
+    good = soap_loss(torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.arange(4) < 2)
+    bad = soap_loss(torch.tensor([1.0, 2.0, 9.0, 8.0]), torch.arange(4) < 2)
     assert good.item() == 0
     assert bad.item() > 0.9
 
@@ -130,10 +135,9 @@ def test_mauc_is_the_mean_over_pairs_of_classes(surrogate, classes):
     scores = randn(14, classes)
     labels = torch.randint(0, classes + 1, (14,), generator=g)
     one_hot = torch.nn.functional.one_hot(labels, classes + 1)[:, :classes]
-    terms = mauc_terms(scores.t(), one_hot.t().bool(), surrogate=surrogate, tau=0.7)
+    losses = mauc_loss(scores.t(), one_hot.t(), surrogate=surrogate, tau=0.7)
     expected = mauc_by_loops(scores.tolist(), labels.tolist(), classes, MAUC[surrogate])
-    for got, has, want in zip(terms.loss, terms.has_pairs, expected):
-        assert bool(has) == (want is not None)
+    for got, want in zip(losses, expected):
         assert got.item() == pytest.approx(want or 0.0, rel=1e-9)
 
 
@@ -142,7 +146,7 @@ def test_mauc_gradient(surrogate):
     scores = randn(3, 11).requires_grad_()
     is_positive = torch.arange(11)[None] % 4 == torch.arange(3)[:, None]
     assert torch.autograd.gradcheck(
-        lambda x: mauc_terms(x, is_positive, surrogate=surrogate).loss, scores
+        lambda x: mauc_loss(x, is_positive, surrogate=surrogate), scores
     )
 
 
@@ -150,15 +154,14 @@ def test_binary_mauc_is_auc():
     scores, labels = randn(1, 60), randn(1, 60, seed=1) > 0.6
     kwargs = dict(surrogate='one_sided_huber', tau=0.3)
     torch.testing.assert_close(
-        mauc_terms(scores, labels, **kwargs).loss, auc_lists(scores, labels, **kwargs)
+        mauc_loss(scores, labels, **kwargs), auc_loss(scores, labels, **kwargs)
     )
     # Two scores, so that every swapped pair counts as much: AUC itself.
     x = (scores > 0).double()
-    loss = mauc_terms(x, labels, surrogate='square', tau=1.0).loss.item()
+    loss = mauc_loss(x, labels, surrogate='square', tau=1.0).item()
     pairs = x[labels][:, None] - x[~labels]
     assert loss == pytest.approx(((1 - pairs) ** 2).mean().item())
-    flat = mauc_terms(torch.zeros(1, 60), labels)
-    assert flat.loss.item() == 1
+    assert mauc_loss(torch.zeros(1, 60), labels).item() == 1
 
 
 def test_mauc_several_labels_and_left_out_entries():
@@ -168,7 +171,7 @@ def test_mauc_several_labels_and_left_out_entries():
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[:, 4] = False
     scores[:, 4] = torch.nan
-    terms = mauc_terms(scores, positive, mask=mask)
+    losses = mauc_loss(scores, positive, mask=mask)
     a, b = scores
 
     def mean(pos, neg):
@@ -176,26 +179,23 @@ def test_mauc_several_labels_and_left_out_entries():
         return sum((1 - (x - y)) ** 2 for x, y in pairs) / len(pos) / len(neg)
 
     # Class 0 against class 1 (sample 2 alone) and against none (sample 3).
-    torch.testing.assert_close(terms.loss[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2)
+    torch.testing.assert_close(losses[0], (mean(a[:2], a[2:3]) + mean(a[:2], a[3:4])) / 2)
     pos = [b[0], b[2]]
-    torch.testing.assert_close(terms.loss[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2)
+    torch.testing.assert_close(losses[1], (mean(pos, b[1:2]) + mean(pos, b[3:4])) / 2)
 
 
 def test_mauc_edges():
     empty = torch.zeros(3, 0, requires_grad=True)
-    terms = mauc_terms(empty, torch.zeros(3, 0).bool())
-    assert terms.loss.tolist() == [0, 0, 0]
-    assert not terms.has_pairs.any()
-    one_class = mauc_terms(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4]) > 0)
-    assert one_class.loss.tolist() == [0, 0]
+    assert mauc_loss(empty, torch.zeros(3, 0)).tolist() == [0, 0, 0]
+    assert mauc_loss(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4])).tolist() == [0, 0]
     with pytest.raises(ValueError, match="surrogate='hinge' is unknown"):
-        mauc_terms(empty, empty.bool(), surrogate='hinge')
+        mauc_loss(empty, empty.bool(), surrogate='hinge')
     with pytest.raises(TypeError, match='call scores.float'):
-        mauc_terms(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
-    with pytest.raises(ValueError, match='of one shape'):
-        mauc_terms(torch.zeros(2, 3), torch.zeros(3, 2).bool())
+        mauc_loss(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
+    with pytest.raises(ValueError, match='is_positive must have shape'):
+        mauc_loss(torch.zeros(2, 3), torch.zeros(3, 2).bool())
     with pytest.raises(ValueError, match='mask must have shape'):
-        mauc_terms(empty, empty.bool(), mask=torch.ones(3, 1).bool())
+        mauc_loss(empty, empty.bool(), mask=torch.ones(3, 1).bool())
 
 
 def test_effective_number():

@@ -11,10 +11,12 @@ from mmrank.functional import (
     effective_number_weights,
     ldam_margins,
     ldam_sigmoid,
-    mauc_terms,
-    surrogate_ranks,
+    mauc_loss,
+    split_lists,
 )
 from mmrank.losses import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss, StableAPLoss
+from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.ranking.soap import surrogate_ranks
 from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
 
@@ -133,7 +135,7 @@ def test_soap_state_is_that_of_the_algorithm():
     total = 0.0
     for c in range(CLASSES):
         pos = (target[:, c] > 0).nonzero().flatten()
-        ranks = surrogate_ranks(x[None, pos, c], x[None, target[:, c] == 0, c], margin=0.8)[:, 0]
+        ranks = surrogate_ranks(split_lists(x[:, c], target[:, c]), SquaredHinge(0.8))[:, 0]
         old = before[:, c, ids[pos]].double()
         new = 0.7 * old + 0.3 * ranks.detach()
         ratio = new[0] / new[1]
@@ -202,11 +204,11 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     scores, _, _ = batch()
     index = torch.arange(12) % 2  # class 2 is absent
     positive = (index[:, None] == torch.arange(CLASSES)).t()
-    terms = mauc_terms(scores.t(), positive)
+    losses = mauc_loss(scores.t(), positive)
     loss = MAUCLoss(num_classes=CLASSES)(scores, index)
-    assert loss.item() == pytest.approx(terms.loss.sum().item() / 2)
+    assert loss.item() == pytest.approx(losses.sum().item() / 2)
     total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)
-    assert total.item() == pytest.approx(terms.loss.sum().item())
+    assert total.item() == pytest.approx(losses.sum().item())
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
         MAUCLoss().rank(scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES))
     with pytest.raises(ValueError, match='tau must be'):
@@ -267,7 +269,7 @@ def test_ldam_softmax_is_the_authors_code():
         loss(scores, torch.zeros(12, CLASSES))
 
 
-def test_counts_have_to_be_told():
+def test_counts_have_to_be_set():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES)
     assert loss.wants_class_counts

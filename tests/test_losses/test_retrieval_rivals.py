@@ -4,16 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.functional import auc_lists, blackbox_ap_lists, listwise_ap_loss, smooth_ap_lists
+from mmrank.functional import auc_loss, blackbox_ap_loss, listwise_ap_loss, smooth_ap_loss
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 CLASSES = 3
 LOSSES = {
-    'SmoothAPLoss': (smooth_ap_lists, dict(tau=0.2)),
+    'SmoothAPLoss': (smooth_ap_loss, dict(tau=0.2)),
     'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
-    'BlackBoxAPLoss': (blackbox_ap_lists, dict(lam=2.0, margin=0.1)),
-    'AUCLoss': (auc_lists, dict(surrogate='one_sided_huber', tau=0.5)),
+    'BlackBoxAPLoss': (blackbox_ap_loss, dict(lam=2.0, margin=0.1)),
+    'AUCLoss': (auc_loss, dict(surrogate='one_sided_huber', tau=0.5)),
 }
 
 
@@ -146,5 +146,5 @@ def test_smooth_ap_is_that_of_the_metric_learning_package():
     x, _ = images(16)
     theirs = losses.SmoothAPLoss(temperature=0.1)(x.float(), labels)
     scores = (x @ x.t()).float()
-    ours = smooth_ap_lists(scores, labels[:, None] == labels, tau=0.1)
+    ours = smooth_ap_loss(scores, labels[:, None] == labels, tau=0.1)
     torch.testing.assert_close(ours.mean(), theirs, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import interpolate_scores, semi_variance, soprc_lists, soprc_loss
+from mmrank.functional import interpolate_scores, semi_variance, soprc_loss
 from mmrank.losses import SOPRCLoss
 from mmrank.registry import MODELS
 
@@ -41,16 +41,14 @@ def test_flatten_is_one_list_of_all_scores():
     scores, target = _batch()
     loss = SOPRCLoss(prior=0.3, loss_weight=2.0, **LOGITS)
     labels = _labels(scores, target)
-    pos, neg = scores[labels], scores[~labels]
-    v = interpolate_scores(pos, 100, -5.0, 5.0)
-    expected = 2 * soprc_loss(pos, neg, v, prior=0.3, **TAUS)
+    v = interpolate_scores(scores[labels], 100, -5.0, 5.0)
+    expected = 2 * soprc_loss(scores.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
     torch.testing.assert_close(loss(scores, target), expected)
     # v is renewed before the second batch is judged by it.
     other, target = _batch(seed=1)
     labels = _labels(other, target)
-    pos, neg = other[labels], other[~labels]
-    v = 0.9 * v + 0.1 * interpolate_scores(pos, 100, -5.0, 5.0)
-    expected = 2 * soprc_loss(pos, neg, v, prior=0.3, **TAUS)
+    v = 0.9 * v + 0.1 * interpolate_scores(other[labels], 100, -5.0, 5.0)
+    expected = 2 * soprc_loss(other.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
     torch.testing.assert_close(loss(other, target), expected)
     torch.testing.assert_close(loss.score_vector.vector[0], v)
 
@@ -65,7 +63,7 @@ def test_per_class_is_one_list_and_one_vector_per_class(reduction):
     v = torch.zeros(4, 10)
     for c in (0, 1, 3):
         v[c] = interpolate_scores(scores[labels[:, c], c], 10, -5.0, 5.0)
-    expected = soprc_lists(scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS)
+    expected = soprc_loss(scores.t(), labels.t(), v, prior=torch.tensor(priors), **TAUS)
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
     torch.testing.assert_close(loss(scores, target), expected)
     assert loss.score_vector.seen.tolist() == [True, True, False, True]
@@ -100,7 +98,7 @@ def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
         ]
         v[c] = torch.stack(phis).mean(0)
     # Class 3 has one image: no positive, no loss, no vector.
-    expected = soprc_lists(
+    expected = soprc_loss(
         scores, is_pos, v[labels], prior=(counts / 400)[labels], mask=is_pos | is_neg, **TAUS
     )
     assert expected[6] == 0
@@ -121,7 +119,7 @@ def test_retrieval_with_one_vector_for_all_queries():
     ]
     v = torch.stack(phis).mean(0)
     torch.testing.assert_close(loss.score_vector.vector[0], v)
-    expected = soprc_lists(scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS)
+    expected = soprc_loss(scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS)
     torch.testing.assert_close(got, expected.sum() / 9)
 
 
@@ -144,7 +142,7 @@ def test_ablation_rows():
         phi[q] = interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
 
     def expected(v, prior):
-        lists = soprc_lists(scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS)
+        lists = soprc_loss(scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS)
         return lists.sum() / 9
 
     before = torch.linspace(-1, 1, 9).expand(6, 9)
@@ -157,7 +155,7 @@ def test_ablation_rows():
     v = 0.9 * before[labels] + 0.1 * torch.stack(merged).nan_to_num()
     with_v = run(before, prior=0.05)
     torch.testing.assert_close(with_v, expected(v, 0.05), **close)
-    spread = semi_variance(scores, scores, lam1=0.3, lam2=0.7, pos_mask=is_pos, neg_mask=is_neg)
+    spread = semi_variance(scores, is_pos, lam1=0.3, lam2=0.7, mask=is_pos | is_neg)
     whole = run(before, prior=0.05, lam1=0.3, lam2=0.7)
     torch.testing.assert_close(whole, with_v + spread.sum() / 9, **close)
     assert len({round(x.item(), 6) for x in (biased, unbiased, with_v)}) == 3

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import OneSidedHuber, rank_weighted_risk, stable_ap_lists, stable_ap_loss
+from mmrank.functional import OneSidedHuber, split_lists, stable_ap_loss
 from mmrank.losses import EmbeddingBatch, StableAPLoss
+from mmrank.losses.ranking.stable_ap import weighted_risk
 from mmrank.registry import MODELS
 
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
@@ -26,13 +27,11 @@ def test_flatten_is_one_list_of_all_scores():
     scores, target = _batch()
     loss = StableAPLoss(rho='batch', score_penalty=0.0)
     labels = _labels(scores, target)
-    pos, neg = scores[labels], scores[~labels]
-    expected = stable_ap_loss(pos, neg, pos.mean(), **SETTING)
+    mean, flat = scores[labels].mean(), (scores.flatten(), labels.flatten())
+    expected = stable_ap_loss(*flat, mean, **SETTING)
     torch.testing.assert_close(loss(scores, target), expected)
     fixed = StableAPLoss(rho=3.0, score_penalty=0.01, loss_weight=2.0)
-    expected = 2 * (
-        stable_ap_loss(pos, neg, pos.mean(), rho=3.0, **SETTING) + 0.01 * pos.mean().square()
-    )
+    expected = 2 * (stable_ap_loss(*flat, mean, rho=3.0, **SETTING) + 0.01 * mean.square())
     torch.testing.assert_close(fixed(scores, target), expected)
 
 
@@ -45,7 +44,7 @@ def test_per_class_is_one_list_per_class(reduction):
     )
     labels = _labels(scores, target)
     means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
-    expected = stable_ap_lists(scores.t(), labels.t(), means.nan_to_num(), **SETTING)
+    expected = stable_ap_loss(scores.t(), labels.t(), means.nan_to_num(), **SETTING)
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
     torch.testing.assert_close(loss(scores, target), expected)
     assert loss.mean_positive.num_updates.tolist() == [1, 1, 0, 1]
@@ -252,14 +251,10 @@ def test_bad_batches_are_named():
 def _risk(scores, target):
     """X of one ranking, by the definition."""
     labels = _labels(scores, target)
-    terms = rank_weighted_risk(
-        scores[labels].double(),
-        scores[~labels].double(),
-        scores[labels].double().mean(),
-        surrogate=OneSidedHuber(1.0),
-        bound=21.0,
-    )
-    return terms.risk.item(), terms.ratio.item()
+    lists = split_lists(scores.double().flatten(), labels.flatten())
+    mean = scores[labels].double().mean()
+    found = weighted_risk(lists, mean, OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised')
+    return found.risk.item(), found.ratio.item()
 
 
 def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():

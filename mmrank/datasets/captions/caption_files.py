@@ -101,20 +101,12 @@ def read_caption_table(
     caption_key: str = 'caption',
     label_key: str | None = None,
 ) -> CaptionList:
-    """Read captions, one image and its caption or captions an entry.
+    """Read captions, one image and its caption or captions an entry; bad entries are included.
 
     Three forms, by the name of the file: ``.jsonl``, a JSON object a line; ``.json``, a list of
     objects; any other, lines of columns parted by tabs whose names the first line tells. An image
-    that is there several times has several captions.
-
-    Args:
-        path: The file.
-        image_key: Key or column with the path of the image.
-        caption_key: That with the caption; in JSON also a list of them.
-        label_key: That with the name of its class; None: there is none.
-
-    Returns:
-        The images; bad entries included.
+    that is there several times has several captions. The keys name the path of the image, its
+    caption, in JSON also a list of them, and the name of its class (None: there is none).
 
     Raises:
         UserError: If the file cannot be read, or lacks a column.
@@ -200,17 +192,9 @@ def _columns(path: Path, keys: list[str]) -> Iterator[tuple[str, object, object]
 
 
 def read_coco_captions(path: str | os.PathLike) -> CaptionList:
-    """Read COCO's ``captions_*.json``.
+    """Read COCO's ``captions_*.json``; images without a caption are left out.
 
-    Args:
-        path: JSON file with ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``,
-            ``caption``).
-
-    Returns:
-        The images that have a caption, in the order of ``images``; bad entries included.
-
-    Raises:
-        UserError: If the file cannot be read.
+    It has ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``, ``caption``).
     """
     document = read_coco_json(path)
     images, annotations = (_list_of(path, document, key) for key in ('images', 'annotations'))
@@ -236,15 +220,10 @@ def read_coco_captions(path: str | os.PathLike) -> CaptionList:
 
 
 def read_karpathy(path: str | os.PathLike, splits: Collection[str]) -> CaptionList:
-    """Read a split of Karpathy and Fei-Fei (CVPR 2015).
+    """Read splits of Karpathy and Fei-Fei (CVPR 2015).
 
-    Args:
-        path: ``dataset_flickr30k.json`` or ``dataset_coco.json``.
-        splits: Those to take: ``train``, ``restval``, ``val``, ``test``.
-
-    Returns:
-        The images; bad entries included. With COCO a path begins with the folder ``train2014/`` or
-        ``val2014/``.
+    ``path`` is ``dataset_flickr30k.json`` or ``dataset_coco.json``. With COCO the path of an image
+    begins with the folder ``train2014/`` or ``val2014/``.
 
     Raises:
         UserError: If the file cannot be read or lacks a split.

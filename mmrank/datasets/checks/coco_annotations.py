@@ -163,13 +163,8 @@ def scan_annotations(
 ) -> dict[str, set]:
     """Check and count annotations.
 
-    Args:
-        annotations: The list of the file.
-        images: (width, height) by image id.
-        names: Class names by category id.
-        wanted: Class names that are trained on; None: all.
-        report: Gets the counts and the bad annotations.
-        found: Gets the problems.
+    ``images`` are (width, height) by image id, ``names`` class names by category id, ``wanted`` the
+    class names that are trained on (None: all). ``report`` gets counts and bad annotations.
 
     Returns:
         Image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).

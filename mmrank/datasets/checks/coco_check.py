@@ -11,10 +11,11 @@ from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Source:
     """One COCO data set in a config.
 
@@ -22,23 +23,19 @@ class _Source:
         where: Its place in the config, like ``train_dataloader.dataset``.
         ann_file: Path of the annotation file, joined with ``data_root``.
         image_dir: Folder of the images, joined with ``data_root``.
+        is_remote: Whether the files lie behind a file backend.
         classes: ``metainfo['classes']`` or the data set class's own; None where neither is known.
         classes_from: Where ``classes`` was found, for messages.
-        skip_empty_images: Whether mmdet filters images without objects out.
-        min_size: Shortest side in pixels that mmdet keeps.
-        is_remote: Whether the files lie behind a file backend.
-        federated: Whether images must say which classes they lack.
+        options: Of :func:`~.coco_inspect.inspect_coco`.
     """
 
     where: str
     ann_file: str
     image_dir: str
+    is_remote: bool
     classes: tuple[str, ...] | None
     classes_from: str
-    skip_empty_images: bool
-    min_size: int
-    is_remote: bool
-    federated: bool
+    options: dict
 
 
 # Parts of a model whose `num_classes` counts something else: RPN tells
@@ -52,17 +49,9 @@ _HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV
 def check_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Check an annotation file and refuse a bad one.
+    """Check an annotation file and refuse a bad one; arguments as of ``inspect_coco``.
 
-    Images without objects, one class only and crowds are fine.
-
-    Args:
-        ann_file: COCO JSON file.
-        image_dir: Folder of its images; None looks for no image file.
-        **options: See :func:`mmrank.datasets.checks.coco_inspect.inspect_coco`.
-
-    Returns:
-        The report of a good file, perhaps with warnings.
+    Images without objects, one class only and crowds are fine. The report may have warnings.
 
     Raises:
         UserError: If the file cannot be read or has an error. The message names every kind of
@@ -80,13 +69,8 @@ def check_config(
 
     Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
     COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
-    logger.
-
-    Args:
-        cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to check. The test split is only needed by testing, so where training
-            is checked too, a missing test annotation file is a warning.
-        verify_images: Also decode each image and compare its size.
+    logger. The test split is only needed by testing, so where training is checked too, a missing
+    test annotation file is a warning.
 
     Returns:
         One report per annotation file checked.
@@ -103,7 +87,10 @@ def check_config(
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
-        for source in _find_sources(loader.get('dataset'), f'{split}_dataloader.dataset', scope):
+        for where, dataset in config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset'):
+            if 'ann_file' not in dataset or not _is_coco(dataset.get('type'), scope):
+                continue
+            source = _make_source(dataset, where, scope)
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -114,24 +101,20 @@ def check_config(
                     'does not exist; testing will need it'
                 )
                 continue
-            key = (source.ann_file, source.image_dir, source.classes, source.federated)
+            source.options['verify_images'] = verify_images
+            source.options['require_annotations'] = _has_labels(evaluator)
+            federated = source.options['federated']
+            key = (source.ann_file, source.image_dir, source.classes, federated)
             if key not in reports:
-                reports[key] = _check_source(source, verify_images, _has_labels(evaluator))
+                reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
     return list(reports.values())
 
 
-def _check_source(source: _Source, verify_images: bool, require_annotations: bool) -> CocoReport:
+def _check_source(source: _Source) -> CocoReport:
     try:
         report = check_coco_file(
-            source.ann_file,
-            source.image_dir,
-            classes=source.classes,
-            verify_images=verify_images,
-            skip_empty_images=source.skip_empty_images,
-            min_size=source.min_size,
-            require_annotations=require_annotations,
-            federated=source.federated,
+            source.ann_file, source.image_dir, classes=source.classes, **source.options
         )
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from None
@@ -152,7 +135,7 @@ def _has_labels(evaluator: object) -> bool:
 def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
-    if split == 'train' and source.skip_empty_images and not objects:
+    if split == 'train' and source.options['skip_empty_images'] and not objects:
         raise UserError(
             f'{source.where}: annotation file {source.ann_file} has no object of the classes '
             f'{wanted[:5]}, and filter_cfg.filter_empty_gt=True drops images without objects: '
@@ -194,20 +177,6 @@ def _compare_num_classes(counts: dict[str, int], source: _Source) -> None:
         )
 
 
-def _find_sources(dataset: object, where: str, scope: str) -> Iterator[_Source]:
-    """Find the data sets of a config that read COCO detection files, through wrappers."""
-    if not isinstance(dataset, Mapping):
-        return
-    inner = dataset.get('datasets')
-    if isinstance(inner, list | tuple):
-        for index, item in enumerate(inner):
-            yield from _find_sources(item, f'{where}.datasets.{index}', scope)
-    if isinstance(dataset.get('dataset'), Mapping):
-        yield from _find_sources(dataset['dataset'], f'{where}.dataset', scope)
-    if 'ann_file' in dataset and _is_coco(dataset.get('type'), scope):
-        yield _make_source(dataset, where, scope)
-
-
 def _type_name(data_type: object) -> str:
     """The class name without scope, of a string or a class."""
     return str(getattr(data_type, '__name__', data_type)).rpartition('.')[2]
@@ -243,27 +212,19 @@ def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
         path if is_abs(path) else os.path.join(root, path) for path in (dataset['ann_file'], prefix)
     ]
     backend = (dataset.get('backend_args') or {}).get('backend', 'local')
-    filters = dataset.get('filter_cfg') or {}
-    if dataset.get('test_mode'):
-        filters = {}
-    classes, origin = _find_classes(dataset, where, scope)
-    return _Source(
-        where=where,
-        ann_file=paths[0],
-        image_dir=paths[1],
-        classes=classes,
-        classes_from=origin,
+    filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
+    options = dict(
         skip_empty_images=bool(filters.get('filter_empty_gt')),
         min_size=filters.get('min_size') or 0,
-        is_remote=backend != 'local' or '://' in paths[0],
         federated=_type_name(dataset.get('type')) == 'LVISDataset',
     )
+    is_remote = backend != 'local' or '://' in paths[0]
+    return _Source(where, *paths, is_remote, *_find_classes(dataset, where, scope), options)
 
 
 def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
     """Class names of a data set and where they come from."""
-    metainfo = dataset.get('metainfo') or {}
-    classes = metainfo.get('classes')
+    classes = (dataset.get('metainfo') or {}).get('classes')
     if isinstance(classes, str):
         if not os.path.isfile(classes):
             raise UserError(
@@ -283,7 +244,6 @@ def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, 
         return tuple(classes), f"{where}.metainfo['classes']"
     data_type = dataset.get('type')
     host = _HOSTS.get(_type_name(data_type), data_type)
-    known = getattr(_registered(host, scope), 'METAINFO', {})
-    classes = known.get('classes')
+    classes = getattr(_registered(host, scope), 'METAINFO', {}).get('classes')
     origin = f"the default of {_type_name(data_type)} ('metainfo' is not set)"
     return (None if classes is None else tuple(classes)), origin

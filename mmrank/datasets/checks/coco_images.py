@@ -11,17 +11,10 @@ from mmrank.files import path_fault
 def find_image_problems(
     images: list[dict], image_dir: str | os.PathLike, verify: bool, found: Findings
 ) -> None:
-    """Look for the files of ``images``.
+    """Look for the files of ``images`` in ``image_dir``; with ``verify`` also decode them.
 
     Every folder is listed once, so that a set of 118,000 images takes one listing and not as many
-    look-ups.
-
-    Args:
-        images: Entries of a COCO file's ``images``; those without a usable ``file_name`` are passed
-            over.
-        image_dir: Folder that ``file_name`` is relative to.
-        verify: Also decode each image and compare width and height.
-        found: Gets the problems, in the order of ``images``.
+    look-ups. Entries without a usable ``file_name`` are passed over.
     """
     image_dir = os.fspath(image_dir)
     if not os.path.isdir(image_dir):

@@ -28,15 +28,13 @@ def inspect_coco(
     max_examples: int = 3,
     federated: bool = False,
 ) -> CocoReport:
-    """Find all problems of a COCO document.
+    """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
     Args:
-        document: What :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned. What
-            LVIS leaves out of COCO's form is filled in.
+        document: What :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned.
         ann_file: Where it came from, for messages.
         image_dir: Folder that ``file_name`` is relative to; None checks no image file.
-        classes: Names the data set requires (``metainfo['classes']``); None accepts what the file
-            has.
+        classes: Names that the data set requires; None accepts what the file has.
         verify_images: Also decode every image and compare its size.
         skip_empty_images: Do not require the files of images without objects
             (``filter_cfg.filter_empty_gt``).
@@ -46,9 +44,6 @@ def inspect_coco(
         max_examples: Findings of one kind that are spelt out.
         federated: Whether every image must say which classes it lacks, as in LVIS; otherwise a
             missing field is a warning in LVIS files, and nothing in others.
-
-    Returns:
-        The report; see its ``ok`` and ``problems``.
     """
     found = Findings(max_examples, FIXES)
     report = CocoReport(str(ann_file))

@@ -1,6 +1,6 @@
 """Findings of a data check, and how they are reported. Needs no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from reprlib import Repr
 
@@ -122,3 +122,15 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 def shown(value: object) -> str:
     """A value as messages show it, however long or deeply nested it is."""
     return _SHORT.repr(value)
+
+
+def config_datasets(dataset: object, where: str) -> Iterator[tuple[str, Mapping]]:
+    """Place and config of a data set, inside of its wrappers first."""
+    if not isinstance(dataset, Mapping):
+        return
+    inner = dataset.get('datasets')
+    if isinstance(inner, list | tuple):
+        for index, item in enumerate(inner):
+            yield from config_datasets(item, f'{where}.datasets.{index}')
+    yield from config_datasets(dataset.get('dataset'), f'{where}.dataset')
+    yield where, dataset

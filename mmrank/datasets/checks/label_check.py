@@ -95,13 +95,7 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
 
 
 def check_every_class(targets: np.ndarray, classes: Sequence[str], split: str, source: str) -> None:
-    """Refuse a split in which a class cannot be ranked.
-
-    Args:
-        targets: (N, C) of 0 and 1.
-        classes: Names of the C classes.
-        split: Name of the split, for the message.
-        source: Where the labels come from, for the message.
+    """Refuse a split in which a class cannot be ranked, by its (N, C) targets of 0 and 1.
 
     Raises:
         UserError: Naming all classes that have no positive or no negative.

@@ -1,10 +1,11 @@
 """Checks of the retrieval data sets and the sampler of a config."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mmengine.logging import print_log
 
+from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.datasets.checks.retrieval_inspect import RetrievalReport, compare_splits, inspect_split
 from mmrank.datasets.registered import RETRIEVAL_DATASETS, retrieval_dataset_class
 from mmrank.errors import UserError
@@ -17,18 +18,10 @@ _WORLD_SIZES = {'pytorch': 'WORLD_SIZE', 'slurm': 'SLURM_NTASKS', 'mpi': 'OMPI_C
 def inspect_config(
     cfg: Mapping, splits: Sequence[str] = SPLITS, **options
 ) -> list[RetrievalReport]:
-    """Look at all retrieval data sets of a config.
+    """Report on each retrieval data set of a config, and on what it shares with training.
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
-    no mmpretrain.
-
-    Args:
-        cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to look at.
-        **options: As for :func:`inspect_split`.
-
-    Returns:
-        One report per data set, with what it shares with training.
+    no mmpretrain. ``options`` are those of :func:`inspect_split`.
 
     Raises:
         UserError: If a data set's settings make no sense, or :func:`check_batches` raises it.
@@ -38,7 +31,11 @@ def inspect_config(
     for split in splits:
         loader = cfg.get(f'{split}_dataloader') or {}
         where = f'{split}_dataloader.dataset'
-        for place, name, settings in _find(loader.get('dataset'), where):
+        for place, settings in config_datasets(loader.get('dataset'), where):
+            scope, _, name = str(settings.get('type')).rpartition('.')
+            if scope not in ('mmrank', '') or name not in RETRIEVAL_DATASETS:
+                continue
+            settings = {k: v for k, v in settings.items() if k != 'type'}
             settings.update(lazy_init=True, pipeline=[])
             try:
                 dataset = retrieval_dataset_class(name)(**settings)
@@ -61,10 +58,6 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
     Warnings go to the current logger. Where training is checked too, errors of the test split are
     warnings: only testing needs it.
 
-    Args:
-        cfg: An mmengine ``Config`` or dict.
-        splits: Data loaders to check.
-
     Raises:
         UserError: If a data set has an error; the text names all.
     """
@@ -85,12 +78,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
 
 
 def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: int) -> None:
-    """Check that loader and PK sampler mean the same batch.
-
-    Args:
-        loader: ``train_dataloader``.
-        reports: Of its data sets.
-        world_size: Processes that train.
+    """Check that ``train_dataloader`` and its PK sampler mean the same batch.
 
     Raises:
         UserError: If their sizes disagree, or there are too few classes for a batch.
@@ -123,19 +111,3 @@ def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: i
 def _world_size(cfg: Mapping) -> int:
     variable = _WORLD_SIZES.get(cfg.get('launcher') or 'none')
     return int(os.environ.get(variable, 1)) if variable else 1
-
-
-def _find(dataset: object, where: str) -> Iterator[tuple[str, str, dict]]:
-    """Yield place, class name and settings of every retrieval data set."""
-    if not isinstance(dataset, Mapping):
-        return
-    inner = dataset.get('datasets')
-    if isinstance(inner, list | tuple):
-        for index, item in enumerate(inner):
-            yield from _find(item, f'{where}.datasets.{index}')
-    if isinstance(dataset.get('dataset'), Mapping):
-        yield from _find(dataset['dataset'], f'{where}.dataset')
-    scope, _, name = str(dataset.get('type')).rpartition('.')
-    if scope in ('mmrank', '') and name in RETRIEVAL_DATASETS:
-        settings = {k: v for k, v in dataset.items() if k != 'type'}
-        yield where, name, settings

@@ -113,9 +113,6 @@ def inspect_split(
         read_images: Whether to decode every image as well.
         max_examples: Findings of a kind that are spelt out.
         progress: Called as ``progress(done, total)`` per image decoded.
-
-    Returns:
-        The report. Where lines cannot be read it has no counts.
     """
     found = Findings(max_examples, _FIXES)
     report = RetrievalReport(where)

@@ -50,14 +50,10 @@ def read_csv(
             counted.
         duplicates: See :meth:`Interactions.of_pairs`.
 
-    Returns:
-        The pairs.
-
     Raises:
         FileNotFoundError: If there is no such file.
         ValueError: On an option that makes no sense; on a line that cannot be read, naming it; if
-            there is no rating to go by, or there are ratings and no ``min_rating``; if no pair is
-            left.
+            there is no rating to go by, or ratings and no ``min_rating``; if no pair is left.
     """
     check_options(min_rating, separator, duplicates)
     fixed = vocabulary is not None

@@ -17,10 +17,10 @@ def read_xmc(
 ) -> Interactions:
     """Read LIBSVM's multi-label form: ``label,label feature:value ...``.
 
-    Left entities are the lines, right ones the labels, numbered as they first occur. The files of
-    the extreme classification repository begin with a line ``lines features labels``, which is then
-    checked. Lines without a label, which begin with a blank, have no positive pair and are left
-    out.
+    Left entities are the lines, named by their numbers, right ones the labels, numbered as they
+    first occur. The files of the extreme classification repository begin with a line ``lines
+    features labels``, which is then checked. Lines without a label, which begin with a blank, have
+    no positive pair and are left out.
 
     Args:
         path: The file, also ``.gz``.
@@ -28,9 +28,6 @@ def read_xmc(
             other labels are left out and counted, and so are features beyond its last, which no
             weight was learnt for. The lines are new entities all the same.
         one_based: Features are numbered from 1, not 0.
-
-    Returns:
-        The pairs, with ``row_features``. Names of rows are line numbers.
 
     Raises:
         FileNotFoundError: If there is no such file.

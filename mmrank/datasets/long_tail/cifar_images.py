@@ -59,21 +59,13 @@ class LabelledImages:
 
 
 def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledImages:
-    """Read one part of CIFAR.
+    """Read one part, ``'train'`` or ``'test'``, of CIFAR with 10 or 100 classes.
 
     Three forms are looked for, in this order: the published files (``cifar-10-batches-py/`` or
     ``cifar-100-python/``), read by mmpretrain; one array a part (``train.npz``, ``test.npz``), as
     ``tools/dataset_converters/cifar10.py`` writes them; folders of images
-    (``train/<class>/*.jpg``).
-
-    Args:
-        data_root: Folder of the files.
-        split: ``'train'`` or ``'test'``.
-        num_classes: 10 or 100.
-
-    Returns:
-        The images, labelled by the order of mmpretrain's class names. From folders: the first of
-        each class, then the second of each, and so on.
+    (``train/<class>/*.jpg``), of which the first of each class comes first, then the second of
+    each, and so on. Labels follow mmpretrain's class names.
 
     Raises:
         UserError: If there is none of the forms, or it is damaged.
@@ -93,15 +85,10 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
-    """Read a file of arrays.
-
-    Args:
-        path: ``.npz`` with ``images`` (N, H, W, 3) uint8 in RGB, ``labels`` (N,) and ``classes``,
-            the names.
-        names: What the classes should be.
+    """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file.
 
     Raises:
-        UserError: If it is not so.
+        UserError: If it does not hold them, or its ``classes`` are not ``names``.
     """
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:

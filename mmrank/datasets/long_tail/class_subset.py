@@ -12,21 +12,13 @@ PROFILES = ('exponential', 'positives')
 
 
 def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) -> np.ndarray:
-    """Class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
+    """(C,) class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
 
     Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
-    form of Cao et al., LDAM, NeurIPS 2019.
-
-    Args:
-        num_classes: C, at least 2.
-        largest: Images of class 0.
-        imbalance_ratio: Size of the largest over that of the smallest class, at least 1.
-
-    Returns:
-        (C,) int64, falling.
+    form of Cao et al., LDAM, NeurIPS 2019. The ratio is that of the largest to the smallest class.
 
     Raises:
-        ValueError: If the ratio is out of range, or leaves a class empty.
+        ValueError: If the ratio is below 1 or leaves a class empty, or C is below 2.
     """
     if num_classes < 2:
         raise ValueError(f'a long tail needs 2 classes, got {num_classes}')
@@ -62,17 +54,10 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
 
 
 def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
-    """The images of each class in an order that the seed decides.
+    """The indices of each class in an order that the seed decides, given the (N,) labels.
 
-    What is taken from the front of these lists is a subset; a larger imbalance ratio takes a subset
-    of what a smaller one takes.
-
-    Args:
-        labels: (N,) class of each image, 0 to C-1.
-        seed: At least 0.
-
-    Returns:
-        C arrays of indices.
+    What is taken from the front of these arrays is a subset; a larger imbalance ratio takes a
+    subset of what a smaller one takes.
     """
     if seed < 0:
         raise ValueError(f'seed must be at least 0, got {seed}')
@@ -98,18 +83,11 @@ def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
 def long_tail_sizes(
     counts: np.ndarray, positive: Sequence[int], imbalance_ratio: float, profile: str
 ) -> np.ndarray:
-    """Images to take of each class.
+    """(C,) images to take of each class, of the (C,) ``counts`` that there are.
 
-    Args:
-        counts: (C,) images that there are.
-        positive: The positive classes.
-        imbalance_ratio: See ``profile``.
-        profile: ``'exponential'``: the long tail over all classes, largest to smallest class.
-            ``'positives'``: all images of the other classes, and so many of the positive ones,
-            equally many of each, that there are ``imbalance_ratio`` negatives to a positive.
-
-    Returns:
-        (C,) int64.
+    Profile ``'exponential'``: the long tail over all classes, largest to smallest class.
+    ``'positives'``: all images of the other classes, and so many of the positive ones, equally many
+    of each, that there are ``imbalance_ratio`` negatives to a positive.
 
     Raises:
         ValueError: If the ratio cannot be had.
@@ -159,17 +137,10 @@ def split_sizes(sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)) -> np.nd
 def choose_part(
     labels: np.ndarray, sizes: np.ndarray, part: str, ratios: Sequence[float], seed: int
 ) -> np.ndarray:
-    """The images of one part, each class split alike.
+    """Rising indices of the images of a part; parts share no image, each class is split alike.
 
-    Args:
-        labels: (N,) class of each image.
-        sizes: (C,) images to take of each class.
-        part: ``'train'``, ``'val'`` or ``'test'``.
-        ratios: See :func:`split_sizes`.
-        seed: Another seed takes and splits otherwise.
-
-    Returns:
-        (n,) indices, rising. Parts share no image.
+    ``labels`` are the (N,) classes of the images, ``sizes`` the (C,) images to take of each,
+    ``ratios`` those of :func:`split_sizes`. Another seed takes and splits otherwise.
     """
     classes = shuffled_classes(labels, seed)
     check_class_sizes(sizes, classes, 'the long tail')

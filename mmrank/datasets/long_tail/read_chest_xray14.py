@@ -41,14 +41,10 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
-    """Read ``Data_Entry_2017.csv``.
+    """Read the X-rays of ``Data_Entry_2017.csv`` by file name, in the order of the file.
 
-    Args:
-        path: CSV with at least the columns ``Image Index``, ``Finding Labels`` (names parted by
-            ``|``, or ``No Finding``) and ``Patient ID``.
-
-    Returns:
-        The X-rays by file name, in the order of the file.
+    It has at least the columns ``Image Index``, ``Finding Labels`` (names parted by ``|``, or ``No
+    Finding``) and ``Patient ID``.
 
     Raises:
         UserError: If it cannot be read, a column is missing, a label is unknown, or an image is
@@ -107,14 +103,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
 
 
 def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[str]:
-    """Read ``train_val_list.txt`` or ``test_list.txt``.
-
-    Args:
-        path: File with one image a line.
-        entries: Of :func:`read_entries`.
-
-    Returns:
-        The file names.
+    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``.
 
     Raises:
         UserError: If it cannot be read, is empty, or names an image without labels or twice.
@@ -141,15 +130,7 @@ def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[
 
 
 def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
-    """Find image files in the published folders.
-
-    Args:
-        folder: With the files themselves, or ``images/``, or ``images_001/images/`` to
-            ``images_012/images/``.
-        names: File names.
-
-    Returns:
-        Their paths.
+    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on.
 
     Raises:
         UserError: If some are missing.

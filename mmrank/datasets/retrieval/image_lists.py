@@ -178,7 +178,7 @@ PATH_LIST = ListFormat('path class', _path_list)
 def scan_class_folders(
     root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
 ) -> ImageList:
-    """Find the images of a tree whose folders are the classes.
+    """Find the images of a tree whose folders are the classes, sorted by path.
 
     Folders whose name begins with a dot are passed over.
 
@@ -187,9 +187,6 @@ def scan_class_folders(
         depth: Levels of folders that name a class, 1 for ``class/image`` and 2 for
             ``super-class/class/image``. Images may lie deeper.
         within: Folders of the first level to look into; empty: all.
-
-    Returns:
-        The images, sorted by path.
 
     Raises:
         UserError: If the folder, or one of ``within``, is not there.

@@ -79,14 +79,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         raise NotImplementedError
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
-        """Return the classes of the split.
-
-        Args:
-            groups: Super-class of every class of the part, in natural order.
-
-        Raises:
-            ValueError: If a fraction is out of range.
-        """
+        """Return the classes of the split, given the super-class of every class of the part."""
         if self.split in ('test', 'trainval'):
             return list(groups)
         stay, aside = split_classes(
@@ -177,10 +170,6 @@ def split_classes(
 
     Returns:
         The classes that stay and those set aside, both in the order given.
-
-    Raises:
-        ValueError: If ``fraction`` is out of range, or nothing would stay.
-        UserError: If ``count`` is not below the number of classes.
     """
     if count is not None and not 0 < count < len(groups):
         raise UserError(

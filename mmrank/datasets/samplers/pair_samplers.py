@@ -49,8 +49,7 @@ class InBatchPairSampler(BatchStream):
     Args:
         dataset: A ``mmrank.InteractionDataset``.
         batch_size: Pairs in a sample; see :class:`BatchStream`.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
@@ -103,8 +102,7 @@ class NaivePairSampler(BatchStream):
         batch_size: Cells in a batch; see :class:`BatchStream`.
         num_batches: Batches in an epoch. None: as many as the positive pairs would fill, at least
             one.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
@@ -147,8 +145,7 @@ class CrossPairSampler(BatchStream):
         num_rows: Left entities in a batch, over all ranks; W must divide it.
         num_cols: Right entities in a batch.
         num_batches: Batches in an epoch. None: as many as show each row once, at least one.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
@@ -203,8 +200,7 @@ class ClassPairSampler(BatchStream):
         batch_size: Pairs in a batch, over all ranks; W must divide it.
         num_batches: Batches in an epoch. None: as many as show each image about twice, at least
             one.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the classes are unknown.

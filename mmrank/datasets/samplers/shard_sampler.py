@@ -31,8 +31,7 @@ class ShardSampler(BatchStream):
         parts: Parts of a batch, each from a lane of its own; the ranks share them. None: one a
             rank. For a training that continues on another number of ranks name a number that both
             divide: the batches stay the same.
-        seed: See :class:`BatchStream`.
-        infinite: See :class:`BatchStream`.
+        seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no shards.

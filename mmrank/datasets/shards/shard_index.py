@@ -134,15 +134,10 @@ class ShardIndex:
 def write_index(
     folder: str | os.PathLike, source: dict, shards: Iterable[tuple[ScannedShard, dict]]
 ) -> ShardIndex:
-    """Number the samples of shards, and store it, whole or not at all.
+    """Number the samples of shards, each with what to note of it, and store it whole or not at all.
 
-    Args:
-        folder: Where to; an index that is there is replaced.
-        source: See :class:`ShardIndex`; plain containers.
-        shards: Each with what to note of it beside.
-
-    Returns:
-        The index.
+    An index that is in ``folder`` is replaced. ``source`` are plain containers, see
+    :class:`ShardIndex`.
 
     Raises:
         UserError: If there is no sample, or ``folder`` holds something else than an index.

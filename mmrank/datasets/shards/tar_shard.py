@@ -30,15 +30,10 @@ _PACKED = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
 def captions_in(data: bytes, caption: str) -> list[str] | None:
-    """Captions of a member.
+    """Captions of a member, without blanks around and line breaks; None where there is none.
 
-    Args:
-        data: Its bytes.
-        caption: ``txt``: they are one caption. ``json:FIELD``: they are a JSON object, whose field
-            is a caption or a list of them.
-
-    Returns:
-        At least one, without blanks around and line breaks; None where there is none.
+    ``caption='txt'``: the data are one caption. ``'json:FIELD'``: they are a JSON object, whose
+    field is a caption or a list of them.
     """
     _, _, field = caption.partition(':')
     try:
@@ -141,15 +136,12 @@ def open_shard(path: Path):
 def index_tars(
     folder: str | Path, caption: str = 'txt', index: str | Path | None = None
 ) -> ShardIndex:
-    """Number the samples of a folder of shards, once.
+    """Number the samples of a folder of ``*.tar``, in the order of their names, once.
 
     Args:
-        folder: With ``*.tar``, numbered in the order of their names.
+        folder: Of the shards.
         caption: See :func:`captions_in`.
         index: Folder to write to; None: ``mmrank_index`` in ``folder``.
-
-    Returns:
-        The index.
 
     Raises:
         UserError: If there is no shard, or one is bad.

@@ -80,15 +80,7 @@ class ContrastedBatch:
     negatives: Tensor | None = None
 
     @classmethod
-    def of_views(
-        cls,
-        view1: Tensor,
-        view2: Tensor,
-        sample_idx: Tensor | None,
-        group=None,
-        together: bool = True,
-        gather: str = 'all',
-    ) -> 'ContrastedBatch':
+    def of_views(cls, view1, view2, sample_idx, group, together: bool, gather: str):
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
         If not ``together``, the negatives are those of this rank, and the group has its ``counts``.
@@ -143,11 +135,10 @@ class ContrastiveLoss(NamedSettings, nn.Module):
             of ranks; they travel once more in backward. The loss is the same.
 
     Attributes:
-        keeps_samples: Whether the loss keeps state per sample, the same on all ranks.
         diagnostics: Detached scalars of this rank's last batch, by name.
     """
 
-    keeps_samples = False
+    keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     saturation_advice = ''
 
     def __init__(
@@ -213,9 +204,8 @@ class ContrastiveLoss(NamedSettings, nn.Module):
                 raise TypeError(f'{name} must be floats, got {view.dtype}')
         if sample_idx is None and self.keeps_samples:
             raise ValueError(
-                f'{type(self).__name__} requires sample_idx, the index of '
-                "each sample in the training set; keep 'sample_idx' in "
-                'meta_keys of PackInputs'
+                f'{type(self).__name__} requires sample_idx, the index of each sample in the '
+                "training set; keep 'sample_idx' in meta_keys of PackInputs"
             )
         if sample_idx is not None:
             check_sample_ids(sample_idx, view1.size(0))
@@ -227,10 +217,9 @@ class ContrastiveLoss(NamedSettings, nn.Module):
         self._lone_batches = self._lone_batches + 1 if rows == 1 else 0
         if self._lone_batches > 1:
             raise UserError(
-                f'{type(self).__name__} got batches of one sample, which has '
-                'no negatives, so nothing is learnt. Fix: '
-                'train_dataloader.batch_size of at least 2 (the papers take '
-                "256), or with several processes scope='global'"
+                f'{type(self).__name__} got batches of one sample, which has no negatives, so '
+                'nothing is learnt. Fix: train_dataloader.batch_size of at least 2 (the papers '
+                "take 256), or with several processes scope='global'"
             )
 
     @torch.no_grad()

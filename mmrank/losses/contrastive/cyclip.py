@@ -143,9 +143,8 @@ class CyCLIPLoss(CLIPLoss):
                 raise ValueError(f'{name} must be >= 0, got {value!r}')
         if self.gather != 'all':
             raise ValueError(
-                f'gather={self.gather!r} is not for CyCLIPLoss, which '
-                'compares the similarities of all samples at once; use '
-                "gather='all'"
+                f'gather={self.gather!r} is not for CyCLIPLoss, which compares the similarities of '
+                "all samples at once; use gather='all'"
             )
         self.cross_weight, self.in_weight = cross_weight, in_weight
 

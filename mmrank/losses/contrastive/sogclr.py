@@ -131,13 +131,12 @@ class SogCLRLoss(MovingAverageLoss):
     is equal where s is that of the batch (``beta0=1``).
 
     Args:
-        num_samples: Number of samples in the training set.
+        num_samples: See :class:`ISogCLRLoss`, like ``beta0``, ``storage`` and ``load_state``.
         tau: Temperature > 0.
-        beta0: Weight of the batch in the moving average, in (0, 1]. The iSogCLR paper compares 0.7,
-            0.8 and 0.9.
+        beta0: Weight of the batch in the moving average, in (0, 1].
         bimodal: True: each view is contrasted with the other one of all other samples and has an
             average of its own. False: with both views of them, one average.
-        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks.
+        storage: ``device``, ``host`` or ``sharded``.
         load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
     """
@@ -218,7 +217,9 @@ class ISogCLRLoss(MovingAverageLoss):
         self.rho, self.tau0 = float(rho), float(tau0)
         step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip, momentum_dtype)
         for prefix in self.prefixes:
-            state = SampleTemperature(num_samples, beta0, step, storage, load_state)
+            state = SampleTemperature(
+                num_samples, beta0, step, storage=storage, load_state=load_state
+            )
             self.add_module(f'{prefix}temperature', state)
 
 

@@ -2,10 +2,8 @@
 
 Of the matrix of similarities each entry is computed once in forward, whichever of its two sides is
 an anchor, in strips of rows that stay in the cache. A strip is kept for backward while the matrix
-is no larger than the embeddings, and computed once more if not.
-
-The exponentials are powers of two: ``exp2`` takes half the time of ``exp``, and the factor
-``log2(e)`` goes into that of the temperature.
+is no larger than the embeddings, and computed once more if not. The exponentials are powers of two:
+``exp2`` takes half the time of ``exp``.
 """
 
 import math
@@ -147,15 +145,7 @@ class ExpSums:
         mean_h = (self.moment / self.total + self.best) / self.factor
         return log_mean, torch.where(count > 0, mean_h, 0), self.best + self.total.log2()
 
-    def weights(
-        self,
-        strip: Tensor,
-        part: slice,
-        dim: int,
-        own: Tensor,
-        log2_sum: Tensor,
-        per_anchor: Tensor,
-    ) -> Tensor:
+    def weights(self, strip, part: slice, dim: int, own, log2_sum, per_anchor) -> Tensor:
         """Share of each similarity in the sum of its anchor, times a factor of each anchor."""
         x = self._exponents(strip, part, dim)
         x = x.sub_(log2_sum[part].unsqueeze(dim)).exp2_()
@@ -288,24 +278,14 @@ def negative_terms(
     block_entries: int = BLOCK_ENTRIES,
     ring=None,
 ) -> NegativeTerms:
-    """Compare anchors with their negatives.
+    """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
 
-    ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)`` over the keys z of other samples.
-    Source: iSogCLR (ICML 2023), eq. 11, 15 and 16. No exponential is formed that is above 1. Where
-    anchors and keys are one tensor, and their ids too, a similarity is computed for both of its
-    samples at once.
-
-    Args:
-        anchors: (n, D) floats a.
-        positives: (n, D) the other view a+ of each.
-        keys: (m, D) candidates z.
-        tau: Temperature > 0: one, or (n,); gets ``d log g/d tau = -mean_h/tau^2`` if it requires
-            it.
-        anchor_ids: (n,) integer sample of each anchor.
-        key_ids: (m,) integer sample of each key; keys of the anchor's own sample are no negatives.
-        block_entries: Similarities at a time, at most.
-        ring: :class:`KeyRing` that the keys of other ranks come from; those given are the ones of
-            this rank. Every rank must call this, and run backward.
+    ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)``. Source: iSogCLR (ICML 2023), eq.
+    11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
+    and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
+    (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. At most
+    ``block_entries`` similarities are there at a time. With a ``ring``, a :class:`KeyRing`, the
+    keys are those of this rank; every rank must call this, and run backward.
     """
     n, m = anchors.size(0), keys.size(0)
     if (
@@ -325,16 +305,8 @@ def negative_terms(
     return _terms(anchors, columns, positives, [tau], anchor_ids, key_ids, block_entries)[0]
 
 
-def _terms(
-    rows: Tensor,
-    columns: Tensor | None,
-    positives: Tensor | None,
-    taus: list[Tensor | float],
-    row_ids: Tensor,
-    column_ids: Tensor,
-    block_entries: int = BLOCK_ENTRIES,
-) -> list[NegativeTerms]:
-    """Terms of the rows, and of the columns if there are two temperatures.
+def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BLOCK_ENTRIES):
+    """List of the terms of the rows, and of the columns if there are two temperatures.
 
     ``columns`` None are the rows again, ``positives`` None the columns.
     """
@@ -360,18 +332,12 @@ def two_view_terms(
     keys: tuple[Tensor, Tensor, Tensor] | None = None,
     ring=None,
 ) -> NegativeTerms:
-    """Terms of 2B anchors: every view against both views of all other samples.
+    """Terms of 2B anchors: every (B, D) view against both views of all other samples.
 
-    Source: iSogCLR (ICML 2023), eq. 11.
-
-    Args:
-        view1: (B, D) embeddings, the first anchors.
-        view2: (B, D) embeddings of the same samples.
-        tau: Temperature > 0: one, or (B,), one per sample.
-        ids: (B,) integer samples. None: all rows differ.
-        keys: (M, D) first views, (M, D) second views and (M,) samples to draw the negatives from:
-            those of all ranks. None: those of the batch.
-        ring: :class:`KeyRing` of samples that they come from instead.
+    Source: iSogCLR (ICML 2023), eq. 11. The temperature is one, or (B,), one per sample; without
+    ``ids`` all rows differ. ``keys`` are (M, D) first and second views and (M,) samples to draw the
+    negatives from, those of all ranks, instead of the batch; or they come from a ``ring`` of
+    samples.
     """
     ids = _checked_ids(view1, view2, ids)
     if isinstance(tau, Tensor) and tau.dim():

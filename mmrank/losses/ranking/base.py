@@ -308,7 +308,7 @@ class RankingLoss(HeadInterface, nn.Module):
         values_at = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
             values_at = box_values(self, cls_score, target, quality, box_loss)
-        losses = self.list_losses(self.ranked_lists(*lists, values_at))
+        losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
@@ -344,8 +344,11 @@ class RankingLoss(HeadInterface, nn.Module):
         ``mode`` only decides whether there is a state for each class.
         """
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
-        losses = self.list_losses(self.ranked_lists(*lists, list_classes=batch.query_labels))
-        return self.loss_weight * losses
+        return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
+
+    def rank(self, *lists, **options) -> Tensor | dict[str, Tensor]:
+        """Loss of L lists without ``loss_weight``; takes what :meth:`ranked_lists` takes."""
+        return self.list_losses(self.ranked_lists(*lists, **options))
 
     def ranked_lists(
         self,

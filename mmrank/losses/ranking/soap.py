@@ -167,8 +167,7 @@ class SOAPLoss(RankingLoss):
         entries = self.ranks.entries_of(sample_idx, cls_score.device)
         # float64 holds every index.
         entries = self.lists_of(entries).double()
-        lists = self.ranked_lists(*lists, lambda columns: entries.gather(1, columns))
-        return self.loss_weight * self.list_losses(lists)
+        return self.loss_weight * self.rank(*lists, lambda columns: entries.gather(1, columns))
 
     def embedding_loss(self, batch) -> Tensor:
         """Refuse retrieval by TypeError: the state is one per sample, not per query."""

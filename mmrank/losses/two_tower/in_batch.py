@@ -90,9 +90,8 @@ def _form_of(
         return _Form(scale, -ratio, ratio - 1, 1.0, True)
     if ratio == 0:
         raise ValueError(
-            f'mode={mode!r} needs at least 2 pairs in a batch, got 1: no '
-            'batch of one pair has a negative. Fix: a larger batch_size, or '
-            "mode='sogram'"
+            f'mode={mode!r} needs at least 2 pairs in a batch, got 1: no batch of one pair has a '
+            "negative. Fix: a larger batch_size, or mode='sogram'"
         )
     cross = 1 / ratio
     if mode == 'popularity':

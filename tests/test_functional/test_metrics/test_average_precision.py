@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import average_precision, normalised_positive_rank
+from mmrank.functional import average_precision
 
 
 def brute_force_ap(scores, labels):
@@ -68,8 +68,3 @@ def test_bad_input_is_named():
         average_precision(torch.zeros(3), torch.zeros(2))
     with pytest.raises(TypeError, match='float dtype'):
         average_precision(torch.zeros(3).long(), torch.zeros(3))
-
-
-def test_normalised_rank_of_ties():
-    rank = normalised_positive_rank(torch.tensor([5.0, 1.0, 5.0, 0.0]))
-    assert rank.tolist() == [0.5, 0.75, 0.5, 1.0]
