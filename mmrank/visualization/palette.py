@@ -81,7 +81,7 @@ def colours_of(names: Sequence[str]) -> list[str]:
     """
     found: list[str | None] = []
     for name in names:
-        key = _key(name)
+        key = loss_key(name)
         own = None if key is None else LOSS_STYLES[key].colour
         found.append(None if own in found else own)
     every = dict.fromkeys([*_COLOURS, *(style.colour for style in LOSS_STYLES.values())])
@@ -92,47 +92,7 @@ def colours_of(names: Sequence[str]) -> list[str]:
     return found
 
 
-def loss_name(name: str) -> str:
-    """Name in words of a model of a plan, such as ``soprc-0.25``; an unknown name as it is."""
-    key = _key(name)
-    if key is None:
-        return name
-    rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
-    return ' '.join([LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]).strip()
-
-
-def metric_name(metric: str) -> str:
-    """Words for the key of a metric, such as ``coco/bbox_mAP_50``; an unknown key as it is."""
-    key, at, cut = metric.partition('@')
-    words = _METRICS.get(key)
-    if words is None:
-        return metric
-    return f'{words} at {cut}' if at else words
-
-
-_METRICS = {
-    'coco/bbox_mAP': 'box mAP',
-    'coco/bbox_mAP_50': 'box AP at IoU 0.50',
-    'coco/bbox_mAP_75': 'box AP at IoU 0.75',
-    'ranking/AP': 'average precision',
-    'ranking/AUROC': 'area under the ROC curve',
-    'retrieval/mAP': 'mean average precision',
-    'retrieval/MAP_at_R': 'mean average precision at R',
-    'retrieval/R_precision': 'R-precision',
-    'retrieval/recall': 'recall',
-    'accuracy/top1': 'top-1 accuracy',
-    'accuracy/top5': 'top-5 accuracy',
-    'image_text/IR': 'image retrieval, recall',
-    'image_text/TR': 'text retrieval, recall',
-    'knn/accuracy': 'accuracy of the nearest neighbours',
-    'linear/accuracy': 'accuracy of a linear classifier',
-    'top_k/precision': 'precision',
-    'top_k/recall': 'recall',
-    'top_k/ndcg': 'NDCG',
-}
-
-
-def _key(name: str) -> str | None:
+def loss_key(name: str) -> str | None:
     """Key of the loss that a name begins with, the longest one."""
     plain = '_'.join(re.split(r'[\W_]+', name.lower())).strip('_')
     fits = [k for k in LOSS_STYLES if f'{plain}_'.startswith(f'{k}_')]

@@ -286,7 +286,7 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     from mmengine.config import Config
     from mmengine.registry import MODELS, init_default_scope
 
-    monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
     measure = load_tool('measure_detector')
     cfg = Config.fromfile(tiny)
     init_default_scope('mmdet')

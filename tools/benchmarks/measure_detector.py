@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,21 +35,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
     add_checkpoint_options(parser)
     return parser.parse_args(arguments)
-
-
-def load_config(args: argparse.Namespace):
-    """Load the config as tools/test.py does."""
-    from mmrank.apis.entry_point import add_common_options, checkpoint_words, load
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument('config')
-    parser.add_argument('--work-dir')
-    add_common_options(parser)
-    words = [args.config, '--work-dir', str(Path(args.out) / 'test')]
-    words += checkpoint_words(args)
-    if args.cfg_options:
-        words += ['--cfg-options', *args.cfg_options]
-    return load(parser.parse_args(words))
 
 
 def get_checkpoint(args: argparse.Namespace) -> str:
@@ -107,6 +91,7 @@ def find_image_dir(dataset) -> str:
 def main(args: argparse.Namespace) -> None:
     """Train if needed, test, write the record."""
     import torch
+    from train_and_test import load_config
 
     from mmrank.apis.entry_point import build_runner, check_data
     from research.coco import inference_meter as meters
@@ -115,7 +100,7 @@ def main(args: argparse.Namespace) -> None:
 
     with ExitStack() as stack:
         stack.enter_context(lock_folder(Path(args.out)))
-        cfg = load_config(args)
+        cfg = load_config(args, Path(args.out) / 'test')
         ann_file = prepare_evaluator(cfg, args)
         check_data(cfg, splits=('test',))
         cfg.load_from = get_checkpoint(args)

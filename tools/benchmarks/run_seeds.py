@@ -34,6 +34,9 @@ box plot with the single seeds.
         config: stable_ap.py
         cfg_options: {model.bbox_head.loss_cls.tau: 1.0}
         tune: {optim_wrapper.optimizer.lr: [1e-4, 4e-4]}  # its own grid
+      - name: ap_loss           # another loss: no config of its own is needed
+        config: stable_ap.py
+        cfg_options: {model.bbox_head.loss_cls: {_delete_: true, type: mmrank.APLoss}}
     tune:                      # leave out to tune nothing
       grid: {optim_wrapper.optimizer.lr: [1e-4, 2e-4]}
       seeds: [100, 101]
@@ -76,7 +79,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.seeds.arguments import add_arguments, make_executor, make_plan
+from research.seeds.arguments import make_executor, make_parser, make_plan
 from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from research.seeds.plan import SeedPlan, load_config
 from research.seeds.report import report, work_off
@@ -98,12 +101,7 @@ SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser, TRAIN_COMMAND)
-    return parser.parse_args(arguments)
+    return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 
 def in_one_process(template: str) -> str:

@@ -28,7 +28,6 @@ TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,10 +57,10 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def load_config(args: argparse.Namespace):
-    """Load the config as tools/test.py does, for the work dir of the split.
+def load_config(args: argparse.Namespace, work_dir: Path):
+    """Load the config as tools/test.py does.
 
-    A folder of its own: the logs of the training stay what they are.
+    With a work dir of its own: the logs of the training stay what they are.
     """
     from mmrank.apis.entry_point import add_common_options, checkpoint_words, load
 
@@ -69,10 +68,8 @@ def load_config(args: argparse.Namespace):
     parser.add_argument('config')
     parser.add_argument('--work-dir')
     add_common_options(parser)
-    words = [args.config, '--work-dir', str(Path(args.work_dir) / args.split)]
-    words += checkpoint_words(args)
-    if args.cfg_options:
-        words += ['--cfg-options', *args.cfg_options]
+    words = [args.config, '--work-dir', str(work_dir), *checkpoint_words(args)]
+    words += ['--cfg-options', *args.cfg_options] if args.cfg_options else []
     return load(parser.parse_args(words))
 
 
@@ -115,7 +112,7 @@ def evaluate(args: argparse.Namespace) -> dict:
     from mmrank.apis.entry_point import build_runner
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
-    config = load_config(args)
+    config = load_config(args, Path(args.work_dir) / args.split)
     for name in (f'{args.split}_dataloader', f'{args.split}_evaluator'):
         if config.get(name) is None:
             sys.exit(f'{args.config} has no `{name}`, which --split {args.split} needs.')

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from mmrank.made_class import host_class
+from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.registry import MODELS
 
 
@@ -34,7 +34,7 @@ def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tens
     return mixed.to(features.dtype).view_as(features)
 
 
-class FeatureMixupMixin:
+class FeatureMixupMixin(MadeClass):
     """Mixin for backbones: the batch doubles before each named stage.
 
     ``mixup_share`` is u; see :func:`DeepFeatureMixup`.
@@ -96,8 +96,8 @@ class FeatureMixupMixin:
 @cache
 def mixup_class(host: type) -> type:
     """The class ``Mixup<host>``; one and the same for every call."""
-    doc = f'{host.__name__} with deep feature mixup.'
-    return type(f'Mixup{host.__name__}', (FeatureMixupMixin, host), {'__doc__': doc})
+    bases = (FeatureMixupMixin, host)
+    return make_class(mixup_class, host, bases, 'with deep feature mixup', prefix='Mixup')
 
 
 @MODELS.register_module()
@@ -134,12 +134,6 @@ def DeepFeatureMixup(
         KeyError: If the backbone is not registered.
         TypeError: If it is no class.
         ValueError: If ``u`` is out of range or a stage does not exist.
-
-    Example:
-        >>> image_encoder = [
-        ...     dict(type='mmrank.DeepFeatureMixup',
-        ...          backbone=dict(type='mmpretrain.ResNet', depth=50)),
-        ...     dict(type='mmpretrain.GlobalAveragePooling')]
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
     if not isinstance(host, type):

@@ -39,11 +39,6 @@ class OneVsRestHead(BaseModule):
     Raises:
         KeyError: If the loss is not registered.
         ValueError: If ``num_classes`` is not positive, or the loss has another number.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.OneVsRestHead', num_classes=14, in_channels=2048,
-        ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class'))
     """
 
     def __init__(

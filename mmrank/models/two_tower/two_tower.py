@@ -27,13 +27,6 @@ class TwoTower(BaseModel):
 
     Raises:
         ValueError: If ``top_k`` is not positive.
-
-    Example:
-        >>> model = dict(
-        ...     type='mmrank.TwoTower',
-        ...     left=dict(type='mmrank.EmbeddingTower', num_entities=6040, channels=64),
-        ...     right=dict(type='mmrank.EmbeddingTower', num_entities=3706, channels=64),
-        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased'))
     """
 
     def __init__(

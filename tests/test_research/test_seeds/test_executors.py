@@ -14,7 +14,7 @@ import pytest
 
 from mmrank.errors import UserError
 from mmrank.required_package import VERSIONS
-from research.seeds.arguments import add_arguments, make_executor
+from research.seeds.arguments import make_executor, make_parser
 from research.seeds.executors import LocalExecutor, RemoteCommand, SlurmExecutor, minutes
 from research.seeds.plan import parse_plan
 from research.seeds.runs import RunQueue
@@ -170,13 +170,8 @@ def test_wrong_executors_are_named(words, message):
 
 
 def read(words, **fields):
-    import argparse
-
-    parser = argparse.ArgumentParser()
-    add_arguments(parser, '')
-    config = Path(__file__)
-    fields = dict(seeds=[0], metrics=['a'], methods=[{'config': str(config)}], **fields)
-    return parser.parse_args(words), parse_plan(fields)
+    fields = dict(seeds=[0], metrics=['a'], methods=[{'config': __file__}], **fields)
+    return make_parser(None, '').parse_args(words), parse_plan(fields)
 
 
 def test_plan_names_the_executor(monkeypatch, tmp_path):

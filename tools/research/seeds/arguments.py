@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from mmrank.errors import UserError
+from research.common.command_line import benchmark_parser
 
 from .executors import LocalExecutor, SlurmExecutor, count_cores
 from .plan import SeedPlan, parse_plan, read_plan
@@ -16,16 +17,33 @@ PLAN_ARGUMENTS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
-    """Add the options that define the trainings and how they are run."""
+def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
+    """A parser of the options that define the trainings and how they are run."""
+    parser = benchmark_parser(
+        doc,
+        plan=(None, 'plan file (.yaml, .json, .py) instead of configs'),
+        baseline=(None, 'name to test against; None: the first method'),
+        tune_metric=(None, 'metric that decides; None: the first'),
+        allow_shared_split=(False, 'tune even where the test data is the validation data'),
+        out_dir=(None, 'folder of everything; None: work_dirs/seeds'),
+        retries=(
+            1,
+            'how often a training that ends without a result is started again, to resume, before '
+            'it is reported',
+        ),
+        forked=(
+            False,
+            'do the imports once for all trainings; the train command must be a Python script',
+        ),
+        dry_run=(False, 'list the trainings and stop'),
+        report_only=(False, 'write the report from what is finished, train nothing'),
+    )
     add = parser.add_argument
     add('configs', nargs='*', help='config files, a method each')
-    add('--plan', help='plan file (.yaml, .json, .py) instead of configs')
     add('--names', nargs='+', help='names of the configs (default: file names)')
     add('--seeds', nargs='+', type=int, help='seeds to test')
     add('--metrics', nargs='+', help='metric keys, for example coco/bbox_mAP')
     add('--lower-better', nargs='+', metavar='METRIC', help='metrics of which less is better')
-    add('--baseline', help='name to test against (default: the first method)')
     add(
         '--tune',
         action='append',
@@ -34,15 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         'key (all combinations are tried)',
     )
     add('--tune-seeds', nargs='+', type=int, help='seeds of the tuning')
-    add('--tune-metric', help='metric that decides (default: the first)')
-    add(
-        '--allow-shared-split',
-        action='store_true',
-        help='tune even where the test data is the validation data',
-    )
     add('--cfg-options', nargs='+', metavar='KEY=VALUE', help='overrides for all configs')
     add('--scale', type=float, help='100 reports percent')
-    add('--out-dir', help='folder of everything (default: work_dirs/seeds)')
     add(
         '--executor',
         choices=EXECUTORS,
@@ -64,38 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser, train_command: str) -> None:
         f'set (default: 1 here, which has {count_cores()} cores; what the scheduler permits '
         'elsewhere)',
     )
-    add(
-        '--retries',
-        type=int,
-        default=1,
-        metavar='N',
-        help='how often a training that ends without a result is started again, to resume, before '
-        'it is reported (default: %(default)s)',
-    )
-    add(
-        '--gpus',
-        nargs='+',
-        default=[],
-        metavar='ID',
-        help='CUDA devices that the trainings take turns on',
-    )
+    add('--gpus', nargs='+', default=[], metavar='ID', help='CUDA devices to take turns on')
     add(
         '--train-command',
         default=train_command,
         help='another command per training, with the placeholders {python} {config} {work_dir} '
         '{split} {seed} {result} {cfg_options}; it must write {"metrics": {...}} to {result}',
     )
-    add(
-        '--forked',
-        action='store_true',
-        help='do the imports once for all trainings; the train command must be a Python script',
-    )
-    add('--dry-run', action='store_true', help='list the trainings and stop')
-    add(
-        '--report-only',
-        action='store_true',
-        help='write the report from what is finished, train nothing',
-    )
+    return parser
 
 
 def make_plan(args: argparse.Namespace) -> SeedPlan:

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 
 from mmrank.errors import UserError
 from mmrank.visualization.figures import fit_two_lines, new_panels, save
-from mmrank.visualization.palette import colours_of, loss_name, metric_name
+from mmrank.visualization.palette import colours_of
 
+from ..common.names import loss_name, metric_name
 from .plan import FINAL
 from .statistics import Values
 

@@ -1,0 +1,44 @@
+"""Losses and metrics in words, for pictures."""
+
+import re
+
+from mmrank.visualization.palette import LOSS_STYLES, loss_key
+
+_METRICS = {
+    'coco/bbox_mAP': 'box mAP',
+    'coco/bbox_mAP_50': 'box AP at IoU 0.50',
+    'coco/bbox_mAP_75': 'box AP at IoU 0.75',
+    'ranking/AP': 'average precision',
+    'ranking/AUROC': 'area under the ROC curve',
+    'retrieval/mAP': 'mean average precision',
+    'retrieval/MAP_at_R': 'mean average precision at R',
+    'retrieval/R_precision': 'R-precision',
+    'retrieval/recall': 'recall',
+    'accuracy/top1': 'top-1 accuracy',
+    'accuracy/top5': 'top-5 accuracy',
+    'image_text/IR': 'image retrieval, recall',
+    'image_text/TR': 'text retrieval, recall',
+    'knn/accuracy': 'accuracy of the nearest neighbours',
+    'linear/accuracy': 'accuracy of a linear classifier',
+    'top_k/precision': 'precision',
+    'top_k/recall': 'recall',
+    'top_k/ndcg': 'NDCG',
+}
+
+
+def loss_name(name: str) -> str:
+    """Name in words of a model of a plan, such as ``soprc-0.25``; an unknown name as it is."""
+    key = loss_key(name)
+    if key is None:
+        return name
+    rest = re.split(r'[\W_]+', name, maxsplit=key.count('_') + 1)
+    return ' '.join([LOSS_STYLES[key].name, *rest[key.count('_') + 1 :]]).strip()
+
+
+def metric_name(metric: str) -> str:
+    """Words for the key of a metric, such as ``coco/bbox_mAP_50``; an unknown key as it is."""
+    key, at, cut = metric.partition('@')
+    words = _METRICS.get(key)
+    if words is None:
+        return metric
+    return f'{words} at {cut}' if at else words
