@@ -19,7 +19,7 @@ from research.coco.runs import (
     run_command,
     write_record,
 )
-from research.common.model_entry import digest_run
+from research.common.command_line import digest_run
 
 RECORD = RunRecord(
     digest='0123456789abcdef',

@@ -14,7 +14,7 @@ CONFIGS = Path(__file__).parents[3] / 'configs' / 'stable_ap'
     ('name', 'expected'),
     [
         ('retinanet_r18_fpn_stable-ap_demo', ('StableAP', 'ResNet-18', '256 x 192')),
-        ('atss_r50_fpn_focal_1x_coco', ('Focal', 'ResNet-50', '1333 x 800')),
+        ('retinanet_r18_fpn_focal_bccd', ('Focal', 'ResNet-18', '320 x 240')),
     ],
 )
 def test_published_configs(name, expected):
