@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 
-from .base import SavedState, check_rows, fits_float32
+from .base import SavedState, check_count, check_rows, check_share, fits_float32
 from .outliers import OutlierWarning, within_reach
 
 MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
@@ -37,10 +37,8 @@ class RunningMean(SavedState):
 
     def __init__(self, size: int = 1, momentum: float = 0.01) -> None:
         super().__init__()
-        if not (isinstance(size, int) and size >= 1):
-            raise ValueError(f'size must be an int >= 1, got {size!r}')
-        if not 0 < momentum <= 1:
-            raise ValueError(f'momentum must be in (0, 1], got {momentum!r}')
+        check_count('size', size)
+        check_share('momentum', momentum)
         self.momentum = momentum
         self.register_buffer('mean', torch.zeros(size))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
@@ -306,8 +304,7 @@ class SelfBalance(SavedState):
         super().__init__()
         if not initial > 0:
             raise ValueError(f'initial must be > 0, got {initial!r}')
-        if not (isinstance(period, int) and period >= 1):
-            raise ValueError(f'period must be an int >= 1, got {period!r}')
+        check_count('period', period)
         self.period = period
         self.register_buffer('ratio', torch.tensor(float(initial)))
         self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))

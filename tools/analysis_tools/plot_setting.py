@@ -16,20 +16,20 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.seeds.plots import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        setting=('setting', 'axis label'),
+        mark_name=('', 'name of the line at --mark'),
+        out=('setting.png', 'PNG to write'),
     )
     parser.add_argument('runs', help='runs.csv')
     parser.add_argument('--metric', required=True, help='key of the metric')
-    parser.add_argument('--setting', default='setting', help='axis label')
     parser.add_argument('--mark', type=float, help='value of the setting to mark by a line')
-    parser.add_argument('--mark-name', default='', help='name of that line')
-    parser.add_argument('--out', default='setting.png', help='PNG to write')
     return parser.parse_args()
 
 

@@ -36,7 +36,6 @@ _HIT, _OTHER = colour(0), '0.65'
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

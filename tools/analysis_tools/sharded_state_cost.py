@@ -88,7 +88,6 @@ def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

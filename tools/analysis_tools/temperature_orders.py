@@ -26,7 +26,6 @@ from research.temperature_orders import order_test, plot_orders, read_order_runs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

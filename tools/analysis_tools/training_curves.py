@@ -22,7 +22,6 @@ from mmrank.visualization.training_curves import plot_training_curves, read_trai
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
+from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
 from research.seeds.executors import end_process, start_process
 from research.seeds.runs import LOG_NAME, parse_progress, read_tail
 
