@@ -41,7 +41,6 @@ def clamp_infinite(scores: Tensor) -> Tensor:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Check that a parameter is a finite number > 0."""
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
 
@@ -51,12 +50,7 @@ class Surrogate:
     """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
 
     x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
-    defines :meth:`terms`.
-
-    Attributes:
-        tau: Margin or temperature in units of the scores, a finite number > 0.
-        value_factor: What the values of :meth:`terms` are multiplied by.
-        slope_factor: Likewise for its slopes.
+    defines :meth:`terms`. ``tau`` is a margin or temperature in units of the scores, > 0.
     """
 
     tau: float = 1.0
@@ -70,12 +64,9 @@ class Surrogate:
         return -2 / self.tau
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        """Values at score differences, over ``value_factor``.
+        """Values over ``value_factor`` at differences x, any shape, which are overwritten.
 
-        Args:
-            x: Differences, any shape; overwritten.
-            values: False returns None, where only the slopes are needed.
-            slopes: Memory for the derivatives, over ``slope_factor``, or None.
+        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
         """
         raise NotImplementedError
 
@@ -140,17 +131,11 @@ class Buffers:
 
 @dataclass
 class _Group:
-    """Lists with about as many positives.
+    """Lists with about as many positives."""
 
-    Attributes:
-        lists: (G,) int64 rows, or None for all lists in their order.
-        columns: (G, W) int64 columns of the positives, or None for all.
-        keep: (G, W) bool, False for padding.
-    """
-
-    lists: Tensor | None
-    columns: Tensor | None
-    keep: Tensor
+    lists: Tensor | None  # (G,) int64 rows, or None for all lists in their order
+    columns: Tensor | None  # (G, W) int64 columns of the positives, or None for all
+    keep: Tensor  # (G, W) bool, False for padding
 
     def rows(self, values: Tensor) -> Tensor:
         """The (G, N) rows of (L, N) values."""
@@ -175,15 +160,10 @@ class _Group:
 
 
 def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
-    """Group lists so that at most half of a group is padding.
+    """Groups of lists with up to 1, 2, 4, ... positives, so that at most half of each is padding.
 
-    Args:
-        pos_mask: (L, P) bool, False for padding.
-        width: Number of negatives.
-
-    Returns:
-        Groups of lists with up to 1, 2, 4, ... positives; lists without positives are in none. One
-        group of all where little is padding.
+    Lists without positives are in none. One group of all where little is padding, or where
+    ``width``, the number of negatives, is small.
     """
     everything = [_Group(None, None, pos_mask)]
     # On a device the host would wait for the counts.
@@ -220,7 +200,7 @@ class PairMatrix:
         pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
         neg = group.rows(neg)
         keep = None if neg_mask is None else group.rows(neg_mask)
-        # A device launches kernels for each block, and compiling writes each of them out.
+        # On a device each block launches kernels, and compiling writes each of them out.
         block = min(_PAIRS_PER_BLOCK, _CACHED_PAIRS) if on_host(pos) else _PAIRS_PER_BLOCK
         (lists, width, _), length = pos.shape, neg.size(1)
         columns = max(block // max(width, 1), 1)
@@ -333,14 +313,7 @@ class _PairSum(Function):
 
 
 def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: str = 'auto'):
-    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster.
-
-    Args:
-        surrogate: The pair surrogate l.
-        pos_mask: (L, P) bool, False for padding.
-        width: Number of negatives.
-        method: See :func:`pairwise_surrogate_sum`.
-    """
+    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster for N = ``width``."""
     if method not in ('auto', 'intervals', 'pairs'):
         raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
     is_huber = isinstance(surrogate, OneSidedHuber)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_lists, join
 from mmrank.losses.heads import HeadInterface
-from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of, refuse_nan
+from mmrank.losses.inputs import EmbeddingBatch, box_values, gather_positives, one_of, refuse_nan
 from mmrank.losses.setting_names import refuse_unknown
 
 
@@ -31,30 +30,24 @@ ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
 
 @dataclass
 class RankedLists:
-    """L rankings of a batch, what a ranking loss is computed from.
+    """L rankings of a batch, what a ranking loss is computed from."""
 
-    Attributes:
-        pos: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is
-            set.
-        pos_mask: (L, P) bool, False for padding.
-        scores: (L, N) activated scores of this rank.
-        is_positive: (L, N) bool, True at the positives of this rank.
-        is_negative: (L, N) bool, True at the negatives of this rank.
-        values: (L, P) one value for each positive, such as the quality of its box, or None.
-        group: Process group over which the negatives are spread, or None.
-        state_group: Process group whose ranks hold other positives than ``pos``, or None.
-        list_classes: (L,) integer class of each list, or None if list i is that of class i or there
-            is one list in all.
-    """
-
+    #: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is set.
     pos: Tensor
+    #: (L, P) bool, False for padding.
     pos_mask: Tensor
+    #: (L, N) activated scores of this rank.
     scores: Tensor
+    #: (L, N) bool each, True at the positives and at the negatives of this rank.
     is_positive: Tensor
     is_negative: Tensor
+    #: (L, P) one value for each positive, such as the quality of its box, or None.
     values: Tensor | None = None
+    #: Process group over which the negatives are spread, or None.
     group: object = None
+    #: Process group whose ranks hold other positives than ``pos``, or None.
     state_group: object = None
+    #: (L,) integer class of each list; None if list i is that of class i or there is one in all.
     list_classes: Tensor | None = None
 
     @property
@@ -77,14 +70,7 @@ class RankedLists:
 
 
 def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of the positives of each list, padded to the longest list.
-
-    Args:
-        is_positive: (L, N) bool.
-
-    Returns:
-        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask, False at padding.
-    """
+    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding."""
     if is_positive.size(0) == 1:
         # The number of positives is known: no second wait for the device.
         if on_host(is_positive):
@@ -109,11 +95,9 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
-    """Check that (n,) labels are whole numbers from 0 to ``highest``: C or C - 1.
+    """Check that (n,) labels are whole numbers from 0 to ``highest``, C or C - 1, else ValueError.
 
-    Raises:
-        ValueError: If not; on a GPU it is a device-side assertion, which does not make the host
-            wait.
+    On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
         refuse_nan('target', target, 'give each row the index of its class')
@@ -135,12 +119,7 @@ def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
 
 
 def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
-    """(n, C) bool of the positives of every class.
-
-    Args:
-        target: (n,) class indices, C = background, or (n, C) of 0 and 1; else ValueError.
-        num_classes: C.
-    """
+    """(n, C) bool of (n,) class indices, C = background, or of (n, C) labels; else ValueError."""
     if target.dim() == 2 and target.size(1) == num_classes:
         if target.is_floating_point():
             refuse_nan('target', target, 'give each class 0 or 1')
@@ -167,12 +146,9 @@ def check_classified(
     num_classes: int | None = None,
     weight_per_class: bool = True,
 ) -> None:
-    """Check that (n, C) scores, labels and weights belong together.
+    """Check that (n, C) scores, labels and weights belong together, else ValueError or TypeError.
 
-    Raises:
-        ValueError: If shapes or devices do not fit, or a weight is NaN (on a GPU a device-side
-            assertion); :func:`one_vs_all` checks the values of the labels.
-        TypeError: If the scores are not of a float dtype.
+    :func:`one_vs_all` checks the values of the labels.
     """
     if not cls_score.is_floating_point():
         raise TypeError(
@@ -284,7 +260,7 @@ class RankingLoss(HeadInterface, nn.Module):
         quality: Tensor | None = None,
         box_loss: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
-        """Compute the loss of all scores of a batch.
+        """Loss of all scores of a batch.
 
         Args:
             cls_score: (n, C) raw scores, any float dtype.
@@ -299,10 +275,6 @@ class RankingLoss(HeadInterface, nn.Module):
         Returns:
             Scalar >= 0; 0, still attached to the graph, when there is no positive. Losses with
             ``box_input='loss'`` return a dict of ``loss_cls`` and ``loss_bbox``.
-
-        Raises:
-            ValueError: If shapes or class counts do not fit.
-            TypeError: If the scores are not of a float dtype.
         """
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         values_at = None
@@ -360,12 +332,9 @@ class RankingLoss(HeadInterface, nn.Module):
     ) -> RankedLists:
         """Activate the scores and gather the positives, those of all ranks.
 
-        Args:
-            scores: (L, N) raw scores.
-            is_positive: (L, N) bool.
-            is_negative: (L, N) bool; an entry that is neither is ignored.
-            values_at: Returns one float for each positive, given its column: (L, P) of (L, P).
-            list_classes: (L,) integer class of each list, where the lists are queries.
+        Of (L, N) raw scores; an entry that is neither positive nor negative is ignored.
+        ``values_at`` returns one float for each positive, given its column: (L, P) of (L, P).
+        ``list_classes`` are (L,) integers where the lists are queries.
         """
         world = world_group() if dist.is_available() and dist.is_initialized() else None
         group = world if self.scope == 'global' else None
@@ -377,16 +346,9 @@ class RankingLoss(HeadInterface, nn.Module):
         if values_at is not None:
             values = torch.where(pos_mask, values_at(index), 0)
         if group is not None:
-            parts = [pos]
-            if values is not None:
-                parts.append(scale_gradient(values, dist.get_world_size(group)))
-            # Scores and values travel together: one wait for the width.
-            joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+            pos, values, pos_mask = gather_positives(pos, values, pos_mask, group)
             # Another rank may have wider scores.
-            scores = scores.to(torch.promote_types(joined.dtype, scores.dtype))
-            pos, *rest = joined.chunk(len(parts))
-            values = rest[0] if rest else None
-            pos_mask = masks[: pos.size(0)]
+            scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
         if self.zero_without_positives:
             counted = pos_mask.any(1, keepdim=True)
             # On a device the host would wait for the answer.
