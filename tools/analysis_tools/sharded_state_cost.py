@@ -41,7 +41,7 @@ INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
 @dataclass(frozen=True)
 class Layout:
-    """What a loss keeps and sends of a sample.
+    """Sizes of what a loss keeps and sends per sample.
 
     Attributes:
         states: Tables: 2 for images and texts.
