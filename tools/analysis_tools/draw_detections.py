@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.detections import draw_detections
+from research.coco.tables import named_evaluations
 
 
 def parse_args() -> argparse.Namespace:
@@ -51,10 +52,7 @@ def main() -> int:
     """Evaluate and draw."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    evaluations = {}
-    for item in args.predictions:
-        name, _, file = item.rpartition('=')
-        evaluations[name or file] = evaluate_boxes(truth, file)
+    evaluations = named_evaluations(truth, args.predictions)
     path = draw_detections(
         evaluations,
         args.image_dir,

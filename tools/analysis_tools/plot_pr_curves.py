@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.pr_curves import PRCurves, plot_pr_curves
-from research.coco.tables import comparison_rows, rich_table
+from research.coco.tables import comparison_rows, named_evaluations, rich_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -50,10 +50,7 @@ def main() -> int:
     """Evaluate, plot, and print the COCO figures."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    evaluations = {}
-    for item in args.predictions:
-        name, _, file = item.rpartition('=')
-        evaluations[name or file] = evaluate_boxes(truth, file)
+    evaluations = named_evaluations(truth, args.predictions)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
