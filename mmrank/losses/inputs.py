@@ -244,3 +244,12 @@ def gather_positives(
     joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
     pos, *rest = joined.chunk(len(parts))
     return pos, rest[0] if rest else None, masks[: pos.size(0)]
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Sigmoid of raw scores, at least in float32."""
+    # In half precision all scores near 1 would tie.
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())

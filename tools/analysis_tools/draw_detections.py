@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.detections import draw_detections
+from research.coco.tables import named_evaluations
 from research.common.command_line import benchmark_parser
 
 
@@ -43,8 +44,7 @@ def main() -> None:
     """Evaluate and draw."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    named = (item.rpartition('=') for item in args.predictions)
-    evaluations = {name or file: evaluate_boxes(truth, file) for name, _, file in named}
+    evaluations = named_evaluations(truth, args.predictions)
     options = {key: getattr(args, key) for key in ('image_ids', 'num_images', 'top_k')}
     print(f'Wrote {draw_detections(evaluations, args.image_dir, args.out, **options)}')
 

@@ -1,4 +1,4 @@
-"""What unverified images cost a rare class, with and without the mask.
+"""The cost of unverified images for a rare class, with and without the mask.
 
     python tools/analysis_tools/federated_cost.py
     python tools/analysis_tools/federated_cost.py --same-look

@@ -16,12 +16,12 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.pr_curves import PRCurves, plot_pr_curves
-from research.coco.tables import comparison_rows, rich_table
+from research.coco.tables import comparison_rows, named_evaluations, rich_table
 from research.common.command_line import benchmark_parser
 
 
@@ -42,8 +42,7 @@ def main() -> None:
     """Evaluate, plot, and print the COCO figures."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    named = (item.rpartition('=') for item in args.predictions)
-    evaluations = {name or file: evaluate_boxes(truth, file) for name, _, file in named}
+    evaluations = named_evaluations(truth, args.predictions)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}

@@ -41,7 +41,7 @@ INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
 @dataclass(frozen=True)
 class Layout:
-    """What a loss keeps and sends of a sample."""
+    """Sizes of what a loss keeps and sends per sample."""
 
     states: int  # tables: 2 for images and texts
     quantities: int  # numbers of a sample in each: log s, tau and momentum

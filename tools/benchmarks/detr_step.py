@@ -63,7 +63,7 @@ def build(loss, queries, classes, denoising):
 
 
 def head_arguments(detector, batch):
-    """What the head computes its losses from, for one batch."""
+    """Arguments of the head's losses, for one batch."""
     noted = []
     head = detector.bbox_head
     losses = head.loss_by_feat

@@ -135,7 +135,7 @@ def _times(steps: dict[str, Step], repeats: int, **options):
 
 
 def _ratios(own: Times, other: Times) -> list[float]:
-    """Of CPU time and of wall time."""
+    """Ratios of CPU time and of wall time."""
     return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 

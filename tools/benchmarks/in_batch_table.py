@@ -90,7 +90,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def settings_of(args: argparse.Namespace) -> StudySettings:
-    """What all cells have in common."""
+    """Settings that all cells share."""
     steps = args.max_steps or []
     rule = SearchRule(
         first_exponent=args.first_exponent,

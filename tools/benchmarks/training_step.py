@@ -106,7 +106,7 @@ def num_classes_of(config):
 
 
 def batch_for(config, model, args):
-    """What the model of a config can be trained on."""
+    """A batch that the model of a config can be trained on."""
     size = tuple(args.image_size)
     if is_detector(config):
         return make_batch(args.batch_size, size, num_classes_of(config), args.boxes)

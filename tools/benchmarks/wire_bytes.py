@@ -1,4 +1,4 @@
-"""What a listwise loss sends between ranks in a training step.
+"""Bytes that a listwise loss sends between ranks in a training step.
 
 Starts gloo processes on this machine, gives each its own logits and counts
 the bytes that the loss hands to every collective. What a rank then sends is estimated for a ring:
@@ -72,7 +72,7 @@ def step(name, args, rank, mode):
 
 
 def measure(rank, args):
-    """What each loss moved on this rank."""
+    """Bytes that each loss moved on this rank."""
     moved = count_collectives()
     rows = []
     for name in LOSSES:

@@ -223,6 +223,7 @@ def _triplet_losses() -> tuple[type, ...]:
 def _package(place: str):
     """The subpackage ``losses``, ``miners``, ``distances`` ... of pytorch-metric-learning."""
     try:
+        import_module('pytorch_metric_learning')
         return import_module(f'pytorch_metric_learning.{place}')
     except ImportError as error:
         raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error

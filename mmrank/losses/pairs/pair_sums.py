@@ -1,8 +1,7 @@
 """Sums of a surrogate over all pairs of a positive and a negative of a list.
 
-The one-sided Huber surrogate is summed exactly in near-linear time and linear memory
-(``interval_sums``). Other surrogates, and problems too small to gain, go through the matrix of
-pairs, in blocks of bounded size.
+The one-sided Huber is summed exactly in near-linear time and linear memory (``interval_sums``),
+other surrogates and small problems by the matrix of pairs, in blocks of bounded size.
 """
 
 import math
@@ -16,8 +15,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import is_compiling, on_host, once_differentiable
 
-#: Infinite scores act as this: its square and its sum over any list are finite in float64, and it
-#: is a float32.
+#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
 # Far below every score, and far enough from infinity to be multiplied.
 _FAR_BELOW = -1e100
@@ -40,11 +38,6 @@ def clamp_infinite(scores: Tensor) -> Tensor:
     return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
 
 
-def check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
-
-
 @dataclass(frozen=True)
 class Surrogate:
     """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
@@ -57,7 +50,8 @@ class Surrogate:
     value_factor = 1.0
 
     def __post_init__(self) -> None:
-        check_positive('tau', self.tau)
+        if not (math.isfinite(self.tau) and self.tau > 0):
+            raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
 
     @property
     def slope_factor(self) -> float:
@@ -76,10 +70,8 @@ class Surrogate:
 
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(
-                f'the score range must be finite with low < high, got ({low!r}, {high!r})'
-            )
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
         return float(self(torch.tensor(low - high, dtype=torch.float64)))
 
 
@@ -160,10 +152,9 @@ class _Group:
 
 
 def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
-    """Groups of lists with up to 1, 2, 4, ... positives, so that at most half of each is padding.
+    """Groups of lists with up to 1, 2, 4, ... positives: at most half of each is padding.
 
-    Lists without positives are in none. One group of all where little is padding, or where
-    ``width``, the number of negatives, is small.
+    One group of all where little is padding, or where ``width``, the number of negatives, is small.
     """
     everything = [_Group(None, None, pos_mask)]
     # On a device the host would wait for the counts.
@@ -184,11 +175,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
 
 
 class PairMatrix:
-    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64.
-
-    Lists go in groups with about as many positives, so that little work is done on padding. Where
-    the matrix is small, its slopes are kept for backward.
-    """
+    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64."""
 
     def __init__(self, surrogate: Surrogate) -> None:
         self.surrogate = surrogate
@@ -228,10 +215,7 @@ class PairMatrix:
         values: bool = True,
         slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
-        """Sums, their slopes by ``pos`` and the tensors that the gradient needs.
-
-        Without ``values`` the sums are 0, without ``slopes`` the slopes.
-        """
+        """Sums (0 without ``values``), slopes by ``pos`` (likewise) and what the gradient needs."""
         total = torch.zeros_like(pos, dtype=torch.float64)
         slope = torch.zeros_like(total)
         groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
@@ -256,16 +240,9 @@ class PairMatrix:
             group.put(slope, own[1].mul_(self.surrogate.slope_factor))
         return total, slope, (pos, pos_mask, neg_mask, *kept)
 
-    def gradient_of_negatives(
-        self,
-        grad: Tensor,
-        neg: Tensor,
-        pos: Tensor,
-        pos_mask: Tensor,
-        neg_mask: Tensor | None,
-        *kept: Tensor,
-    ) -> Tensor:
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra: Tensor | None) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
+        pos, pos_mask, neg_mask, *kept = extra
         out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
         buffers = Buffers()
         for i, group in enumerate(_groups(pos_mask, neg.size(1))):
@@ -357,33 +334,29 @@ def pairwise_surrogate_sum(
         neg_mask: (L, N) bool, True at the negatives. None: all scores are negatives.
         method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
             ``'pairs'`` (the matrix of pairs in blocks) or ``'auto'``: the faster of both.
-        group: Process group over which the negatives are spread. Every rank passes the same ``pos``
-            and its own ``neg`` and receives the sums over all of them; the gradient is that of its
-            own ``neg``.
+        group: Process group over which the negatives are spread: every rank passes the same ``pos``
+            and its own ``neg``, and receives the sums over all and the gradient of its own.
 
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
         scores act as +-1e30; NaN gives NaN.
 
     Raises:
-        ValueError: On shapes that do not fit, or an unknown method.
-        TypeError: If a score tensor is not of a float dtype.
+        ValueError, TypeError: On shapes, a method or dtypes that do not fit.
     """
-    for name, scores in (('pos', pos), ('neg', neg)):
+    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
         if not scores.is_floating_point():
             raise TypeError(
                 f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
             )
+        if mask is not None and mask.shape != scores.shape:
+            shape = tuple(scores.shape)
+            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
     if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
         raise ValueError(
             'pos and neg must be (lists, scores) with as many lists, '
             f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
         )
-    for name, mask, scores in (('pos_mask', pos_mask, pos), ('neg_mask', neg_mask, neg)):
-        if mask is not None and mask.shape != scores.shape:
-            raise ValueError(
-                f'{name} must have shape {tuple(scores.shape)}, got {tuple(mask.shape)}'
-            )
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if neg is pos:

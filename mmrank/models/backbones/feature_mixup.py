@@ -12,19 +12,13 @@ from mmrank.registry import MODELS
 
 
 def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
-    """Features moved towards a weighted mean of their class.
-
-    ``u z_i + (1-u) sum_j v_j z_j / sum_j v_j`` over the samples j of i's class, i among them.
-    Source: stable AP (2025), section 7.1.1.2 (2), with v normalised.
+    """Features moved towards a weighted mean of their class, see :func:`DeepFeatureMixup`.
 
     Args:
         features: (B, ...) floats.
         labels: (B,) integer classes.
-        v: (B,) weights > 0, float32 or float64.
+        v: (B,) weights > 0, float32 or float64; they are normalised in each class.
         u: Share of the sample's own features, in [0, 1].
-
-    Returns:
-        (B, ...) in the dtype of the features.
     """
     share = v * (labels[:, None] == labels)
     share = (1 - u) * share / share.sum(1, keepdim=True)

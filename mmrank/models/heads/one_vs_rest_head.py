@@ -87,7 +87,7 @@ class OneVsRestHead(BaseModule):
         return self.fc(self.pre_logits(feats))
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
-        """Loss of a batch.
+        """Dict with ``loss`` of a batch.
 
         Args:
             feats: (n, in_channels), or a tuple whose last entry is used.

@@ -25,7 +25,7 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a detector's test run measured, kept beside its predictions.
+    """Measurements of a detector's test run, kept beside its predictions.
 
     ``digest`` identifies config, overrides, checkpoint and kind of device, see :func:`plan_run`;
     ``device`` is the GPU's name, or CPU and threads. Speeds are means over ``timed_images``, of the

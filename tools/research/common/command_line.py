@@ -1,4 +1,4 @@
-"""What command lines share: options with defaults, and the models of a table or report."""
+"""Shared by command lines: options with defaults, and the models of a table or report."""
 
 import argparse
 import hashlib

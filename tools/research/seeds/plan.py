@@ -1,4 +1,4 @@
-"""What a comparison over seeds runs: methods, seeds, tuning, folders; and the file that says so.
+"""The plan of a comparison over seeds: methods, seeds, tuning, folders; and its file.
 
 A plan keeps two rules that make its table worth something: a value is tuned on the validation data
 with tuning seeds only, and what was tuned is measured on the test data with seeds that no tuning
