@@ -16,9 +16,9 @@ from .base import SavedState, check_count, check_rows, check_share, fits_float32
 MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 
 
-# A batch may hold a score of 1e6, by a broken image or an overflow that ended just short of infinity.
-# An EMA of weight 0.01 would need a thousand batches to forget it, so what a batch measured is
-# clipped to what scores can explain.
+# A batch may hold a score of 1e6, by a broken image or an overflow that ended just short of
+# infinity. An EMA of weight 0.01 would need a thousand batches to forget it, so what a batch
+# measured is clipped to what scores can explain.
 
 
 def within_reach(
