@@ -5,12 +5,13 @@ keeps the order and the ties of a class, so that its average precision stays the
 bit.
 
   # a detector, from the *.bbox.json of its CocoMetric
-  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \ --test test.bbox.json
-      data/x/test.json --checkpoint epoch_12.pth \ --out-dir work_dirs/calibration
+  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
+      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth \
+      --out-dir work_dirs/calibration
 
   # a classifier, from the dumps of tools/test.py --out; a detector's dump
   # needs its annotation file
-  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl \ --checkpoint epoch_12.pth
+  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth \
       --out-dir work_dirs/calibration
 
 writes calibration.json, the maps, and for each split a table and reliability
@@ -92,16 +93,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
-    """Read and judge the predictions of a split.
-
-    Args:
-        files: Predictions and, for a detector, annotations.
-        classes: Of the model, if known.
-        iou: See :class:`research.calibration.box_split.BoxSplit`.
-
-    Raises:
-        UserError: If they cannot be read or do not fit.
-    """
+    """Read and judge the predictions of a split; a detector's come with annotations."""
     predictions, *rest = files
     if len(rest) > 1:
         raise UserError(

@@ -34,20 +34,12 @@ def parse_args() -> argparse.Namespace:
 
 
 @show_user_errors(OSError, ValueError, KeyError)
-def main() -> int:
+def main() -> None:
     """Read and plot."""
     args = parse_args()
     runs = read_setting_runs(args.runs, args.metric)
-    path = plot_setting(
-        runs,
-        args.out,
-        setting=args.setting,
-        metric=args.metric,
-        mark=args.mark,
-        mark_name=args.mark_name,
-    )
-    print(f'Wrote {path}')
-    return 0
+    options = {key: getattr(args, key) for key in ('setting', 'metric', 'mark', 'mark_name')}
+    print(f'Wrote {plot_setting(runs, args.out, **options)}')
 
 
 if __name__ == '__main__':

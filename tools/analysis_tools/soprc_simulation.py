@@ -1,8 +1,8 @@
 """Reproduce the simulations of SOPRC (NeurIPS 2022) as figures and tables.
 
     python tools/analysis_tools/soprc_simulation.py
-    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x python
-    tools/analysis_tools/soprc_simulation.py --only densities
+    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
+    python tools/analysis_tools/soprc_simulation.py --only densities
 
 Scores come from pairs of distributions whose AUPRC is known: binormal,
 bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
