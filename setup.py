@@ -112,7 +112,6 @@ EXTRAS = {
     'pretrained': read_requirements('pretrained'),
     'scale': read_requirements('scale'),
     'slurm': chosen(('submitit',), 'scale'),
-    'ray': chosen(('ray',), 'scale'),
     'faiss': chosen(('faiss',), 'scale'),
     'tests': read_requirements('tests'),
 }

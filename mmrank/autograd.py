@@ -1,4 +1,4 @@
-"""Gradients that are written out: refused twice, opaque to ``torch.compile``.
+"""Gradients that are written out: their derivatives are refused.
 
 ``torch.autograd.function.once_differentiable`` is not enough: it refuses in ``backward()`` alone.
 ``torch.autograd.grad`` asks only for what leads to its inputs, which a refusal of PyTorch does not,
@@ -59,24 +59,6 @@ def once_differentiable(name: str) -> Callable:
             return several if isinstance(found, tuple) else several[0]
 
         return first_order
-
-    return decorate
-
-
-def opaque_operator(name: str, fake: Callable) -> Callable:
-    """Make an operator ``namespace::name`` of a function that the compiler could not trace.
-
-    ``fake`` takes the same arguments and returns empty tensors of the right shapes. Before torch
-    2.4, which has no such operators, the function stays as it is: a compiled graph then breaks
-    there.
-    """
-
-    def decorate(function: Callable) -> Callable:
-        if not hasattr(torch.library, 'custom_op'):
-            return function
-        operator = torch.library.custom_op(name, mutates_args=())(function)
-        operator.register_fake(fake)
-        return operator
 
     return decorate
 

@@ -51,12 +51,12 @@ def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = No
         CheckpointError: The file needs anything else, or is damaged.
         FileNotFoundError: There is no such file.
     """
+    load = partial(torch.load, file, map_location=map_location)
     if _is_trusting if trust is None else trust:
-        return torch.load(file, map_location=map_location, weights_only=False)
+        return load(weights_only=False)
     is_path = isinstance(file, str | os.PathLike)
     name = os.fspath(file) if is_path else getattr(file, 'name', 'data')
-    load = partial(torch.load, file, map_location=map_location, weights_only=True)
-    return _as_data(name, load, Exception)
+    return _as_data(name, partial(load, weights_only=True), Exception)
 
 
 def guard_checkpoints(trust: bool = False) -> None:
@@ -115,7 +115,11 @@ def _guarded(load: Callable) -> Callable:
 
 
 def _as_data(name: str, load: Callable, damage: type[Exception] | tuple) -> Any:
-    """Load with the list of stand-ins alone; explain what torch's reader refuses."""
+    """Load with the list of stand-ins alone; explain what torch's reader refuses.
+
+    ``torch.serialization.safe_globals`` would add to the lists of others, which have the functions
+    that the stand-ins replace.
+    """
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals(_ALLOWED)

@@ -13,7 +13,6 @@ from mmrank.errors import UserError
 VERSIONS = {
     'datasets': ('4', '5'),
     'faiss': ('1.8', None),
-    'ray': ('2.10', None),
     'submitit': ('1.5', None),
     'webdataset': ('1', '2'),
 }

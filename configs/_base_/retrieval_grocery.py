@@ -3,9 +3,43 @@
 # loss is set by the inheriting config.
 _base_ = [
     './fine_tuning_runtime.py',
-    './models/efficientnet-lite0_cached_retriever.py',
-    './datasets/grocery_cached_pk.py',
+    './models/efficientnet-lite0_retriever.py',
+    './datasets/grocery_128_pk.py',
 ]
+
+# grocery_128_pk.py on stored feature maps. Make data/grocery/stage6 with
+#   python tools/dataset_converters/cache_features.py \
+#       configs/metric_learning/efficientnet-lite0_frozen_grocery.py \
+#       data/grocery/stage6 --views 4
+cache = 'data/grocery/stage6'
+train_pipeline = [
+    dict(type='mmrank.LoadCachedFeatures', cache=cache, random_view=True),
+    dict(type='PackInputs'),
+]
+test_pipeline = [
+    dict(type='mmrank.LoadCachedFeatures', cache=cache),
+    dict(type='PackInputs'),
+]
+train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
+val_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=test_pipeline))
+
+# The stages behind the frozen ones of metric_learning/efficientnet-lite0_frozen_grocery.py,
+# on what tools/dataset_converters/cache_features.py stored of these: the same
+# network, trained in seconds on a CPU.
+model = dict(
+    # The stored maps are no pixels.
+    data_preprocessor=dict(mean=None, std=None, to_rgb=False),
+    image_encoder=[
+        dict(
+            type='mmrank.TIMMStages',
+            model_name='tf_efficientnet_lite0',
+            start=6,
+            init_cfg=dict(
+                type='Pretrained',
+                checkpoint='data/pretrained/efficientnet_lite0.pth')),
+        *_base_.model.image_encoder[1:],
+    ])
 
 max_iters = 90
 train_cfg = dict(

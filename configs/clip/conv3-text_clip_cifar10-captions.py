@@ -4,8 +4,31 @@ _base_ = [
     'mmpretrain::_base_/default_runtime.py',
     '../_base_/models/conv3-text_clip_dual_encoder.py',
     '../_base_/datasets/cifar10_captions_16.py',
-    '../_base_/schedules/schedule_captions.py',
 ]
+
+# 640 iterations of 128 pairs: ten epochs.
+max_iters = 640
+train_cfg = dict(
+    type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters)
+val_cfg = dict()
+test_cfg = dict()
+
+# CLIP spares its temperature the weight decay, SigLIP also its bias.
+optim_wrapper = dict(
+    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=0.02),
+    paramwise_cfg=dict(
+        custom_keys=dict(
+            log_tau=dict(decay_mult=0.0),
+            log_scale=dict(decay_mult=0.0),
+            logit_bias=dict(decay_mult=0.0))))
+param_scheduler = [
+    dict(
+        type='LinearLR', start_factor=0.01, by_epoch=False, begin=0, end=50),
+    dict(
+        type='CosineAnnealingLR', by_epoch=False, begin=50, end=max_iters,
+        eta_min=1e-5),
+]
+auto_scale_lr = dict(base_batch_size=128)
 
 model = dict(head=dict(loss=dict(type='mmrank.CLIPLoss', tau=0.2)))
 

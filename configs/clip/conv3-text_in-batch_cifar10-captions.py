@@ -1,5 +1,5 @@
 # The two-tower loss without in-batch bias: images and captions with the counts of
-# their pairs, plain inner products; all else as in its CLIP twin.
+# their pairs, plain inner products; all else as in the CLIP config.
 _base_ = './conv3-text_clip_cifar10-captions.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# iSogCLR; all else as in its CLIP twin. num_samples: the lines of train.tsv. The
+# iSogCLR; all else as in the CLIP config. num_samples: the lines of train.tsv. The
 # paper tunes beta0 in 0.7, 0.8, 0.9 and rho in 5.8, 6.0, 6.2, 6.4. It states
 # neither eta, beta1, the largest temperature nor the bound of G: these are those
 # of the authors' code, see configs/clip/README.md.

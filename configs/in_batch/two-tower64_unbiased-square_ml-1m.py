@@ -1,4 +1,4 @@
-# Unbiased (17), square; all else as in its unbiased twin.
+# Unbiased (17), square loss.
 _base_ = 'two-tower64_unbiased-logistic_ml-1m.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# iSogCLR; all else as in its SimCLR twin. A sample is visited 12 times, so the
+# iSogCLR; all else as in the SimCLR config. A sample is visited 12 times, so the
 # temperatures start near where they end and take longer steps than in 400 epochs.
 _base_ = './conv3_simclr_cifar10-lt.py'
 

@@ -1,4 +1,4 @@
-# iSogCLR; all else as in its SimCLR twin.
+# iSogCLR; all else as in the SimCLR config.
 _base_ = './r18_simclr_128-400e_cifar10-lt.py'
 
 model = dict(

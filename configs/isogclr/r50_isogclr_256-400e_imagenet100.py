@@ -1,4 +1,4 @@
-# iSogCLR; all else as in its SimCLR twin.
+# iSogCLR; all else as in the SimCLR config.
 _base_ = './r50_simclr_256-400e_imagenet100.py'
 
 model = dict(

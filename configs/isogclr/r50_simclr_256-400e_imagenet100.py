@@ -1,10 +1,27 @@
 # SimCLR on ImageNet-100: batch 256 in all, 400 epochs.
 _base_ = [
-    '../_base_/datasets/imagenet100_simclr_224.py',
+    'mmpretrain::_base_/datasets/imagenet_bs32_simclr.py',
     '../_base_/models/r50_vicreg-projector_two-view.py',
     '../_base_/schedules/schedule_lars_400e.py',
     '../_base_/selfsup_runtime.py',
 ]
+
+# ImageNet-100: two views of each image at 224 x 224. data/imagenet holds train/ and
+# val/ with a folder for each class; make the lists of the 100 classes with
+#   python tools/dataset_converters/image_list.py folders data/imagenet/train \
+#       imagenet100.txt data/imagenet/meta/train100.txt
+# and the same for val. num_samples of the loss is the length of the list: 126689
+# for the classes of Tian et al., Contrastive Multiview Coding, ECCV 2020.
+images = dict(
+    type='mmpretrain.CustomDataset',
+    data_root='data/imagenet/',
+    data_prefix='train',
+    ann_file='meta/train100.txt')
+train_dataloader = dict(
+    batch_size=256,
+    num_workers=8,
+    drop_last=True,
+    dataset=dict(images, _delete_=True, pipeline=_base_.train_pipeline))
 
 model = dict(loss=dict(type='mmrank.InfoNCELoss', tau=0.3))
 optim_wrapper = dict(optimizer=dict(lr=1.2))
@@ -24,9 +41,9 @@ test_dataloader = dict(
     dataset=dict(
         type='mmrank.IndexedConcatDataset',
         datasets=[
-            dict(_base_.train_dataloader.dataset, pipeline=test_pipeline),
+            dict(images, pipeline=test_pipeline),
             dict(
-                _base_.train_dataloader.dataset,
+                images,
                 data_prefix='val',
                 ann_file='meta/val100.txt',
                 pipeline=test_pipeline),

@@ -1,4 +1,4 @@
-# SmoothAP; all else as in its stable AP twin.
+# SmoothAP; all else as in conv4_stable-ap_omniglot.py.
 _base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# SOPRC; all else as in its stable AP twin. V is the number of images of a
+# SOPRC; all else as in conv4_stable-ap_omniglot.py. V is the number of images of a
 # class, the most that the paper allows.
 _base_ = '../stable_ap/conv4_stable-ap_omniglot.py'
 

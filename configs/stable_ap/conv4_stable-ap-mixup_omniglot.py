@@ -1,6 +1,6 @@
 # Stable AP with deep feature mixup before the last two of four blocks, as the
 # paper has it before the last two stages of ResNet-50: the loss sees 448 rows
-# of 112 images. All else as in its twin without.
+# of 112 images. All else as in conv4_stable-ap_omniglot.py.
 _base_ = './conv4_stable-ap_omniglot.py'
 
 model = dict(

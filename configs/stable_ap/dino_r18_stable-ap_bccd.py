@@ -1,4 +1,4 @@
-# A small DINO on the stable AP loss; all else as in the focal twin.
+# A small DINO on the stable AP loss; all else as in the focal config.
 _base_ = './dino_r18_focal_bccd.py'
 
 model = dict(

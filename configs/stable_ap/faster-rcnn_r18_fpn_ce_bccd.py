@@ -1,4 +1,4 @@
-# The baseline twin of faster-rcnn_r18_fpn_stable-ap_bccd.py.
+# The baseline of faster-rcnn_r18_fpn_stable-ap_bccd.py.
 _base_ = [
     'mmdet::_base_/default_runtime.py',
     '../_base_/models/faster-rcnn_r18_fpn_small.py',

@@ -1,5 +1,5 @@
 # Blood cells, RPN and R-CNN on stable AP; all else as in the cross-entropy
-# twin. A ranking loss takes all anchors and all proposals, so nothing is
+# config. A ranking loss takes all anchors and all proposals, so nothing is
 # sampled away.
 _base_ = './faster-rcnn_r18_fpn_ce_bccd.py'
 
@@ -14,7 +14,7 @@ model = dict(
         # The stock box head. Its box loss is an average over the proposals.
         # Tried for two epochs on the validation split, one seed: stable AP
         # 38.8 mAP so, 35.8 with box_average='positives' of ListwiseBBoxHead;
-        # the twin 27.2 with weights of 2, 27.7 with its own of 10.
+        # cross-entropy 27.2 with weights of 2, 27.7 with its own of 10.
         bbox_head=dict(
             loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'),
             loss_bbox=dict(loss_weight=2.0))),

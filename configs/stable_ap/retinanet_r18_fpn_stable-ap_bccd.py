@@ -1,4 +1,4 @@
-# Blood cells on the stable AP loss; all else as in the focal twin.
+# Blood cells on the stable AP loss; all else as in the focal config.
 _base_ = './retinanet_r18_fpn_focal_bccd.py'
 
 model = dict(

@@ -1,5 +1,5 @@
 # Overfit check of stable AP on 128 images of 80 classes; all else as in the
-# focal twin.
+# focal config.
 _base_ = './retinanet_r18_fpn_focal_coco128.py'
 
 model = dict(

@@ -1,4 +1,4 @@
-# The twin of retrieval.py: the same network, data and schedule, SmoothAP.
+# The baseline of retrieval.py: the same network, data and schedule, SmoothAP.
 _base_ = './retrieval.py'
 model = dict(
     head=dict(

@@ -60,17 +60,11 @@ class RankedLabels:
     def loss_labels_vfl(
         self, outputs: dict, targets: list[dict], indices: list, num_boxes: float, log: bool = True
     ) -> dict[str, Tensor]:
-        """Ranking loss of one layer: all queries of all images together.
+        """Scalar ``loss_ranking`` of one layer: all queries of all images together.
 
-        Args:
-            outputs: ``logits`` (B, Q, C) and ``pred_boxes`` (B, Q, 4).
-            targets: ``class_labels`` and ``boxes`` of each image.
-            indices: Matched queries and objects of each image.
-            num_boxes: Not used: a ranking has its own normalisation.
-            log: Not used.
-
-        Returns:
-            Scalar ``loss_ranking``.
+        ``outputs`` has ``logits`` (B, Q, C) and ``pred_boxes`` (B, Q, 4), ``targets`` the
+        ``class_labels`` and ``boxes`` of each image, and ``indices`` its matched queries and
+        objects. A ranking has its own normalisation: ``num_boxes`` is not used.
         """
         logits, rows = outputs['logits'], self._get_source_permutation_idx(indices)
         classes, boxes = (

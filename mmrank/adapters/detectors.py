@@ -84,13 +84,9 @@ def remove_ranking_loss(model: nn.Module) -> nn.Module:
 
 
 def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
-    """Raise ``UserError`` if a model cannot train on a loss.
+    """Raise ``UserError`` if a model of ``num_classes`` score columns cannot train on a loss.
 
-    Args:
-        loss: The ranking loss.
-        num_classes: Number of score columns of the model.
-        box_inputs: The values of ``box_input`` that its adapter can pass.
-        model: Class of the model.
+    ``box_inputs`` are the values of ``box_input`` that its adapter can pass.
     """
     name = type(loss).__name__
     if loss.num_classes not in (None, num_classes):

@@ -50,14 +50,8 @@ class RankingHead(MadeClass):
     ) -> dict[str, Tensor]:
         """Losses of the host head, the classification loss a ranking.
 
-        Args:
-            targets: ``boxes`` and ``labels`` of each image.
-            head_outputs: ``cls_logits`` (B, A, C), ``bbox_regression`` (B, A, 4) and others.
-            anchors: (A, 4) of each image.
-            matched_idxs: (A,) object of each anchor; < 0: none.
-
-        Returns:
-            Scalars by name, as the host.
+        ``head_outputs`` has ``cls_logits`` (B, A, C), ``bbox_regression`` (B, A, 4) and others;
+        ``matched_idxs`` are the (A,) object of each anchor, < 0 for none.
         """
         logits = head_outputs['cls_logits']
         losses = super().compute_loss(

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
+
+from mmrank.distributed import scale_gradient
+from mmrank.gathering import all_gather_lists, join
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
@@ -227,3 +231,25 @@ def box_values(
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
     columns_per_row = classes if loss.mode == 'flatten' else 1
     return lambda columns: values[columns // columns_per_row]
+
+
+def gather_positives(
+    pos: Tensor, values: Tensor | None, pos_mask: Tensor, group
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(L, P) positives, their values and mask of this rank, joined with those of all ranks."""
+    parts = [pos]
+    if values is not None:
+        parts.append(scale_gradient(values, dist.get_world_size(group)))
+    # Scores and values travel together: one wait for the width.
+    joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+    pos, *rest = joined.chunk(len(parts))
+    return pos, rest[0] if rest else None, masks[: pos.size(0)]
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Sigmoid of raw scores, at least in float32."""
+    # In half precision all scores near 1 would tie.
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())

@@ -27,6 +27,10 @@ _SIDE = 8
 _ZERO = 1e-5
 
 
+class _CannotFold(Exception):
+    """Why the centre of a head stays where it is."""
+
+
 @dataclass(frozen=True)
 class HeadCentre:
     """Whether the score centre of one head was folded into its bias."""
@@ -67,56 +71,104 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
     for name, head in model.named_modules():
         if isinstance(head, ListwiseMixin):
             if head.centre_scores:
-                lower = partial(_lower_tried_bias, head)
-                found.append(_fold(name, head.loss_cls.loss, lower))
+                found.append(_fold(name, head.loss_cls.loss, partial(_lower_tried_bias, head)))
         elif isinstance(head, ListwiseDETRMixin):
             if head.centre_scores:
                 found.append(_fold_query_head(name, head))
-        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and (hasattr(head, 'fc_cls')):
+        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and hasattr(head, 'fc_cls'):
             if box_heads:
                 stage = re.fullmatch(r'(.+)\.\d+', name)
-                heads = stages.setdefault(stage[1] if stage else name, {})
-                heads[name] = head
+                stages.setdefault(stage[1] if stage else name, {})[name] = head
                 continue
-            found.append(
-                HeadCentre(
-                    name,
-                    _numbers(head.loss_cls.logit_centre()),
-                    'the stock box head has a softmax over C + 1 channels, which no bias turns '
-                    'into the C sigmoids of a ranking loss. tools/model_converters/to_stock.py '
-                    'writes a stock config with C sigmoids',
-                )
+            reason = (
+                'the stock box head has a softmax over C + 1 channels, which no bias turns into '
+                'the C sigmoids of a ranking loss. tools/model_converters/to_stock.py writes a '
+                'stock config with C sigmoids'
             )
+            found.append(HeadCentre(name, _numbers(head.loss_cls.logit_centre()), reason))
     for heads in stages.values():
         found += _fold_box_heads(model, heads)
     return found
 
 
+def _fold(
+    name: str, loss: nn.Module, lower: Callable[[Tensor], None], others: Sequence[nn.Module] = ()
+) -> HeadCentre:
+    """Fold the centre of one loss.
+
+    Args:
+        name: Name of the head.
+        loss: The loss that has the centre.
+        lower: Subtracts a centre from the bias, or raises ``_CannotFold``.
+        others: Losses whose scores the same bias moves.
+    """
+    centre = score_centre(loss)
+    centre = None if centre is None else centre.detach().clone()
+    try:
+        _move(loss, centre, lower, others)
+    except _CannotFold as reason:
+        return HeadCentre(name, _numbers(centre), str(reason))
+    return HeadCentre(name, _numbers(centre))
+
+
+def _move(loss, centre: Tensor | None, lower: Callable[[Tensor], None], others: Sequence) -> None:
+    user = type(loss).__name__
+    if centre is None:
+        raise _CannotFold(
+            f'{user} has no logit_centre(), so the scores are wherever training left them; a stock '
+            'config needs its own score_thr'
+        )
+    if centre.abs().max() <= _ZERO:
+        return
+    if not isinstance(loss, ShiftsLogits):
+        raise _CannotFold(
+            f'{user} has logit_centre() but no shift_logits(), so the centre would be applied '
+            'twice. Fix: add the method, see mmrank/losses/protocols.py'
+        )
+    lower(centre)
+    state = {key: x.clone() for key, x in loss.state_dict().items()}
+    loss.shift_logits(-centre)
+    left = loss.logit_centre().abs().max()
+    if left > _ZERO:
+        loss.load_state_dict(state)
+        lower(-centre)
+        raise _CannotFold(
+            f'{user}.shift_logits() leaves a centre of {left:.3g} instead of 0. Fix: let it add '
+            'the offset to what logit_centre() returns'
+        )
+    for other in others:
+        other.shift_logits(-centre)
+
+
+@torch.no_grad()
+def _lower_bias(layer: nn.Module, centre: Tensor) -> None:
+    layer.bias -= centre.to(layer.bias)
+
+
 def _fold_box_heads(model: nn.Module, heads: dict[str, nn.Module]) -> list[HeadCentre]:
     """Fold the centres of a box head, or of the stages of a cascade."""
-    found = []
-    reason = _other_predictions(model, heads)
-    for name, head in heads.items():
+    refusal = None
+    try:
+        _check_predictions(model, heads)
+    except _CannotFold as error:
+        refusal = error
 
-        def lower(centre: Tensor, layer: nn.Module = head.fc_cls) -> str:
-            if not reason:
-                with torch.no_grad():
-                    layer.bias -= centre.to(layer.bias)
-            return reason
+    def lower(layer: nn.Module, centre: Tensor) -> None:
+        if refusal:
+            raise refusal
+        _lower_bias(layer, centre)
 
-        found.append(_fold(name, head.loss_cls, lower))
-    if len(heads) > 1 and not reason:
-        # What a cascade shows is the mean of the raw scores of its stages, less the centre of the
-        # last one.
+    found = [_fold(k, x.loss_cls, partial(lower, x.fc_cls)) for k, x in heads.items()]
+    if len(heads) > 1 and not refusal:
+        # A cascade shows the mean of the raw scores of its stages, less the centre of the last.
         centres = [torch.tensor(one.centre if one.folded else (0.0,)) for one in found]
         last = (len(centres) - 1) * centres[-1] - sum(centres[:-1])
-        with torch.no_grad():
-            head.fc_cls.bias -= last.to(head.fc_cls.bias)
+        _lower_bias(list(heads.values())[-1].fc_cls, last)
     return found
 
 
-def _other_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> str:
-    """Why box heads do not show scores as those of mmdet; empty if so."""
+def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
+    """Raise if box heads do not show scores as those of mmdet."""
     from mmdet.models.roi_heads import CascadeRoIHead
     from mmdet.models.roi_heads.bbox_heads import BBoxHead
 
@@ -126,17 +178,16 @@ def _other_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> str:
     for name, head in heads.items():
         layer, kind = head.fc_cls, type(head).__name__
         if differs(head, BBoxHead, '_predict_by_feat_single'):
-            return f'{kind} predicts boxes in a way of its own'
+            raise _CannotFold(f'{kind} predicts boxes in a way of its own')
         if not isinstance(layer, nn.Linear) or layer.bias is None:
-            return f'fc_cls of {kind} is no linear layer with a bias'
+            raise _CannotFold(f'fc_cls of {kind} is no linear layer with a bias')
         if name.rpartition('.')[2].isdigit():
             holder = model.get_submodule('.'.join(name.split('.')[:-2]))
             if differs(holder, CascadeRoIHead, 'predict_bbox', '_refine_roi'):
-                return (
-                    f'{type(holder).__name__} puts the scores of its stages '
-                    'together in a way of its own'
+                raise _CannotFold(
+                    f'{type(holder).__name__} puts the scores of its stages together in a way of '
+                    'its own'
                 )
-    return ''
 
 
 def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
@@ -144,100 +195,34 @@ def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
     rankings = head.loss_cls
     number = len(rankings.layers)
     branches = getattr(head, 'cls_branches', None) or [head.fc_cls] * number
-    layer = branches[number - 1]
+    layer, shown = branches[number - 1], rankings.layers[-1]
     # Other rankings of the same layer, whose scores move along.
     collectors = [
         *zip(branches, rankings.layers),
         *zip(branches, rankings.denoising),
         *zip(branches[number:], filter(None, [rankings.encoder])),
     ]
-    shown = rankings.layers[-1]
     others = [c.loss for b, c in collectors if b is layer and c is not shown]
-
-    def lower(centre: Tensor) -> str:
-        with torch.no_grad():
-            layer.bias -= centre.to(layer.bias)
-        return ''
-
-    return _fold(name, shown.loss, lower, others)
+    return _fold(name, shown.loss, partial(_lower_bias, layer), others)
 
 
-def _fold(
-    name: str, loss: nn.Module, lower: Callable[[Tensor], str], others: Sequence[nn.Module] = ()
-) -> HeadCentre:
-    """Fold the centre of one loss.
-
-    Args:
-        name: Name of the head.
-        loss: The loss that has the centre.
-        lower: Subtracts a centre from the bias; returns why it cannot.
-        others: Losses whose scores the same bias moves.
-    """
-    user = type(loss).__name__
-    centre = score_centre(loss)
-    if centre is None:
-        return HeadCentre(
-            name,
-            (),
-            f'{user} has no logit_centre(), so the scores are wherever '
-            'training left them; a stock config needs its own score_thr',
-        )
-    centre = centre.detach().clone()
-    numbers = _numbers(centre)
-    if centre.abs().max() <= _ZERO:
-        return HeadCentre(name, numbers)
-    if not isinstance(loss, ShiftsLogits):
-        return HeadCentre(
-            name,
-            numbers,
-            f'{user} has logit_centre() but no shift_logits(), so the centre would be applied '
-            'twice. Fix: add the method, see mmrank/losses/protocols.py',
-        )
-    reason = lower(centre)
-    if reason:
-        return HeadCentre(name, numbers, reason)
-    state = {key: x.clone() for key, x in loss.state_dict().items()}
-    loss.shift_logits(-centre)
-    left = loss.logit_centre().abs().max()
-    if left > _ZERO:
-        loss.load_state_dict(state)
-        lower(-centre)
-        return HeadCentre(
-            name,
-            numbers,
-            f'{user}.shift_logits() leaves a centre of {left:.3g} instead of '
-            '0. Fix: let it add the offset to what logit_centre() returns',
-        )
-    for other in others:
-        other.shift_logits(-centre)
-    return HeadCentre(name, numbers)
-
-
-def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> str:
-    return _impossible(head) or _lower_bias(head, centre)
-
-
-def _impossible(head: ListwiseMixin) -> str:
+def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
+    """Subtract the centre from the bias of a dense head, if its scores then move along."""
+    host = head.host.__name__
     if isinstance(head, (JointPredictions, JointMapPredictions)):
-        return (
-            f'{head.host.__name__} shows the product of class and '
-            'objectness, and the centre is that of the product'
+        raise _CannotFold(
+            f'{host} shows the product of class and objectness, and the centre is that of the '
+            'product'
         )
     if isinstance(head, SigmoidSSD):
-        return (
-            'the stock SSD head has a softmax over C + 1 channels, which no '
-            'bias turns into the C sigmoids of a ranking loss'
+        raise _CannotFold(
+            'the stock SSD head has a softmax over C + 1 channels, which no bias turns into the C '
+            'sigmoids of a ranking loss'
         )
     if head.traits.probabilities:
-        return (
-            f'the scores of {head.host.__name__} are products of '
-            'probabilities, not the output of one layer'
+        raise _CannotFold(
+            f'the scores of {host} are products of probabilities, not the output of one layer'
         )
-    return ''
-
-
-def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
-    """Subtract the centre from the bias; return why that is impossible."""
     modes = {module: module.training for module in head.modules()}
     head.eval()
     # A guided anchor head masks its features in evaluation, on a GPU only.
@@ -256,7 +241,7 @@ def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
             torch.allclose(new, head._subtract(old, centre), atol=1e-4)
             for old, new in zip(before, after)
         ):
-            return ''
+            return
         reason = 'are not the plain output of a layer with a bias'
     # A head of another package may take other features.
     except Exception as error:
@@ -267,30 +252,23 @@ def _lower_bias(head: ListwiseMixin, centre: Tensor) -> str:
     with torch.no_grad():
         for bias, value in changed:
             bias.copy_(value)
-    return f'the raw scores of {head.host.__name__} {reason}'
+    raise _CannotFold(f'the raw scores of {host} {reason}')
 
 
 def _features(head: ListwiseMixin) -> tuple[Tensor, ...]:
-    generator = getattr(head, 'prior_generator', None)
-    if generator is None:
-        generator = head.square_anchor_generator
-    weight = next(head.parameters())
+    generator = getattr(head, 'prior_generator', None) or head.square_anchor_generator
+    weight, shape = next(head.parameters()), (1, head.in_channels, _SIDE, _SIDE)
     random = torch.Generator().manual_seed(0)
-    shape = (1, head.in_channels, _SIDE, _SIDE)
-    return tuple(
-        torch.randn(shape, generator=random).to(weight) for _ in range(generator.num_levels)
-    )
+    levels = range(generator.num_levels)
+    return tuple(torch.randn(shape, generator=random).to(weight) for _ in levels)
 
 
 def _last_biases(head: ListwiseMixin, features: tuple[Tensor, ...]) -> Iterator[nn.Parameter]:
     """Biases by which each raw score grows as the bias itself does."""
     scores = head(features)[0]
     channels = scores[0].size(1)
-    candidates = [
-        parameter
-        for name, parameter in head.named_parameters()
-        if name.endswith('bias') and parameter.numel() == channels
-    ]
+    named = head.named_parameters()
+    candidates = [x for name, x in named if name.endswith('bias') and x.numel() == channels]
     if not candidates:
         return
     with torch.enable_grad():
@@ -298,12 +276,11 @@ def _last_biases(head: ListwiseMixin, features: tuple[Tensor, ...]) -> Iterator[
         slopes = torch.autograd.grad(total, candidates, allow_unused=True)
     places = scores[0][0, 0].numel()
     for bias, slope in zip(candidates, slopes):
-        if slope is None:
-            continue
-        # A layer may serve some of the levels only.
-        levels = slope / places
-        if (levels == levels[0].round()).all() and levels[0] > 0:
-            yield bias
+        if slope is not None:
+            # A layer may serve some of the levels only.
+            levels = slope / places
+            if (levels == levels[0].round()).all() and levels[0] > 0:
+                yield bias
 
 
 def _numbers(centre: Tensor | None) -> tuple[float, ...]:

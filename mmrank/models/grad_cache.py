@@ -88,12 +88,7 @@ def _takes_batch_statistics(layer: nn.Module) -> bool:
 
 @contextmanager
 def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse') -> Iterator[None]:
-    """Let the encoders of a model embed in chunks, within a block.
-
-    Args:
-        model: With :class:`GradCacheMixin`, itself or in its parts.
-        chunk: Rows to embed at a time, >= 1.
-        batch_norm: ``refuse`` or ``chunk``.
+    """Let the :class:`GradCacheMixin` parts of a model embed ``chunk`` rows at a time.
 
     Raises:
         UserError: If no encoder can be told from the rest of the model, or the rows of a batch see

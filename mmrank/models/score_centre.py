@@ -35,8 +35,8 @@ def without_threshold(
         predict: ``predict_by_feat`` of the host head.
         args: Its arguments, which have led to no box.
         kwargs: Likewise.
-        cfg: Name of the argument with ``score_thr``.
-        default: The config that is used where the argument is None.
+        cfg: Name of the argument with ``score_thr``; where it is None, ``default`` is used.
+        default: See there.
         loss: The loss without a ``logit_centre()``.
         warn: Whether to log a warning.
 

@@ -47,6 +47,26 @@ class SavedState(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def check_count(name: str, value, least: int = 1, fix: str = '') -> None:
+    """Raise ValueError if a setting is no int >= ``least``."""
+    if not (type(value) is int and value >= least):
+        raise ValueError(f'{name} must be an int >= {least}, got {value!r}{fix}')
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise ValueError if a setting is not in (0, 1]."""
+    if not 0 < value <= 1:
+        raise ValueError(f'{name} must be in (0, 1], got {value!r}')
+
+
+def fails(holds: Tensor) -> bool:
+    """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
+    if holds.device.type != 'cpu':
+        torch._assert_async(holds)
+        return False
+    return not holds
+
+
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
     """Check that ``rows`` are (lists,) integers in ``[0, size)``; ``name`` is for messages.
 
@@ -60,10 +80,7 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
         )
     if rows.numel() == 0:
         return
-    fits = ((rows >= 0) & (rows < size)).all()
-    if rows.device.type != 'cpu':
-        torch._assert_async(fits)
-    elif not fits:
+    if fails(((rows >= 0) & (rows < size)).all()):
         raise ValueError(
             f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
             f'{size} classes; set num_classes to the number of classes of the training set'

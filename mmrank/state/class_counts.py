@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import SavedState, check_rows
+from .base import SavedState, check_count, check_rows
 
 
 class LabelCounts(SavedState):
@@ -27,11 +27,8 @@ class LabelCounts(SavedState):
         num_samples: int | None = None,
     ) -> None:
         super().__init__()
-        if not (isinstance(num_classes, int) and num_classes >= 1):
-            raise ValueError(
-                f'num_classes must be an int >= 1, got {num_classes!r}; set '
-                'it to the number of classes of the training set'
-            )
+        fix = '; set it to the number of classes of the training set'
+        check_count('num_classes', num_classes, fix=fix)
         empty = torch.full((num_classes, 2), torch.nan, dtype=torch.float64)
         self.register_buffer('negative_positive', empty, persistent=False)
         self.known = False

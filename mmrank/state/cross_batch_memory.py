@@ -9,7 +9,7 @@ from torch import Tensor
 from mmrank.autograd import inside_backward
 from mmrank.errors import UserError
 
-from .base import SavedState
+from .base import SavedState, check_count
 from .sharding import ShardedState
 
 _ROWS = ('embeddings', 'labels', 'sample_ids')
@@ -72,13 +72,9 @@ class CrossBatchMemory(ShardedState, SavedState):
     num_batches: Tensor
 
     def __init__(self, size: int, dim: int, start_iter: int = 0, storage: str = 'device') -> None:
-        for name, value, least in (
-            ('size', size, 1),
-            ('dim', dim, 1),
-            ('start_iter', start_iter, 0),
-        ):
-            if not (isinstance(value, int) and value >= least):
-                raise ValueError(f'{name} of the memory must be an int >= {least}, got {value!r}')
+        check_count('size of the memory', size)
+        check_count('dim of the memory', dim)
+        check_count('start_iter of the memory', start_iter, least=0)
         if storage not in ('device', 'sharded'):
             raise ValueError(
                 f"storage of the memory must be 'device' or 'sharded', got {storage!r}"

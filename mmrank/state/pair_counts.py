@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .base import SavedState
+from .base import SavedState, fails
 
 
 class PairCounts(SavedState):
@@ -102,10 +102,7 @@ def check_pairs(
     check_entities('rows', rows, shape[0])
     check_entities('cols', cols, shape[1])
     keys = (rows.long() * shape[1] + cols.long()).sort().values
-    distinct = (keys[1:] != keys[:-1]).all()
-    if keys.device.type != 'cpu':
-        torch._assert_async(distinct)
-    elif not distinct:
+    if fails((keys[1:] != keys[:-1]).all()):
         key = int(keys[1:][keys[1:] == keys[:-1]][0])
         row, col = divmod(key, shape[1])
         raise ValueError(
@@ -121,10 +118,7 @@ def check_entities(name: str, indices: Tensor, size: int) -> None:
         raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
     if indices.numel() == 0:
         return
-    fits = ((indices >= 0) & (indices < size)).all()
-    if indices.device.type != 'cpu':
-        torch._assert_async(fits)
-    elif not fits:
+    if fails(((indices >= 0) & (indices < size)).all()):
         raise ValueError(
             f'{name} holds indices from {int(indices.min())} to '
             f'{int(indices.max())}, but there are {size} (indices 0 to '
@@ -136,10 +130,7 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
     """Check that ``counts`` are (size,) numbers >= 1; on a GPU by a device-side assertion."""
     if counts.shape != (size,):
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
-    positive = (counts >= 1).all()
-    if counts.device.type != 'cpu':
-        torch._assert_async(positive)
-    elif not positive:
+    if fails((counts >= 1).all()):
         index = int((~(counts >= 1)).nonzero()[0, 0])
         raise ValueError(
             f'{name}[{index}]={counts[index].item()}: every row and column '
@@ -156,10 +147,7 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     """
     found = torch.zeros_like(col_counts)
     found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
-    fits = (found <= col_counts).all()
-    if cols.device.type != 'cpu':
-        torch._assert_async(fits)
-    elif not fits:
+    if fails((found <= col_counts).all()):
         col = int((found > col_counts).nonzero()[0, 0])
         raise ValueError(
             f'column {col} occurs {int(found[col])} times in {what}, but has '

@@ -1,31 +1,13 @@
 """Rows on their way between a GPU and a table in host memory."""
 
-from collections import deque
-from dataclasses import dataclass
+from collections import deque, namedtuple
 
 import torch
 from torch import Tensor
 
-
-@dataclass
-class _Write:
-    """Rows that a batch sends back."""
-
-    ids: Tensor
-    entries: Tensor
-    host_ids: Tensor
-    host_entries: Tensor
-    arrival: torch.cuda.Event
-
-
-@dataclass
-class _LookUp:
-    """Rows that a batch requested."""
-
-    host_ids: Tensor
-    ids: Tensor
-    entries: Tensor
-    arrival: torch.cuda.Event
+# Rows that a batch sends back, and that it requested.
+_Write = namedtuple('_Write', 'ids entries host_ids host_entries arrival')
+_LookUp = namedtuple('_LookUp', 'host_ids ids entries arrival')
 
 
 class RowsInFlight:

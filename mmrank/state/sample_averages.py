@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 
+from .base import check_share
 from .sample_state import SampleState
 
 
@@ -55,8 +56,7 @@ class TemperatureStep:
             raise ValueError(
                 f"momentum_dtype={self.momentum_dtype!r} is unknown; use 'float32' or 'float16'"
             )
-        if not 0 < self.beta1 <= 1:
-            raise ValueError(f'beta1 must be in (0, 1], got {self.beta1!r}')
+        check_share('beta1', self.beta1)
         if not self.eta > 0:
             raise ValueError(
                 f'eta must be > 0, got {self.eta!r}; for a fixed temperature use mmrank.SogCLRLoss'
@@ -144,8 +144,7 @@ class SampleLogMean(SampleState):
         load_state: bool = True,
         **quantities: dict,
     ) -> None:
-        if not 0 < beta0 <= 1:
-            raise ValueError(f'beta0 must be in (0, 1], got {beta0!r}')
+        check_share('beta0', beta0)
         initial = {'log_s': -math.inf, **quantities.get('initial', {})}
         super().__init__(size, initial, storage, load_state, quantities.get('dtypes'))
         self.beta0 = beta0

@@ -5,8 +5,9 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 
+from .base import check_count, check_share
 from .sample_averages import SampleGroups
-from .sample_state import SampleState, check_sample_ids
+from .sample_state import SIZE_FIX, SampleState, check_sample_ids
 
 
 def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
@@ -49,13 +50,8 @@ class SampleRanks(SampleState):
         load_state: bool = True,
         storage: str = 'device',
     ) -> None:
-        if not 0 < gamma <= 1:
-            raise ValueError(f'gamma must be in (0, 1], got {gamma!r}')
-        if not (type(num_samples) is int and num_samples >= 1):
-            raise ValueError(
-                f'num_samples must be an int >= 1, got {num_samples!r}; set '
-                'it to the number of samples in the training set'
-            )
+        check_share('gamma', gamma)
+        check_count('num_samples', num_samples, fix=SIZE_FIX)
         if storage not in ('device', 'sharded'):
             raise ValueError(
                 f"storage must be 'device' or 'sharded', got {storage!r}: "

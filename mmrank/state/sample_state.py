@@ -10,10 +10,12 @@ from torch.nn.functional import pad
 
 from mmrank.gathering import all_gather_rows
 
+from .base import check_count
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
 
+SIZE_FIX = '; set it to the number of samples in the training set'
 # What brings the rows of a batch; on the device of the model they are there.
 _BRINGS = {'device': None, 'host': RowsInFlight, 'sharded': ShardRows}
 _HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
@@ -49,11 +51,7 @@ class SampleState(ShardedState):
         load_state: bool = True,
         dtypes: Mapping[str, torch.dtype] | None = None,
     ) -> None:
-        if not (type(size) is int and size >= 1):
-            raise ValueError(
-                f'num_samples must be an int >= 1, got {size!r}; set it to '
-                'the number of samples in the training set'
-            )
+        check_count('num_samples', size, fix=SIZE_FIX)
         if storage not in _BRINGS:
             raise ValueError(f'storage={storage!r} is unknown; use one of {tuple(_BRINGS)}')
         super().__init__(size, storage == 'sharded')

@@ -6,8 +6,8 @@ from torch import Tensor
 from mmrank.autograd import inside_backward
 from mmrank.gathering import all_gather_lists
 
-from .base import SavedState, check_rows, fits_float32
-from .outliers import OutlierWarning, within_reach
+from .base import SavedState, check_count, check_rows, check_share, fits_float32
+from .running_mean import OutlierWarning, within_reach
 
 MODES = ('ema', 'off')
 
@@ -49,8 +49,7 @@ def interpolate_scores(
         raise ValueError(
             f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
         )
-    if not (isinstance(length, int) and length >= 1):
-        raise ValueError(f'length must be an int >= 1, got {length!r}')
+    check_count('length', length)
     if not low < high:
         raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
     if mask is None:
@@ -134,11 +133,9 @@ class ScoreVector(SavedState):
         mode: str = 'ema',
     ) -> None:
         super().__init__()
-        for name, value in (('size', size), ('length', length)):
-            if not (isinstance(value, int) and value >= 1):
-                raise ValueError(f'{name} must be an int >= 1, got {value!r}')
-        if not 0 < momentum <= 1:
-            raise ValueError(f'momentum must be in (0, 1], got {momentum!r}')
+        check_count('size', size)
+        check_count('length', length)
+        check_share('momentum', momentum)
         if mode not in MODES:
             raise ValueError(f'mode={mode!r} is unknown; use one of {MODES}')
         low, high = score_range

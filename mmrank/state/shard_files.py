@@ -127,7 +127,7 @@ def remove_lost_shards(folder: str | Path) -> None:
 
 
 def _named_or_none(checkpoint: Path) -> list[str] | None:
-    """What a checkpoint names; None where that cannot be told."""
+    """What a checkpoint names; None where it cannot be read."""
     if not checkpoint.exists():
         return []
     try:

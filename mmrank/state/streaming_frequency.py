@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.gathering import all_gather_rows
 
-from .base import SavedState
+from .base import SavedState, check_count
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.
@@ -48,11 +48,8 @@ class StreamingFrequency(SavedState):
 
     def __init__(self, num_buckets: int, num_hashes: int = 1, alpha: float = 0.01) -> None:
         super().__init__()
-        if not (type(num_buckets) is int and num_buckets >= 1):
-            raise ValueError(
-                f'num_buckets must be an int >= 1, got {num_buckets!r}; as '
-                'many as there are entities, or fewer and num_hashes=4'
-            )
+        fix = '; as many as there are entities, or fewer and num_hashes=4'
+        check_count('num_buckets', num_buckets, fix=fix)
         if not 1 <= num_hashes <= len(_FACTORS):
             raise ValueError(f'num_hashes must be 1 to {len(_FACTORS)}, got {num_hashes!r}')
         if not 0 < alpha < 1:

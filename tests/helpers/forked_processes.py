@@ -70,44 +70,19 @@ def _run_script(path, arguments, cwd, env, out, err) -> None:
 def start_script(path, *arguments, out, err, cwd=None, env=None):
     """Start ``python path arguments`` in a process with everything imported.
 
-    Args:
-        path: Script, relative to the current folder.
-        *arguments: Its arguments; made strings.
-        out: File that its output is appended to.
-        err: File that its errors are appended to, maybe the same.
-        cwd: Folder to run in. None: the current one.
-        env: Environment variables to set beside those of the server.
-
-    Returns:
-        The running process, of :mod:`multiprocessing`.
+    Its output and errors are appended to the files ``out`` and ``err``, maybe the same. ``env`` is
+    set beside the variables of the server. Returns the process, of :mod:`multiprocessing`.
     """
+    where = os.path.abspath(path), list(map(str, arguments)), os.path.abspath(cwd or os.curdir)
     process = process_context().Process(
-        target=_run_script,
-        args=(
-            os.path.abspath(path),
-            list(map(str, arguments)),
-            os.path.abspath(cwd or os.curdir),
-            dict(env or {}),
-            str(out),
-            str(err),
-        ),
+        target=_run_script, args=(*where, dict(env or {}), str(out), str(err))
     )
     process.start()
     return process
 
 
 def run_script(path, *arguments, cwd=None, env=None) -> subprocess.CompletedProcess:
-    """Run ``python path arguments`` in a process with everything imported.
-
-    Args:
-        path: Script, relative to the current folder.
-        *arguments: Its arguments; made strings.
-        cwd: Folder to run in. None: the current one.
-        env: Environment variables to set beside those of the server.
-
-    Returns:
-        Exit status and text of both streams, as of :func:`subprocess.run`.
-    """
+    """:func:`start_script`, and its exit status and text of both streams."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, 'out'), Path(folder, 'err')
         process = start_script(path, *arguments, out=out, err=err, cwd=cwd, env=env)

@@ -27,11 +27,7 @@ def free_port() -> int:
 
 
 def run_on_ranks(function, world_size, *args):
-    """Call ``function(rank, *args)`` on each rank.
-
-    Returns:
-        List by rank of the lists of tensors that the function returned.
-    """
+    """By rank, the list of tensors that ``function(rank, *args)`` returned."""
     context = process_context()
     queue, port = context.Queue(), free_port()
     workers = [

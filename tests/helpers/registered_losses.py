@@ -127,16 +127,13 @@ def loss_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Numbers of a batch; entry i of each tensor belongs to sample i.
+    """Numbers of a batch; entry i of each tensor belongs to sample i."""
 
-    Attributes:
-        kind: See the module.
-        leaves: Scores or embeddings, which need a gradient.
-        fixed: Labels, indices and what else goes with them.
-    """
-
+    #: See the module.
     kind: str
+    #: Scores or embeddings, which need a gradient.
     leaves: tuple[Tensor, ...]
+    #: Labels, indices and others.
     fixed: tuple[Tensor, ...]
 
     def of(self, loss: nn.Module) -> Tensor:

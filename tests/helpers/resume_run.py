@@ -252,88 +252,60 @@ def make_config(work_dir: str, **options) -> Config:
     Args:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations`` (an iteration-based
-            loop), ``seed``, ``loss``,
-            ``learned_scale``, ``clip_grad``, ``optim_wrapper``, ``checkpoint``, ``hooks``,
-            ``distributed``, ``engine`` (settings
-            of the runner).
+            loop), ``seed``, ``loss``, ``learned_scale``, ``clip_grad``, ``optim_wrapper``,
+            ``checkpoint``, ``hooks``, ``distributed``, ``engine`` (settings of the runner).
     """
-    by_epoch = not options.get('iterations')
-    loader = {
-        'dataset': {'type': 'NoisyDataset'},
-        'batch_size': 4,
-        'num_workers': options.get('workers', 0),
-    }
-    sampler = 'DefaultSampler' if by_epoch else 'InfiniteSampler'
-    hooks = [
-        {'type': 'EMAHook', 'momentum': 0.1},
-        {'type': 'mmrank.RNGStateHook'},
-        {'type': 'LossLogHook'},
-        *options.get('hooks', []),
-    ]
-    return Config(
-        {
-            'work_dir': work_dir,
-            'model': {
-                'type': 'NoisyModel',
-                'loss': options.get('loss'),
-                'learned_scale': options.get('learned_scale', False),
-            },
-            'train_dataloader': {**loader, 'sampler': {'type': sampler, 'shuffle': True}},
-            'val_dataloader': {
-                **loader,
-                'num_workers': 0,
-                'sampler': {'type': 'DefaultSampler', 'shuffle': False},
-            },
-            'val_evaluator': {'type': 'Distance'},
-            'val_cfg': {},
-            'train_cfg': (
-                {'by_epoch': True, 'max_epochs': 4}
-                if by_epoch
-                else {'by_epoch': False, 'max_iters': 12, 'val_interval': 4}
+    get, by_epoch = options.get, not options.get('iterations')
+    loader = dict(dataset=dict(type='NoisyDataset'), batch_size=4)
+    sampler = dict(type='DefaultSampler' if by_epoch else 'InfiniteSampler', shuffle=True)
+    in_order = dict(type='DefaultSampler', shuffle=False)
+    loop = dict(by_epoch=True, max_epochs=4)
+    if not by_epoch:
+        loop = dict(by_epoch=False, max_iters=12, val_interval=4)
+    config = dict(
+        work_dir=work_dir,
+        model=dict(type='NoisyModel', loss=get('loss'), learned_scale=get('learned_scale', False)),
+        train_dataloader=dict(loader, num_workers=get('workers', 0), sampler=sampler),
+        val_dataloader=dict(loader, num_workers=0, sampler=in_order),
+        val_evaluator=dict(type='Distance'),
+        val_cfg=dict(),
+        train_cfg=loop,
+        optim_wrapper=dict(
+            optimizer=get('optimizer', dict(type='SGD', lr=0.1, momentum=0.9)),
+            accumulative_counts=get('accumulate', 1),
+            clip_grad=get('clip_grad'),
+        ),
+        param_scheduler=[
+            dict(type='LinearLR', start_factor=0.1, end=5, by_epoch=False),
+            dict(type='ReduceOnPlateauLR', monitor='distance', rule='less', by_epoch=True)
+            | dict(patience=0, factor=0.5),
+        ],
+        default_hooks=dict(
+            logger=dict(type='LoggerHook', interval=1),
+            checkpoint=dict(
+                dict(type='mmrank.AtomicCheckpointHook', by_epoch=by_epoch),
+                interval=1 if by_epoch else 3,
             ),
-            'optim_wrapper': {
-                'optimizer': options.get('optimizer', {'type': 'SGD', 'lr': 0.1, 'momentum': 0.9}),
-                'accumulative_counts': options.get('accumulate', 1),
-                'clip_grad': options.get('clip_grad'),
-                **options.get('optim_wrapper', {}),
-            },
-            'param_scheduler': [
-                {'type': 'LinearLR', 'start_factor': 0.1, 'end': 5, 'by_epoch': False},
-                {
-                    'type': 'ReduceOnPlateauLR',
-                    'monitor': 'distance',
-                    'rule': 'less',
-                    'patience': 0,
-                    'factor': 0.5,
-                    'by_epoch': True,
-                },
-            ],
-            'default_hooks': {
-                'logger': {'type': 'LoggerHook', 'interval': 1},
-                'checkpoint': {
-                    'type': 'mmrank.AtomicCheckpointHook',
-                    'interval': 1 if by_epoch else 3,
-                    'by_epoch': by_epoch,
-                    **options.get('checkpoint', {}),
-                },
-            },
-            'custom_hooks': hooks,
-            'log_processor': {'by_epoch': by_epoch},
-            'randomness': {
-                'seed': options.get('seed', 7),
-                'diff_rank_seed': options.get('distributed', False),
-            },
-            'launcher': 'pytorch' if options.get('distributed') else 'none',
-            'model_wrapper_cfg': {
-                'type': 'MMDistributedDataParallel',
-                'device_ids': None,
-                'broadcast_buffers': False,  # mmengine's choice
-            },
-            'default_scope': 'mmengine',
-            'log_level': 'WARNING',
-            **options.get('engine', {}),
-        }
+        ),
+        custom_hooks=[
+            dict(type='EMAHook', momentum=0.1),
+            dict(type='mmrank.RNGStateHook'),
+            dict(type='LossLogHook'),
+            *get('hooks', []),
+        ],
+        log_processor=dict(by_epoch=by_epoch),
+        randomness=dict(seed=get('seed', 7), diff_rank_seed=get('distributed', False)),
+        launcher='pytorch' if get('distributed') else 'none',
+        # mmengine's choice of the buffers
+        model_wrapper_cfg=dict(
+            type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False
+        ),
+        default_scope='mmengine',
+        log_level='WARNING',
     )
+    config['optim_wrapper'].update(get('optim_wrapper', {}))
+    config['default_hooks']['checkpoint'].update(get('checkpoint', {}))
+    return Config({**config, **get('engine', {})})
 
 
 def gathered(node):
@@ -352,12 +324,9 @@ def run_ranks(
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         port = probe.getsockname()[1]
+    arguments = world_size, port, str(work_dir), options, kill, resume
     ranks = [
-        context.Process(
-            target=train_rank,
-            args=(*(rank, world_size, port), *(str(work_dir), options, kill, resume)),
-        )
-        for rank in range(world_size)
+        context.Process(target=train_rank, args=(rank, *arguments)) for rank in range(world_size)
     ]
     for rank in ranks:
         rank.start()

@@ -125,15 +125,8 @@ def make_inputs(boxes=True):
         if not boxes:
             box, label = box[:0], label[:0]
         truths.append(InstanceData(bboxes=box, labels=label))
-    metas = [
-        dict(
-            img_shape=(128, 128),
-            pad_shape=(128, 128),
-            scale_factor=(1, 1),
-            batch_input_shape=(128, 128),
-            ori_shape=(128, 128),
-        )
-    ] * 2
+    shapes = ('img_shape', 'pad_shape', 'batch_input_shape', 'ori_shape')
+    metas = [dict(dict.fromkeys(shapes, (128, 128)), scale_factor=(1, 1))] * 2
     return features, truths, metas
 
 

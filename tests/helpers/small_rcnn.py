@@ -59,8 +59,7 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
     head = roi.bbox_head
     head.update(in_channels=16, fc_out_channels=16, num_classes=CLASSES)
     head.loss_cls = copy.deepcopy(STABLE_AP)
-    for key, value in copy.deepcopy(bbox_head or {}).items():
-        head[key] = value
+    head.update(copy.deepcopy(bbox_head or {}))
     if kind == 'mask':
         cfg.type = 'MaskRCNN'
         roi.mask_roi_extractor = copy.deepcopy(roi.bbox_roi_extractor)
@@ -82,28 +81,23 @@ def detector_config(kind='faster', bbox_head=None, num_rois=32, rpn_loss=None):
 
 def build_detector(*args, **kwargs):
     """The detector of :func:`detector_config`, initialised by seed 0."""
+    return _built(detector_config(*args, **kwargs))
+
+
+def _built(config):
     init_default_scope('mmdet')
     torch.manual_seed(0)
-    model = MODELS.build(detector_config(*args, **kwargs))
+    model = MODELS.build(config)
     model.init_weights()
     return model.train()
 
 
 def federated_detector(kind='faster', bbox_head=LISTWISE_BOXES):
-    """A small detector whose RoI head is federated.
-
-    Args:
-        kind: See :func:`detector_config`.
-        bbox_head: See there; None leaves the stock box head.
-    """
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
+    """A small detector whose RoI head is federated; None leaves the stock box head."""
     config = detector_config(kind, bbox_head)
     config.roi_head.head_type = f'mmdet.{config.roi_head.type}'
     config.roi_head.type = 'mmrank.FederatedRoIHead'
-    model = MODELS.build(config)
-    model.init_weights()
-    return model.train()
+    return _built(config)
 
 
 def make_batch(objects=True, masks=False, size=96):
@@ -123,14 +117,8 @@ def make_batch(objects=True, masks=False, size=96):
             truth.masks = BitmapMasks(bitmaps, size, size)
         sample = DetDataSample()
         sample.gt_instances = truth
-        sample.set_metainfo(
-            dict(
-                img_shape=(size, size),
-                ori_shape=(size, size),
-                pad_shape=(size, size),
-                scale_factor=(1.0, 1.0),
-            )
-        )
+        shapes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape'), (size, size))
+        sample.set_metainfo(dict(shapes, scale_factor=(1.0, 1.0)))
         samples.append(sample)
     images = torch.randint(0, 255, (2, 3, size, size), dtype=torch.uint8)
     return dict(inputs=list(images), data_samples=samples)

@@ -125,16 +125,9 @@ TRAININGS = {
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
-    """Write the data and the config of a training.
+    """Write the data and the config of a training in :data:`TRAININGS`; returns the config.
 
-    Args:
-        name: A key of :data:`TRAININGS`.
-        folder: Where to put both.
-        ranks: Processes; they share the batch of one.
-        hooks: Configs of hooks to add.
-
-    Returns:
-        The config file.
+    ``ranks`` processes share the batch of one. ``hooks`` are added.
     """
     cfg = TRAININGS[name](folder)
     cfg.train_dataloader.batch_size //= ranks
@@ -161,15 +154,9 @@ def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
 
 
 def start(config: Path, work_dir: Path, ranks: int) -> list:
-    """Start ``tools/train.py CONFIG --resume`` on some processes.
+    """Start ``tools/train.py CONFIG --resume``; returns the processes by rank.
 
-    Args:
-        config: Config file.
-        work_dir: Work folder; the output of rank r is appended to ``<work_dir>_<r>.log``.
-        ranks: Number of processes.
-
-    Returns:
-        The processes by rank, see :func:`start_script`.
+    The output of rank r is appended to ``<work_dir>_<r>.log``.
     """
     options = ['--work-dir', work_dir, '--resume']
     env = {'OMP_NUM_THREADS': '1'}

@@ -1,15 +1,11 @@
-"""Every published detection config loads, builds and trains a step."""
-
-import copy
-from functools import cache
-from pathlib import Path
+"""Every detection config and every ranking loss trains a step and predicts."""
 
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
+from published_configs import FOLDERS, LEAVES, load, rows
 
 pytest.importorskip('mmdet')
 from mmdet.registry import MODELS
@@ -21,36 +17,19 @@ from random_weights import without_downloads
 from mmrank import losses
 from mmrank.losses import RankingLoss
 
-ROOT = Path(__file__).parents[2] / 'configs'
-# The last part of a config's name is its data set.
-DETECTION = ('bccd', 'coco', 'coco128', 'demo', 'lvis-v1')
-CONFIGS = sorted(
-    path for path in ROOT.glob('[!_]*/*.py') if path.stem.rpartition('_')[2] in DETECTION
-)
-# The part of a config's name that says on what it trains.
-RANKING = {
-    'stable-ap': losses.StableAPLoss,
-    'ap-loss': losses.APLoss,
+# The last part of a config's name is its data set, one before it names the loss.
+CONFIGS = [
+    path
+    for path in LEAVES
+    if path.stem.endswith(('_bccd', '_coco', '_coco128', '_demo', '_lvis-v1'))
+]
+LOSSES = FOLDERS / 'stable_ap/bccd_losses.yaml'
+KINDS = {
+    'ap_loss': losses.APLoss,
     'alrp': losses.ALRPLoss,
-    'rank-sort': losses.RankSortLoss,
-    'dr-loss': losses.DRLoss,
+    'rank_sort': losses.RankSortLoss,
+    'dr_loss': losses.DRLoss,
 }
-BASELINES = ('focal', 'ce')
-
-
-@cache
-def _read(path):
-    return Config.fromfile(path)
-
-
-def _load(path):
-    return copy.deepcopy(_read(path))
-
-
-def _loss_name(path):
-    names = [n for n in path.stem.split('_') if n in (*RANKING, *BASELINES)]
-    assert len(names) == 1, f'{path.name} names {names} as its loss'
-    return names[0]
 
 
 def _is_two_stage(cfg):
@@ -61,9 +40,7 @@ def _class_heads(cfg):
     """The parts of a config that classify: dense heads and box heads."""
     if not _is_two_stage(cfg):
         return [cfg.model.bbox_head]
-    heads = cfg.model.roi_head.bbox_head
-    heads = heads if isinstance(heads, list) else [heads]
-    return [cfg.model.rpn_head, *heads]
+    return [cfg.model.rpn_head, cfg.model.roi_head.bbox_head]
 
 
 def _batch(classes, size=128):
@@ -102,9 +79,6 @@ def _rankings(cfg):
 
 def _shrink(model):
     """The same detector with a narrow ResNet-50 and few proposals."""
-    if model.backbone.type == 'SSDVGG':
-        # The last level of 512 pixels would be smaller than its kernel.
-        model.neck.last_kernel_size = 3
     if model.backbone.depth == 50:
         widths = model.neck.in_channels
         assert [256, 512, 1024, 2048][-len(widths) :] == widths
@@ -118,36 +92,22 @@ def _shrink(model):
             part.max_per_img = 20
 
 
-def _one_of_each_kind():
-    """Configs; all but one of a detector and a loss are slow."""
-    seen = set()
-    for path in CONFIGS:
-        kind = _read(path).model.type, _loss_name(path)
-        marks = [pytest.mark.slow] if kind in seen else []
-        seen.add(kind)
-        yield pytest.param(path, marks=marks, id=path.stem)
-
-
-@pytest.mark.parametrize('path', _one_of_each_kind())
-def test_config_trains_a_step_and_predicts(path):
-    cfg = _load(path)
+def check(cfg, kind):
+    """Train a step of a small copy and predict; ``kind`` is the ranking loss, or None."""
     init_default_scope(cfg.get('default_scope', 'mmdet'))
     without_downloads(cfg.model.backbone)
     _shrink(cfg.model)
     model = MODELS.build(cfg.model)
     model.init_weights()
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    heads = _class_heads(cfg)
-    classes = heads[-1].num_classes
+    classes = _class_heads(cfg)[-1].num_classes
     ranking = [m for m in model.modules() if isinstance(m, RankingLoss)]
-    kind = RANKING.get(_loss_name(path))
     rankings = _rankings(cfg)
     assert len(ranking) == (rankings if kind else 0)
     hooks = [h['type'] for h in cfg.get('custom_hooks', [])]
     states = []
     for loss in ranking:
         assert type(loss) is kind
-        assert getattr(loss, 'rho', 'auto') == 'auto'
         assert 'mmrank.RankingMonitorHook' in hooks
         states.append(getattr(loss, 'mean_positive', None))
     exact = [s for s in states if s is not None and s.mode == 'exact']
@@ -170,6 +130,30 @@ def test_config_trains_a_step_and_predicts(path):
     assert len(results) == 2
 
 
+# The same detectors on other data.
+REPEATED = ('retinanet_r18_fpn_focal_coco128', 'retinanet_r18_fpn_stable-ap_coco128')
+REPEATED += ('retinanet_r18_fpn_focal_demo', 'retinanet_r18_fpn_stable-ap_demo')
+
+
+@pytest.mark.parametrize(
+    'path',
+    [pytest.param(p, marks=[pytest.mark.slow] * (p.stem in REPEATED)) for p in CONFIGS],
+    ids=lambda p: p.stem,
+)
+def test_config_trains_a_step_and_predicts(path):
+    cfg = load(path)
+    stable = 'stable-ap' in path.stem
+    check(cfg, losses.StableAPLoss if stable else None)
+    if stable:
+        for head in _class_heads(cfg):
+            assert head.loss_cls.get('rho', 'auto') == 'auto'
+
+
+@pytest.mark.parametrize('name', KINDS)
+def test_row_trains_a_step_and_predicts(name):
+    check(load(*rows(LOSSES)[name]), KINDS[name])
+
+
 def _without_loss(cfg):
     """What has to be the same in a comparison of losses."""
     for head in _class_heads(cfg):
@@ -182,50 +166,39 @@ def _without_loss(cfg):
         # Cross-entropy needs samples, a ranking takes all boxes.
         cfg.model.train_cfg.rpn.pop('sampler')
         cfg.model.train_cfg.rcnn.pop('sampler')
-    return cfg
+    keys = ('model', 'train_dataloader', 'val_dataloader', 'test_dataloader', 'train_cfg')
+    return {key: cfg[key] for key in (*keys, 'param_scheduler', 'optim_wrapper')}
 
 
-def test_twins_differ_in_the_loss_only():
+@pytest.mark.parametrize('name', ['bccd_losses', 'coco128_losses', 'dino_bccd_seeds'])
+def test_rows_differ_in_the_loss_only(name):
     """The comparison is fair: data, schedule and model are the same."""
-    by_name = {p.stem: p for p in CONFIGS}
-    compared = set()
-    for path in CONFIGS:
-        name = _loss_name(path)
-        for baseline in BASELINES:
-            other = by_name.get(path.stem.replace(f'_{name}_', f'_{baseline}_'))
-            if name not in RANKING or other is None:
-                continue
-            compared.add(name)
-            one, twin = (_without_loss(_load(p)) for p in (path, other))
-            for key in (
-                'model',
-                'train_dataloader',
-                'val_dataloader',
-                'test_dataloader',
-                'train_cfg',
-                'param_scheduler',
-                'optim_wrapper',
-            ):
-                assert one[key] == twin[key], f'{path.stem}: {key}'
-    assert compared == set(RANKING)
+    first, *others = (load(*x) for x in rows(FOLDERS / f'stable_ap/{name}.yaml').values())
+    expected = _without_loss(first)
+    assert all(_without_loss(other) == expected for other in others)
+
+
+@pytest.mark.parametrize('name', ['faster-rcnn_r18_fpn_{}_bccd', 'retinanet_r18_fpn_{}_demo'])
+def test_configs_differ_in_the_loss_only(name):
+    own, other = name.format('stable-ap'), name.format('ce' if 'rcnn' in name else 'focal')
+    one, two = (load(FOLDERS / f'stable_ap/{x}.py') for x in (own, other))
+    assert _without_loss(one) == _without_loss(two)
 
 
 def test_two_stage_configs_keep_every_box():
     """A ranking of sampled boxes is not the ranking that is measured."""
     found = 0
     for path in CONFIGS:
-        cfg = _load(path)
-        if not _is_two_stage(cfg) or _loss_name(path) not in RANKING:
+        cfg = load(path)
+        if not _is_two_stage(cfg) or 'stable-ap' not in path.stem:
             continue
         found += 1
         train = cfg.model.train_cfg
         assert train.rpn.sampler.type == 'PseudoSampler'
-        stages = train.rcnn if isinstance(train.rcnn, list) else [train.rcnn]
-        for stage in stages:
-            sampler = stage.sampler
-            assert sampler.type == 'RandomSampler'
-            assert sampler.add_gt_as_proposals
-            assert sampler.neg_pos_ub == -1
-            assert sampler.pos_fraction == 1
-            assert sampler.num > 10 * train.rpn_proposal.max_per_img
-    assert found >= 4
+        sampler = train.rcnn.sampler
+        assert sampler.type == 'RandomSampler'
+        assert sampler.add_gt_as_proposals
+        assert sampler.neg_pos_ub == -1
+        assert sampler.pos_fraction == 1
+        assert sampler.num > 10 * train.rpn_proposal.max_per_img
+    assert found == 2

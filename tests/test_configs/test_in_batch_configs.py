@@ -1,14 +1,13 @@
-"""Every config of in-batch sampling loads, builds and trains."""
+"""Every config and plan row of in-batch sampling loads, builds and trains."""
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
+from published_configs import FOLDERS, LEAVES, load, rows
 
 from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
@@ -16,8 +15,9 @@ from mmrank.models import SparseLinearTower, TwoTower
 from mmrank.registry import MODELS
 from research.synthetic.interactions import InteractionsSpec, write_interactions
 
-FOLDER = Path(__file__).parents[2] / 'configs/in_batch'
-CONFIGS = sorted(FOLDER.glob('two-tower*.py'))
+FOLDER = FOLDERS / 'in_batch'
+ROWS = rows(FOLDER / 'ml-1m.yaml')
+CONFIGS = {p.stem: (p, {}) for p in LEAVES if p.stem.startswith('two-tower')}
 M, N = 24, 16
 
 
@@ -45,8 +45,7 @@ def data(tmp_path_factory):
     return root
 
 
-def of_small_data(path, root, work_dir):
-    cfg = Config.fromfile(path)
+def of_small_data(cfg, root, work_dir):
     for split in ('train', 'val', 'test'):
         dataset = cfg[f'{split}_dataloader'].dataset
         dataset.data_root = str(root)
@@ -65,55 +64,52 @@ def of_small_data(path, root, work_dir):
     cfg.model.top_k = 5
     cfg.val_evaluator.k = cfg.test_evaluator.k = (1, 5)
     cfg.train_cfg.max_epochs = 1
-    cfg.log_level, cfg.experiment_name = 'ERROR', f'{path.stem}_test'
+    cfg.log_level, cfg.experiment_name = 'ERROR', f'{work_dir.name}_test'
     cfg.work_dir = str(work_dir)
     return cfg
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=lambda p: p.stem)
-def test_config_trains_and_evaluates(path, data, tmp_path):
-    cfg = of_small_data(path, data, tmp_path)
+@pytest.mark.parametrize('name', [*CONFIGS, *ROWS])
+def test_config_trains_and_evaluates(name, data, tmp_path):
+    cfg = of_small_data(load(*(CONFIGS | ROWS)[name]), data, tmp_path)
     runner = Runner.from_cfg(cfg)
     runner.train()
     loss = runner.model.pair_loss
     assert isinstance(runner.model, TwoTower)
-    if 'softmax' in path.stem:
+    if 'softmax' in name:
         assert isinstance(loss, InBatchSoftmaxLoss)
     else:
         assert isinstance(loss, InBatchLoss)
-        words = path.stem.split('_')[1].rpartition('-')
-        assert loss.mode == words[0].replace('-', '_')
-        name = type(loss.pointwise).__name__
-        assert name == f'{words[2].title()}Pointwise'
+        named = name.split('_')[1] if name in CONFIGS else name
+        mode, _, pointwise = named.rpartition('-')
+        assert loss.mode == mode.replace('-', '_')
+        assert type(loss.pointwise).__name__ == f'{pointwise.title()}Pointwise'
     assert runner.iter == loss.counts.num_positives // 20
     figures = runner.val_loop.run()
     assert 0 < figures['top_k/recall@5'] <= 100
     assert sorted(tmp_path.glob('best_top_k_*'))
-    texts = path.stem.endswith('eurlex')
+    texts = name.endswith('eurlex')
     assert isinstance(runner.model.left, SparseLinearTower) == texts
 
 
-def test_twins_differ_in_the_loss_only():
+def test_rows_differ_in_the_loss_only():
     one = None
-    for path in CONFIGS:
-        if not path.stem.endswith('_ml-1m'):
-            continue
-        cfg = Config.fromfile(path).to_dict()
+    for name, row in ROWS.items():
+        cfg = load(*row).to_dict()
         cfg['model'].pop('loss')
-        if 'sogram' in path.stem:
+        if 'sogram' in name:
             # Two samples of the same size.
             loader = cfg['train_dataloader']
             assert loader['batch_size'] == 2 * loader['sampler']['batch_size']
             assert loader['dataset'].pop('sampling') == 'sogram'
             loader['batch_size'] //= 2
         one = one or cfg
-        assert cfg == one, path.stem
-    assert sum(p.stem.endswith('_ml-1m') for p in CONFIGS) == 13
+        assert cfg == one, name
+    assert len(ROWS) == 13
 
 
 def test_omega_is_that_of_the_ratio_it_names():
-    path = FOLDER / 'two-tower64_unbiased-omega-square_ml-1m.py'
-    omega = Config.fromfile(path).model.loss.omega
+    omega = load(*ROWS['unbiased-omega-square']).model.loss.omega
     assert omega == pytest.approx(0.1**0.5, abs=5e-4)
 
 
@@ -126,7 +122,7 @@ def test_pairs_of_images():
     pytest.importorskip('mmpretrain')
     from mmpretrain.structures import DataSample
 
-    cfg = Config.fromfile(FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py')
+    cfg = load(FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py')
     loader = cfg.train_dataloader
     assert loader.batch_size == 2 * loader.sampler.batch_size
     assert DATASETS.get(loader.dataset.type) is not None

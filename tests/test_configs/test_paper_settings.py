@@ -4,15 +4,12 @@ What decides a training is written down here once more: the tables of the README
 value comes from.
 """
 
-from pathlib import Path
-
 import pytest
-from mmengine.config import Config
 from mmengine.registry import MODELS, init_default_scope
+from published_configs import FOLDERS, load, rows
 
 pytest.importorskip('mmpretrain')
 
-ROOT = Path(__file__).parents[2] / 'configs'
 CLASSES = dict(sop=10181, vehicleid=11817, inaturalist=5115)
 HELD_OUT = dict(sop=1137, vehicleid=1317, inaturalist=575)
 RECALL = dict(sop=(1, 10, 100, 1000), vehicleid=(1, 5), inaturalist=(1, 4, 16, 32))
@@ -23,9 +20,9 @@ SCHEDULE = {  # learning rate, iterations, milestones, factor
     ('soprc', 'sop'): (0.003, 50_000, [15_000, 30_000], 0.1),
     ('soprc', 'vehicleid'): (0.01, 100_000, [60_000, 80_000], 0.3),
     ('soprc', 'inaturalist'): (0.001, 130_000, [80_000, 110_000], 0.3),
-    ('rival', 'sop'): (1e-5, 50_000, [15_000, 30_000], 0.3),
-    ('rival', 'vehicleid'): (1e-5, 100_000, [40_000, 80_000], 0.3),
-    ('rival', 'inaturalist'): (1e-5, 130_000, [80_000, 110_000], 0.3),
+    ('baseline', 'sop'): (1e-5, 50_000, [15_000, 30_000], 0.3),
+    ('baseline', 'vehicleid'): (1e-5, 100_000, [40_000, 80_000], 0.3),
+    ('baseline', 'inaturalist'): (1e-5, 130_000, [80_000, 110_000], 0.3),
 }
 LATE_ON_SOP = (
     'contrastive', 'listwise-ap', 'multi-similarity', 'xbm', 'auc-huber',
@@ -36,7 +33,7 @@ SOPRC = {  # lam1, lam2, largest prior, momentum of v
     'vehicleid': (5, 25, 0.1, 0.1),
     'inaturalist': (1, 5, 0.1, 0.001),
 }
-RIVALS = {
+BASELINES = {
     'smooth-ap': dict(tau=0.01),
     'listwise-ap': dict(num_bins=20),
     'blackbox-ap': dict(lam=5.0, margin=0.15),
@@ -61,13 +58,16 @@ RHO = {
     'imagenet100': 0.2,
     'inaturalist2018': 0.3,
 }
-RETRIEVAL = sorted(
-    path for data in CLASSES for path in ROOT.glob(f'[!_]*/r50_*_{data}.py') if 'x4-' in path.stem
-)
+RETRIEVAL = {}
+for data in CLASSES:
+    plan = rows(FOLDERS / f'soprc/baselines_{data}.yaml')
+    RETRIEVAL |= {(name.replace('_', '-'), data): row for name, row in plan.items()}
+    (own,) = FOLDERS.glob(f'stable_ap/r50_stable-ap_*_{data}.py')
+    RETRIEVAL['stable-ap', data] = own, {}
 
 
-def load(path):
-    cfg = Config.fromfile(path)
+def read(path, options=None):
+    cfg = load(path, options)
     init_default_scope(cfg.default_scope)
     return cfg
 
@@ -77,18 +77,13 @@ def hooks_of(cfg):
 
 
 def test_every_loss_of_the_tables_is_there_for_every_data_set():
-    found = {}
-    for path in RETRIEVAL:
-        _, name, _, data = path.stem.split('_')
-        found.setdefault(data, set()).add(name)
-    every = {'stable-ap', 'soprc', *RIVALS, *PAIRS}
-    assert found == dict.fromkeys(CLASSES, every)
+    every = {'stable-ap', 'soprc', *BASELINES, *PAIRS}
+    assert set(RETRIEVAL) == {(name, data) for name in every for data in CLASSES}
 
 
-@pytest.mark.parametrize('path', RETRIEVAL, ids=lambda p: p.stem)
-def test_retrieval(path):
-    _, name, _, data = path.stem.split('_')
-    cfg = load(path)
+@pytest.mark.parametrize(('name', 'data'), RETRIEVAL)
+def test_retrieval(name, data):
+    cfg = read(*RETRIEVAL[name, data])
     head = cfg.model.head
     assert head.num_classes == CLASSES[data]
     for part in (cfg.train_dataloader, cfg.val_dataloader):
@@ -97,7 +92,7 @@ def test_retrieval(path):
     assert cfg.val_dataloader.dataset.split == 'val'
     assert tuple(cfg.test_evaluator.recall_at) == RECALL[data]
     own = name in ('stable-ap', 'soprc')
-    lr, iters, milestones, gamma = SCHEDULE[name if own else 'rival', data]
+    lr, iters, milestones, gamma = SCHEDULE[name if own else 'baseline', data]
     if data == 'sop' and name in LATE_ON_SOP:
         milestones = [20_000, 40_000]
     if name.startswith('auc'):
@@ -165,7 +160,7 @@ def check_retrieval_loss(name, data, cfg):
         assert (loss.surrogate.tau, loss.tau2) == (0.1, 0.001)
         assert 'ClassCountsHook' in hooks_of(cfg)
     else:
-        assert settings.items() >= RIVALS[name].items()
+        assert settings.items() >= BASELINES[name].items()
         assert loss.reduction == 'mean'
 
 
@@ -178,7 +173,7 @@ def check_retrieval_loss(name, data, cfg):
     ],
 )
 def test_long_tail(name):
-    cfg = load(ROOT / f'long_tail/{name}.py')
+    cfg = read(FOLDERS / f'long_tail/{name}.py')
     optimizer = cfg.optim_wrapper.optimizer
     assert (optimizer.type, optimizer.momentum) == ('mmrank.SUM', 0.9)
     assert optimizer.s == 0.0
@@ -191,9 +186,11 @@ def test_long_tail(name):
     assert 'PreviousWeightsHook' in hooks_of(cfg)
 
 
-@pytest.mark.parametrize('path', sorted(ROOT.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    'path', sorted(FOLDERS.glob('isogclr/r*_isogclr_*.py')), ids=lambda p: p.stem
+)
 def test_isogclr(path):
-    loss = MODELS.build(dict(load(path).model.loss, num_samples=4))
+    loss = MODELS.build(dict(read(path).model.loss, num_samples=4))
     state, step = loss.temperature, loss.temperature.step
     rho = RHO[path.stem.rpartition('_')[2]]
     assert (loss.rho, state.beta0, step.beta1) == (rho, 0.9, 0.5)
@@ -203,8 +200,8 @@ def test_isogclr(path):
 
 
 def test_isogclr_of_images_and_texts():
-    path = ROOT / 'clip/r50-distilbert_isogclr_2xb256-30e_cc3m.py'
-    loss = MODELS.build(dict(load(path).model.head.loss, num_samples=4))
+    path = FOLDERS / 'clip/r50-distilbert_isogclr_2xb256-30e_cc3m.py'
+    loss = MODELS.build(dict(read(path).model.head.loss, num_samples=4))
     for state in loss.states():
         step = state.step
         assert (loss.rho, state.beta0, step.beta1) == (6.0, 0.8, 0.5)
@@ -215,8 +212,8 @@ def test_isogclr_of_images_and_texts():
 
 def test_detector():
     pytest.importorskip('mmdet')
-    folder = ROOT / 'stable_ap'
-    cfg = load(folder / 'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py')
+    folder = FOLDERS / 'stable_ap'
+    cfg = read(folder / 'retinanet_r50_fpn_atss_stable-ap_4xb8-512-100e_coco.py')
     settings = dict(cfg.model.bbox_head.loss_cls)
     loss = MODELS.build(dict(settings, type='mmrank.StableAPLoss'))
     assert (loss.rho, loss.mode) == ('auto', 'flatten')

@@ -1,34 +1,111 @@
-"""The experiments' plans: what they set is there, and budgets are equal."""
+"""Plans are fair and each of their options exists; what the model index and READMEs name is there.
 
-from pathlib import Path
+Rows of detectors are compared in ``test_detection_configs.py``.
+"""
 
 import pytest
+import yaml
+from mmengine.config import ConfigDict
+from published_configs import FOLDERS, LEAVES, PLANS, ROOT, leaves_without_result, load, rows
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 
-from research.seeds.plan import load_config, read_plan
+from research.seeds.plan import read_plan
 from research.seeds.statistics import check_splits
 
-ROOT = Path(__file__).resolve().parents[2]
-PLANS = sorted(
-    path
-    for path in (ROOT / 'configs').rglob('*.yaml')
-    if path.parent.name != 'sodeep'  # sizes of sorters
-)
+DATA = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'test_evaluator', 'train_cfg')
+SCHEDULE = ('optim_wrapper', 'param_scheduler')
+# Keys that the rows of a plan share, apart from the loss and what is tuned.
+COMPARISONS = {
+    'clip/caption_losses': ('model', *DATA, *SCHEDULE),
+    'clip/cc3m': ('model', *DATA, *SCHEDULE),
+    'clip/grocery_losses': ('model', *DATA, *SCHEDULE),
+    'isogclr/cifar10-lt_contrastive': ('model', *DATA, *SCHEDULE),
+    'long_tail/cifar10_losses_ir100': ('model', *DATA, *SCHEDULE, 'custom_hooks'),
+    'long_tail/grocery_losses': ('model', *DATA, *SCHEDULE, 'custom_hooks'),
+    'metric_learning/grocery_losses': (*DATA, *SCHEDULE),
+    # Tuned at ratio 100.
+    'long_tail/cifar10_losses_ir10': ('model', *DATA),
+    'long_tail/cifar10_losses_ir50': ('model', *DATA),
+    'soprc/omniglot_losses': ('model', *DATA, *SCHEDULE),
+    'soprc/omniglot_folds': ('model', *DATA, *SCHEDULE),
+    # The paper trains the baselines with Adam, its code with other steps.
+    'soprc/baselines_sop': ('model', *DATA),
+    'soprc/baselines_vehicleid': ('model', *DATA),
+    'soprc/baselines_inaturalist': ('model', *DATA),
+}
 
 
-@pytest.mark.parametrize('path', PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize('path', PLANS, ids=lambda p: f'{p.parent.name}-{p.stem}')
 def test_every_method_has_the_same_budget(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     plan = read_plan(path)
     check_splits(plan)
-    trials = {len(list(m.choices())) for m in plan.methods if m.grid}
-    assert len(trials) <= 1
-    for method in plan.methods:
-        cfg = load_config(method.config)
-        for key in [*method.grid, *method.cfg_options]:
+    assert len({len(list(m.choices())) for m in plan.methods if m.grid}) <= 1
+    for method, (config, options) in zip(plan.methods, rows(path).values()):
+        cfg = load(config, options)
+        for key in method.grid:
             node = cfg
             for part in key.split('.')[:-1]:
                 node = node[int(part) if part.isdigit() else part]
             assert isinstance(node, dict), key
+        assert '_delete_' not in str(cfg.to_dict()), 'replaces a part that is not there'
+
+
+def _comparable(cfg, keys):
+    """A config without its loss and what comes with it."""
+    head = cfg.model.get('head', cfg.model)
+    if head.get('type') == 'mmrank.ImageTextInBatchHead':  # plain inner products
+        cfg.model.pop('head')
+        cfg.model.head = ConfigDict(type='mmrank.ImageTextContrastHead')
+        cfg.model.pop('normalize')
+    for key in ('loss', 'memory'):
+        head.pop(key, None)
+    return {key: cfg.get(key) for key in keys}
+
+
+@pytest.mark.parametrize('name', COMPARISONS)
+def test_rows_differ_in_the_loss_only(name):
+    found = [
+        _comparable(load(config, options), COMPARISONS[name])
+        for config, options in rows(FOLDERS / f'{name}.yaml').values()
+    ]
+    assert len(found) >= 3
+    assert all(one == found[0] for one in found)
+
+
+def test_view_learners_differ_in_the_loss_only():
+    pairs = 0
+    for path in FOLDERS.glob('isogclr/*_isogclr_*.py'):
+        cfg = load(path)
+        other = load(path.with_name(path.name.replace('_isogclr_', '_simclr_')))
+        for one in (cfg, other):
+            one.model.pop('loss')
+            one.custom_hooks = [h for h in one.custom_hooks if h.type != 'mmrank.TemperatureHook']
+        assert cfg.to_dict() == other.to_dict()
+        pairs += 1
+    assert pairs == 7
+
+
+def test_model_index_has_the_measured_and_the_printed():
+    listed = yaml.safe_load((ROOT / 'model-index.yml').read_text('utf-8'))['Import']
+    assert sorted(listed) == sorted(
+        str(path.relative_to(ROOT)) for path in FOLDERS.glob('*/metafile.yml')
+    )
+    measured, without = 0, leaves_without_result()
+    for file in listed:
+        content = yaml.safe_load((ROOT / file).read_text('utf-8'))
+        collections = {one['Name'] for one in content['Collections']}
+        for model in content['Models']:
+            path = ROOT / model['Config']
+            assert path in LEAVES
+            assert model['Name'] == path.stem
+            assert model['In Collection'] in collections
+            assert model['Name'] not in without
+            measured += 'Results' in model
+    assert measured == 4
+
+
+def test_few_configs_have_no_result():
+    assert len(leaves_without_result()) <= 6

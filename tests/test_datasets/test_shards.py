@@ -1,14 +1,13 @@
 """Shards: packing, index, items, bad input, resume, streams."""
 
-import io
 import json
 import pickle
-import tarfile
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from image_shards import encoded, write_tar
 from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
@@ -23,25 +22,15 @@ PIPELINE = [dict(type='mmrank.LoadImageFromBytes')]
 FILES = [dict(type='LoadImageFromFile')]
 
 
-def encoded(number, ending='.png'):
-    pixels = np.full((6, 5, 3), 3 * number, dtype=np.uint8)
+def numbered(number):
+    pixels = np.full((6, 5, 3), 3 * number)
     pixels[number % 6, 0] = 255
-    return cv2.imencode(ending, pixels)[1].tobytes()
-
-
-def write_tar(path, members):
-    """A shard by the standard library, as any other tool writes one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, 'w') as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    return encoded(pixels)
 
 
 def members(numbers):
     for number in numbers:
-        yield f'd/{number:04d}.png', encoded(number)
+        yield f'd/{number:04d}.png', numbered(number)
         yield f'd/{number:04d}.txt', f'caption\n {number % 7} '.encode()
 
 
@@ -62,7 +51,7 @@ def table(tmp_path_factory):
     folder = tmp_path_factory.mktemp('table')
     lines = []
     for number in range(23):
-        (folder / f'{number}.png').write_bytes(encoded(number))
+        (folder / f'{number}.png').write_bytes(numbered(number))
         captions = [f'a {number % 5}', f'the {number}'][: 1 + number % 2]
         lines.append(json.dumps(dict(image=f'{number}.png', caption=captions)))
     (folder / 'train.jsonl').write_text('\n'.join(lines))
@@ -105,7 +94,7 @@ def test_items(shards):
     assert [x['image_id'] for x in items] == list(range(11))
     assert items[4]['img_path'] == '1.tar:0'
     for i, item in enumerate(items):
-        whole = cv2.imdecode(np.frombuffer(encoded(i), np.uint8), cv2.IMREAD_COLOR)
+        whole = cv2.imdecode(np.frombuffer(numbered(i), np.uint8), cv2.IMREAD_COLOR)
         assert np.array_equal(item['img'], whole)
     assert data.shard_sizes.tolist() == [4, 5, 2]
     assert 'img_bytes' not in data.get_data_info(3)
@@ -172,7 +161,7 @@ def test_tool_packs_a_folder(run_script, tmp_path):
     folder = tmp_path / 'in' / 'x'
     folder.mkdir(parents=True)
     for number in range(3):
-        (folder / f'{number}.png').write_bytes(encoded(number))
+        (folder / f'{number}.png').write_bytes(numbered(number))
         (folder / f'{number}.txt').write_text(f'a {number}\n')
     status, text, _ = run_script(TOOL, 'pack', tmp_path / 'in', tmp_path / 'out', '--samples', 2)
     assert status == 0

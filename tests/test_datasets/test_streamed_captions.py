@@ -1,15 +1,13 @@
 """Streams of Hugging Face `datasets`: index, items, order of reading."""
 
-import io
 import json
-import tarfile
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from image_shards import encoded, write_tar
 from mmengine.registry import DATASETS
 from torch.utils.data import DataLoader
 
@@ -28,28 +26,24 @@ TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.
 SIZES = (30, 10, 50, 30)  # 120
 
 
-def encoded(number):
-    pixels = np.full((4, 4, 3), number, dtype=np.uint8)
-    return cv2.imencode('.png', pixels)[1].tobytes()
+def numbered(number):
+    return encoded(np.full((4, 4, 3), number))
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """The same 120 samples as tar files and as Parquet files."""
-    folder, number = tmp_path_factory.mktemp('stream'), 0
+    folder, first = tmp_path_factory.mktemp('stream'), 0
     for shard, size in enumerate(SIZES):
         rows = dict(image=[], text=[], name=[])
-        with tarfile.open(folder / f's{shard}.tar', 'w') as tar:
-            for _ in range(size):
-                key, text = f'{number:04d}', f'caption {number % 50}'
-                image = encoded(number)
-                for member, data in (('png', image), ('txt', text.encode())):
-                    info = tarfile.TarInfo(f'{key}.{member}')
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
-                for column, value in zip(rows, (image, [text, 'b'], key)):
-                    rows[column].append(value)
-                number += 1
+        members = []
+        for number in range(first, first + size):
+            key, text, image = f'{number:04d}', f'caption {number % 50}', numbered(number)
+            members += [(f'{key}.png', image), (f'{key}.txt', text.encode())]
+            for column, value in zip(rows, (image, [text, 'b'], key)):
+                rows[column].append(value)
+        first += size
+        write_tar(folder / f's{shard}.tar', members)
         path = folder / f'{shard}.parquet'
         datasets.Dataset.from_dict(rows).to_parquet(path)
     index_tars(folder)
@@ -89,7 +83,7 @@ def test_tool_indexes_parquet(folder, run_script, tmp_path):
     data = build(tmp_path, 'index')
     assert len(data) == 240
     assert data[61]['text'] == 'b'
-    assert data[61]['img_bytes'] == encoded(30)
+    assert data[61]['img_bytes'] == numbered(30)
     assert data[60]['text'] == 'caption 30'
     status, _, error = run_script(
         TOOL,
@@ -180,7 +174,7 @@ def test_library_of_a_wrong_version(folder, version, limit, monkeypatch):
 
 
 def _collate(items):
-    return [(x['sample_idx'], x['img_bytes'] == encoded(x['sample_idx'])) for x in items]
+    return [(x['sample_idx'], x['img_bytes'] == numbered(x['sample_idx'])) for x in items]
 
 
 def _seen(rank, index, skipped):

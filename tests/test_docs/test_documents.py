@@ -52,8 +52,8 @@ NOT_RUN = [
     ('configs/soprc/README.md', 'omniglot_folds', 'data and an hour'),
     ('configs/stable_ap/README.md', 'ap/bccd_seeds', 'data and half an hour'),
     ('configs/stable_ap/README.md', 'dino_bccd_seeds', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'bccd_rivals', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'coco128_rivals', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'bccd_losses', 'data and an hour'),
+    ('configs/stable_ap/README.md', 'coco128_losses', 'data and an hour'),
     ('configs/stable_ap/README.md', 'rho/bccd_sgd', 'data and hours'),
 ]
 #: Blocks of READMEs of configs/ that a test below runs.

@@ -69,11 +69,3 @@ def test_resumed_run_is_the_same(tmp_path, storage):
     assert expected['loss.temperature.tau'].unique().numel() == SAMPLES
     for key, values in resumed.model.state_dict().items():
         assert torch.equal(values, expected[key]), key
-
-
-def test_grown_data_set_is_refused(tmp_path):
-    runner(tmp_path, 1).train()
-    grown = runner(tmp_path, 2, num_samples=SAMPLES + 3, resume=True)
-    message = r'temperature.log_s .* 12 samples, but num_samples=15'
-    with pytest.raises(ValueError, match=message):
-        grown.train()

@@ -269,7 +269,7 @@ def test_ldam_softmax_is_the_authors_code():
         loss(scores, torch.zeros(12, CLASSES))
 
 
-def test_counts_have_to_be_told():
+def test_counts_have_to_be_set():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES)
     assert loss.wants_class_counts

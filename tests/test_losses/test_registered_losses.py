@@ -62,7 +62,7 @@ class FreshLoss(RankingLoss):
 
     def list_losses(self, lists):
         pos = lists.pos[lists.pos_mask].mean() if lists.pos.numel() else 0
-        return (1 + lists.scores[lists.neg_mask].mean() - pos).relu()
+        return (1 + lists.scores[lists.is_negative].mean() - pos).relu()
 
 
 class StrangeLoss(nn.Module):

@@ -8,7 +8,16 @@ import mmdet.models.dense_heads as dense_heads
 from covered_heads import MORE_HEADS, build_covered, covered_inputs, covered_losses
 from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
-from small_heads import FOCAL, HEADS, STABLE_AP, TEST_CFG
+from small_heads import (
+    CLASSES,
+    FOCAL,
+    HEADS,
+    STABLE_AP,
+    TEST_CFG,
+    build_head,
+    head_losses,
+    make_inputs,
+)
 
 from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
@@ -84,6 +93,7 @@ def test_head_survives_a_batch_without_objects(name):
     losses = covered_losses(name, head, boxes=False, epoch=1)[1]
     key = 'loss_rpn_cls' if 'RPN' in name else 'loss_cls'
     assert losses[key] == 0
+    assert head.loss_cls.loss.mean_positive.num_updates.item() == 0
     _objective(losses).backward()
     for parameter in _classification(head).values():
         assert parameter.grad is not None
@@ -297,3 +307,59 @@ def test_classes_in_the_place_of_names():
     assert type(by_class) is type(by_name)
     assert by_class.loss_cls.loss.rho == 'auto'
     assert by_class.loss_cls.loss.num_classes == 4
+
+
+@pytest.mark.parametrize('name', HEADS)
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_training_lowers_one_ranking_of_all_levels(name, mode):
+    head = build_head(name, dict(STABLE_AP, mode=mode))
+    loss = head.loss_cls.loss
+    assert isinstance(loss, StableAPLoss)
+    assert (loss.num_classes, loss.rho) == (CLASSES, 'auto')
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
+    values = []
+    for _ in range(8):
+        losses = head_losses(head)
+        optimizer.zero_grad()
+        _objective(losses).backward()
+        optimizer.step()
+        values.append(losses['loss_cls'].item())
+    assert values[-1] < values[0]
+    assert all(p.grad is not None for p in head.parameters())
+    assert loss.mean_positive.num_updates.max() == 8
+    assert 0 < loss.diagnostics['num_positive'] < 200
+    # Logits start near -4.6: the threshold of 0.05 drops them all uncentred.
+    head = build_head(name, dict(STABLE_AP, mode=mode))
+    head.loss_cls.loss.mean_positive.mean.fill_(-4.0)
+    features, _, metas = make_inputs()
+    for centred in (True, False):
+        head.centre_scores = centred
+        found = head.predict_by_feat(*head(features), batch_img_metas=metas)
+        assert any(map(len, found)) == centred
+
+
+def test_centre_is_per_class_where_the_means_are():
+    head = build_head('RetinaHead', dict(STABLE_AP, mode='per_class'))
+    centre = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    moved = head._subtract(torch.zeros(2, 3 * CLASSES, 5, 5), centre)
+    # Retina's channels are (anchor, class) with the class running fastest.
+    assert moved.view(2, 3, CLASSES, 25)[0, :, 2].unique().item() == -3
+
+
+def test_bad_configuration_is_named():
+    with pytest.raises(KeyError, match="head_type='mmdet.NoHead'"):
+        MODELS.build(dict(type='mmrank.ListwiseHead', head_type='mmdet.NoHead', loss_cls=STABLE_AP))
+    with pytest.raises(KeyError, match='mmrank.NoLoss'):
+        build_head('RetinaHead', dict(type='mmrank.NoLoss'))
+    head = build_head('RetinaHead', STABLE_AP)
+    with pytest.raises(RuntimeError, match='outside loss_by_feat'):
+        head.loss_cls(torch.zeros(1, 4), torch.zeros(1))
+
+
+def test_an_interrupted_pass_leaves_nothing_behind():
+    head = build_head('RetinaHead', STABLE_AP)
+    features, truths, metas = make_inputs()
+    with pytest.raises(Exception, match='.*'):
+        head.loss_by_feat(*head(features), truths[:1], metas)
+    fresh = head_losses(build_head('RetinaHead', STABLE_AP))
+    torch.testing.assert_close(head_losses(head)['loss_cls'], fresh['loss_cls'])

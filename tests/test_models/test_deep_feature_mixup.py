@@ -148,13 +148,6 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     assert len(model(images)) == 12
 
 
-def test_survives_a_copy_of_the_model():
-    """As mmengine's EMAHook makes one."""
-    mixup = copy.deepcopy(MODELS.build(copy.deepcopy(MIXUP)))
-    with mixup.mixing(torch.tensor([0, 1])):
-        assert len(mixup(_images(2))[-1]) == 8
-
-
 @pytest.mark.parametrize(
     ('settings', 'error', 'words'),
     [

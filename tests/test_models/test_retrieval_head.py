@@ -6,7 +6,6 @@ from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch.nn.functional import normalize
 
 from mmrank.functional import stable_ap_loss
-from mmrank.state import CrossBatchMemory
 
 # Without its state: mu is the mean of the class in the batch.
 OFF = {**STABLE_AP, 'mean_mode': 'off'}
@@ -156,15 +155,6 @@ def test_evaluation_leaves_the_memory():
     head = build_head(memory=dict(size=4, dim=DIM)).eval()
     head.loss(_features(3), samples([0, 0, 1]))
     assert not head.memory.entries().usable.any()
-
-
-def test_state_is_saved_and_resumed():
-    a, b = (build_head(memory=dict(size=6, dim=DIM)) for _ in range(2))
-    a.loss(_features(5), samples(_labels(5)))
-    b.load_state_dict(a.state_dict())
-    assert isinstance(b.memory, CrossBatchMemory)
-    batch = _features(5, 1), samples(_labels(5, 1), range(3, 8))
-    torch.testing.assert_close(a.loss(*batch)['loss'], b.loss(*batch)['loss'])
 
 
 def test_num_classes_of_the_loss_wins_and_is_filled_in():

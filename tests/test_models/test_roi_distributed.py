@@ -9,6 +9,8 @@ pytest.importorskip('mmdet')
 from mmdet.registry import MODELS
 from mmengine.registry import init_default_scope
 
+from mmrank.losses.ranking.rank_sort import box_balance
+
 CLASSES = 3
 SIZES = ((5, 12), (17, 0))
 
@@ -92,3 +94,14 @@ def test_two_ranks_equal_one_process():
         assert len(results) == len(expected)
         for ours, whole in zip(results, expected):
             torch.testing.assert_close(ours, whole, rtol=1e-6, atol=1e-9)
+
+
+def _ratio_of_rank(rank):
+    return [box_balance(torch.tensor([1.0, 3.0][rank]), torch.tensor([0.0, 2.0][rank]))]
+
+
+@pytest.mark.slow
+def test_ratio_is_that_of_the_means_over_the_ranks():
+    """Also on a rank without a single box."""
+    (first,), (second,) = run_on_ranks(_ratio_of_rank, 2)
+    assert first == second == 2.0

@@ -15,10 +15,11 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('autograd', 'errors', 'version'),
     ('checkpoint_loading', 'distributed', 'files', 'optional_class', 'required_package'),
+    ('registry', 'training_set'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
     ('losses', 'calibration'),
-    ('functional', 'registry', 'training_set'),
+    ('functional',),
     ('adapters', 'datasets', 'models'),
     ('visualization',),
     ('engine', 'evaluation'),

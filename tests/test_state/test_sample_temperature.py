@@ -196,7 +196,7 @@ def test_other_data_set_is_refused_at_resume(load, size):
     assert torch.equal(fresh.linear.weight, saved['linear.weight'])
 
 
-def test_missing_state_is_told():
+def test_missing_state_is_named():
     saved = {k: v for k, v in trained().state_dict().items() if 'state' not in k}
     with pytest.raises(RuntimeError, match=r'state\.tau'):
         Model().load_state_dict(saved)

@@ -32,7 +32,7 @@ def dino(tmp_path_factory):
     folder = tmp_path_factory.mktemp('dino')
     spec = ShapesSpec(*(4, 2, 0, 64, 64, CLASSES), max_size=32, empty_fraction=0)
     write_shapes_coco(folder / 'shapes', spec)
-    cfg = Config.fromfile(STABLE_AP / 'dino_r18_stable-ap_demo.py')
+    cfg = Config.fromfile(STABLE_AP / 'dino_r18_stable-ap_bccd.py')
     cfg.model.backbone.base_channels = 8
     cfg.model.neck.in_channels = [16, 32, 64]
     cfg.model.decoder.num_layers = 1
@@ -40,7 +40,8 @@ def dino(tmp_path_factory):
     for split in ('train', 'val'):
         dataset = cfg[f'{split}_dataloader'].dataset
         dataset.data_root = f'{folder}/shapes/'
-        dataset.metainfo.classes = dataset.metainfo.classes[:CLASSES]
+        dataset.data_prefix.img = f'{split}/'
+        dataset.metainfo.classes = ('disk', 'square', 'triangle')
         for step in dataset.pipeline:
             if step.type == 'Resize':
                 step.scale = (64, 64)

@@ -5,12 +5,13 @@ keeps the order and the ties of a class, so that its average precision stays the
 bit.
 
   # a detector, from the *.bbox.json of its CocoMetric
-  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \ --test test.bbox.json
-      data/x/test.json --checkpoint epoch_12.pth \ --out-dir work_dirs/calibration
+  python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
+      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth \
+      --out-dir work_dirs/calibration
 
   # a classifier, from the dumps of tools/test.py --out; a detector's dump
   # needs its annotation file
-  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl \ --checkpoint epoch_12.pth
+  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth \
       --out-dir work_dirs/calibration
 
 writes calibration.json, the maps, and for each split a table and reliability
@@ -41,62 +42,47 @@ from research.calibration.fitting import METHODS, TARGETS, fit_calibration
 from research.calibration.prediction_dump import read_dump
 from research.calibration.report import CalibrationReport
 from research.calibration.splits import SampleSplit
+from research.common.command_line import benchmark_parser
 
 FILE = 'calibration.json'
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        checkpoint=(
+            None,
+            '.pth file of the model: its classes go into the maps, and other weights are refused '
+            'later; None: classes of the annotations, weights not compared',
+        ),
+        iou=(0.5, 'IoU from which a box is right'),
+        pooled=(False, 'fit one map for all classes'),
+        min_each=(10, 'right and wrong scores that a class needs for a map of its own'),
+        bins=(25, 'bins of the calibration errors'),
+        out_dir='work_dirs/calibration',
     )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         'val',
         nargs='+',
         metavar='PREDICTIONS [COCO.json]',
         help='predictions of the validation split, and for a detector its annotations',
     )
-    parser.add_argument(
+    add(
         '--test',
         nargs='+',
         metavar='FILE',
-        help='the same of a test split, to judge the maps on (default: none; '
-        'the figures of the split that they are fitted on flatter them)',
+        help='the same of a test split, to judge the maps on (default: none; the figures of the '
+        'split that they are fitted on flatter them)',
     )
-    parser.add_argument(
-        '--checkpoint',
-        help='.pth file of the model: its classes go into the maps, and other '
-        'weights are refused later (default: classes of the annotations, '
-        'weights not compared)',
-    )
-    parser.add_argument(
-        '--method', choices=METHODS, default='isotonic', help='map to fit (default: %(default)s)'
-    )
-    parser.add_argument(
+    add('--method', choices=METHODS, default='isotonic', help='map to fit (default: %(default)s)')
+    add(
         '--target',
         choices=TARGETS,
         default='precision',
-        help='what the probability of a box means: that it is right, or its '
-        'expected IoU (default: %(default)s)',
+        help='what the probability of a box means: that it is right, or its expected IoU (default: '
+        '%(default)s)',
     )
-    parser.add_argument(
-        '--iou',
-        type=float,
-        default=0.5,
-        help='IoU from which a box is right (default: %(default)s)',
-    )
-    parser.add_argument('--pooled', action='store_true', help='fit one map for all classes')
-    parser.add_argument(
-        '--min-each',
-        type=int,
-        default=10,
-        help='right and wrong scores that a class needs for a map of its own '
-        '(default: %(default)s); others get that of all classes',
-    )
-    parser.add_argument(
-        '--bins', type=int, default=25, help='bins of the calibration errors (default: %(default)s)'
-    )
-    parser.add_argument('--out-dir', default='work_dirs/calibration', help='default: %(default)s')
     add_trust_option(parser)
     args = parser.parse_args()
     if args.bins < 1 or args.min_each < 1:
@@ -107,16 +93,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
-    """Read and judge the predictions of a split.
-
-    Args:
-        files: Predictions and, for a detector, annotations.
-        classes: Of the model, if known.
-        iou: See :class:`research.calibration.box_split.BoxSplit`.
-
-    Raises:
-        UserError: If they cannot be read or do not fit.
-    """
+    """Read and judge the predictions of a split; a detector's come with annotations."""
     predictions, *rest = files
     if len(rest) > 1:
         raise UserError(

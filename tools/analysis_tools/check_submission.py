@@ -1,6 +1,6 @@
 r"""Check a file of detections for COCO's test server, and pack it.
 
-    python tools/analysis_tools/check_submission.py \ work_dirs/NAME/test-dev.bbox.json \
+    python tools/analysis_tools/check_submission.py work_dirs/NAME/test-dev.bbox.json \
         data/coco/annotations/image_info_test-dev2017.json \
         --zip detections_test-dev2017_NAME_results.zip
 
@@ -30,7 +30,6 @@ COUNTED = 100
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

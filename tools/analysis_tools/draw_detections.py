@@ -15,57 +15,38 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.detections import draw_detections
+from research.coco.tables import named_evaluations
+from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        out=('detections.png', 'PNG to write'),
+        num_images=(6, 'images, spread over the file'),
     )
-    parser.add_argument('ann_file', help='COCO annotation file')
-    parser.add_argument('image_dir', help='folder of its images')
-    parser.add_argument(
-        'predictions',
-        nargs='+',
-        metavar='[NAME=]FILE',
-        help='results file (*.bbox.json) of a model, with the name to show',
-    )
-    parser.add_argument('--out', default='detections.png', help='default: %(default)s')
-    parser.add_argument(
-        '--num-images',
-        type=int,
-        default=6,
-        help='images, spread over the file (default: %(default)s)',
-    )
-    parser.add_argument('--image-ids', type=int, nargs='+', help='draw these images instead')
-    parser.add_argument('--top-k', type=int, help='draw the K best boxes of each image')
+    add = parser.add_argument
+    add('ann_file', help='COCO annotation file')
+    add('image_dir', help='folder of its images')
+    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
+    add('--image-ids', type=int, nargs='+', help='draw these images instead')
+    add('--top-k', type=int, help='draw the K best boxes of each image')
     return parser.parse_args()
 
 
 @show_user_errors(OSError, ValueError)
-def main() -> int:
+def main() -> None:
     """Evaluate and draw."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    evaluations = {}
-    for item in args.predictions:
-        name, _, file = item.rpartition('=')
-        evaluations[name or file] = evaluate_boxes(truth, file)
-    path = draw_detections(
-        evaluations,
-        args.image_dir,
-        args.out,
-        image_ids=args.image_ids,
-        num_images=args.num_images,
-        top_k=args.top_k,
-    )
-    print(f'Wrote {path}')
-    return 0
+    evaluations = named_evaluations(truth, args.predictions)
+    options = {key: getattr(args, key) for key in ('image_ids', 'num_images', 'top_k')}
+    print(f'Wrote {draw_detections(evaluations, args.image_dir, args.out, **options)}')
 
 
 if __name__ == '__main__':

@@ -25,41 +25,22 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.retrieval.maps import choose_samples, make_map, plot_maps
 from research.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        classes=(10, 'classes to show, the largest ones'),
+        per_class=(100, 'samples of a class, at most'),
+        perplexity=(30.0, 't-SNE: neighbours that count'),
+        seed=0,
     )
     add_model_options(parser)
-    parser.add_argument(
-        '--out',
-        type=Path,
-        default=Path('work_dirs/embedding_map/map.png'),
-        help='image file (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--classes',
-        type=int,
-        default=10,
-        help='classes to show, the largest ones (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--per-class',
-        type=int,
-        default=100,
-        help='samples of a class, at most (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--perplexity',
-        type=float,
-        default=30.0,
-        help='of t-SNE: neighbours that count (default: %(default)s)',
-    )
-    parser.add_argument('--seed', type=int, default=0)
+    out = Path('work_dirs/embedding_map/map.png')
+    parser.add_argument('--out', type=Path, default=out, help='image file')
     args = parser.parse_args()
     for name in ('classes', 'per_class', 'perplexity'):
         if not getattr(args, name) > 0:

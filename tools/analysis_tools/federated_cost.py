@@ -1,4 +1,4 @@
-"""What unverified images cost a rare class, with and without the mask.
+"""The cost of unverified images for a rare class, with and without the mask.
 
     python tools/analysis_tools/federated_cost.py
     python tools/analysis_tools/federated_cost.py --same-look
@@ -25,32 +25,18 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.theory.federated_cost import ARMS, rare_class_ap
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        loss=(['mmrank.StableAPLoss'], 'ranking losses by name'),
+        seeds=3,
+        same_look=(False, 'the objects that are not annotated look like those that are'),
     )
-    parser.add_argument(
-        '--loss',
-        nargs='+',
-        default=['mmrank.StableAPLoss'],
-        help='ranking losses by name (default: %(default)s)',
-    )
-    parser.add_argument('--seeds', type=int, default=3, help='default: %(default)s')
-    parser.add_argument(
-        '--same-look',
-        action='store_true',
-        help='the objects that are not annotated look like those that are',
-    )
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/federated_cost'),
-        help='default: %(default)s',
-    )
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/federated_cost'))
     args = parser.parse_args()
     if args.seeds < 2:
         parser.error(f'--seeds must be at least 2, got {args.seeds}')

@@ -24,6 +24,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.theory.robust_contrastive import (
     optimal_temperature,
     optimal_weights,
@@ -37,36 +38,16 @@ RHOS = (0.05, 0.2, 0.5)
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        features=(None, '.npz file of embeddings'),
+        rho=(0.3, 'bound of the divergence with --features'),
+        tau0=(0.05, 'smallest temperature'),
+        anchors=(200, 'random anchors to choose from'),
+        negatives=(1000, 'random negatives'),
+        seed=0,
     )
-    parser.add_argument('--features', help='.npz file of embeddings')
-    parser.add_argument(
-        '--rho',
-        type=float,
-        default=0.3,
-        help='bound of the divergence with --features (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--tau0', type=float, default=0.05, help='smallest temperature (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--anchors',
-        type=int,
-        default=200,
-        help='random anchors to choose from (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--negatives', type=int, default=1000, help='random negatives (default: %(default)s)'
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/isogclr_weights'),
-        help='default: %(default)s',
-    )
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/isogclr_weights'))
     args = parser.parse_args()
     for name in ('rho', 'tau0', 'anchors', 'negatives'):
         if not getattr(args, name) > 0:

@@ -1,18 +1,18 @@
 r"""Find the images that a trained model takes for nearest to a picture.
 
   # in a folder of images
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --gallery data/shop
-      --top-k 5 --out nearest.png
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
+      --gallery data/shop --top-k 5 --out nearest.png
 
   # in features that a test has kept (RetrievalMetric(out_file=...)): no
   # image of the gallery is embedded again
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --features
-      features.npz
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
+      --features features.npz
 
   # in millions of them: the features stay in their file, and so do the lists
   # of an approximate index, which are made once, beside it
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \ --features
-      features.npz --index ivf
+  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
+      --features features.npz --index ivf
 
 Images go through the pipeline of the config's test set. The picture itself
 is left out of the gallery.
@@ -41,6 +41,10 @@ from mmrank.evaluation.retrieval_features import load_features
 from mmrank.functional import StoredEmbeddings, nearest_in_gallery
 from mmrank.visualization.figures import fit_text, new_panels, save
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.command_line import benchmark_parser
+
 
 @dataclass(frozen=True)
 class NearImage:
@@ -51,11 +55,7 @@ class NearImage:
 
 
 def images_in(folder: str | Path) -> list[str]:
-    """Image files in a folder and the folders in it, sorted.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Image files in a folder and the folders in it, sorted."""
     found = sorted(
         str(path)
         for path in Path(folder).rglob('*')
@@ -74,15 +74,7 @@ def embed_images(
 ) -> Iterator[Tensor]:
     """Yield (n, D) embeddings of image files, batch by batch, on the CPU.
 
-    Args:
-        model: In evaluation mode; its ``predict`` puts ``feature`` into the data samples, as
-            ``mmrank.EmbeddingRetriever`` does.
-        pipeline: Transforms of the test set.
-        paths: The files.
-        batch_size: Images at a time.
-
-    Raises:
-        UserError: If a file is no whole image, or the model gives no feature.
+    ``predict`` of the model puts ``feature`` into the data samples, as EmbeddingRetriever does.
     """
     transform = Compose(pipeline)
     for start in range(0, len(paths), batch_size):
@@ -113,14 +105,9 @@ def nearest_images(
     count: int = 10,
     index: GalleryIndex | None = None,
 ) -> list[NearImage]:
-    """Find the nearest images, best first; an approximate index may miss some.
+    """Find the nearest of N files with (N, D) embeddings, best first.
 
-    Args:
-        query: (D,) embedding of the picture.
-        gallery: (N, D) embeddings.
-        paths: Their N files.
-        count: How many to find.
-        index: Over the gallery, by cosine; None compares with all of it.
+    An approximate index, by cosine, may miss some; without one all are compared.
     """
     if index is None:
         scores, rows = nearest_in_gallery(query[None], gallery, count)
@@ -134,19 +121,13 @@ def nearest_images(
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = benchmark_parser(__doc__, top_k=(10, 'images to find'))
     parser.add_argument('config', help='config of a retriever')
     parser.add_argument('checkpoint', help='.pth file of its training')
     parser.add_argument('image', help='the picture')
     gallery = parser.add_mutually_exclusive_group(required=True)
     gallery.add_argument('--gallery', help='folder of images to search')
     gallery.add_argument('--features', help='.npz file of features to search')
-    parser.add_argument(
-        '--top-k', type=int, default=10, help='images to find (default: %(default)s)'
-    )
     parser.add_argument(
         '--index',
         choices=INDICES,

@@ -16,50 +16,37 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
+from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.pr_curves import PRCurves, plot_pr_curves
-from research.coco.tables import comparison_rows, rich_table
+from research.coco.tables import comparison_rows, named_evaluations, rich_table
+from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        out=('pr_curves.png', 'PNG to write'),
+        max_classes=(12, 'class panels, most frequent first'),
     )
-    parser.add_argument('ann_file', help='COCO annotation file')
-    parser.add_argument(
-        'predictions',
-        nargs='+',
-        metavar='[NAME=]FILE',
-        help='results file (*.bbox.json) of a model, with the name to show',
-    )
-    parser.add_argument('--out', default='pr_curves.png', help='default: %(default)s')
-    parser.add_argument(
-        '--max-classes',
-        type=int,
-        default=12,
-        help='class panels, most frequent first (default: %(default)s)',
-    )
+    add = parser.add_argument
+    add('ann_file', help='COCO annotation file')
+    add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
     return parser.parse_args()
 
 
 @show_user_errors(OSError, ValueError)
-def main() -> int:
+def main() -> None:
     """Evaluate, plot, and print the COCO figures."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
-    evaluations = {}
-    for item in args.predictions:
-        name, _, file = item.rpartition('=')
-        evaluations[name or file] = evaluate_boxes(truth, file)
+    evaluations = named_evaluations(truth, args.predictions)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
     print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')
-    return 0
 
 
 if __name__ == '__main__':

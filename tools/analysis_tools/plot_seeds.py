@@ -16,36 +16,19 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.seeds.plots import draw_box_plot, read_values
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__, scale=(1.0, '100 for percent'), out=('boxplot.png', 'PNG to write')
     )
-    parser.add_argument('runs', help='runs.csv')
-    parser.add_argument('--metrics', nargs='+', default=(), help='default: all of the file')
-    parser.add_argument(
-        '--lower-better',
-        nargs='+',
-        default=(),
-        metavar='METRIC',
-        help='those of which less is better',
-    )
-    parser.add_argument(
-        '--scale',
-        type=float,
-        default=1.0,
-        help='factor of the values, 100 for percent (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--unit',
-        choices=['seed', 'fold'],
-        default='seed',
-        help='what a dot is (default: %(default)s)',
-    )
-    parser.add_argument('--out', default='boxplot.png', help='PNG to write')
+    add = parser.add_argument
+    add('runs', help='runs.csv')
+    add('--metrics', nargs='+', default=(), help='default: all of the file')
+    add('--lower-better', nargs='+', default=(), help='metrics of which less is better')
+    add('--unit', choices=['seed', 'fold'], default='seed', help='what a dot is')
     return parser.parse_args()
 
 

@@ -16,38 +16,30 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.seeds.plots import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        setting=('setting', 'axis label'),
+        mark_name=('', 'name of the line at --mark'),
+        out=('setting.png', 'PNG to write'),
     )
     parser.add_argument('runs', help='runs.csv')
     parser.add_argument('--metric', required=True, help='key of the metric')
-    parser.add_argument('--setting', default='setting', help='axis label')
     parser.add_argument('--mark', type=float, help='value of the setting to mark by a line')
-    parser.add_argument('--mark-name', default='', help='name of that line')
-    parser.add_argument('--out', default='setting.png', help='PNG to write')
     return parser.parse_args()
 
 
 @show_user_errors(OSError, ValueError, KeyError)
-def main() -> int:
+def main() -> None:
     """Read and plot."""
     args = parse_args()
     runs = read_setting_runs(args.runs, args.metric)
-    path = plot_setting(
-        runs,
-        args.out,
-        setting=args.setting,
-        metric=args.metric,
-        mark=args.mark,
-        mark_name=args.mark_name,
-    )
-    print(f'Wrote {path}')
-    return 0
+    options = {key: getattr(args, key) for key in ('setting', 'metric', 'mark', 'mark_name')}
+    print(f'Wrote {plot_setting(runs, args.out, **options)}')
 
 
 if __name__ == '__main__':

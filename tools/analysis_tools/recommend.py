@@ -14,6 +14,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from matplotlib.lines import Line2D
 from rich.console import Console
@@ -29,6 +30,10 @@ from mmrank.registry import DATASETS
 from mmrank.visualization.figures import fit_text, new_panels, save
 from mmrank.visualization.palette import colour
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.command_line import benchmark_parser
+
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
 _WIDTH, _DPI = 8.0, 200
@@ -36,22 +41,18 @@ _HIT, _OTHER = colour(0), '0.65'
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        top_k=(10, 'items for each user'),
+        include_seen=(False, "also show items of the user's training pairs"),
     )
-    parser.add_argument('config', help='config of a mmrank.TwoTower')
-    parser.add_argument('checkpoint', help='.pth file of its training')
-    parser.add_argument('users', nargs='+', help='names of users')
-    parser.add_argument(
-        '--top-k', type=int, default=10, help='items for each user (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--include-seen', action='store_true', help="also show items of the user's training pairs"
-    )
-    parser.add_argument('--out', help='CSV file to write as well')
-    parser.add_argument('--picture', help='PNG file to draw as well')
-    parser.add_argument('--held-out', help='pairs that were kept from the training')
+    add = parser.add_argument
+    add('config', help='config of a mmrank.TwoTower')
+    add('checkpoint', help='.pth file of its training')
+    add('users', nargs='+', help='names of users')
+    add('--out', help='CSV file to write as well')
+    add('--picture', help='PNG file to draw as well')
+    add('--held-out', help='pairs that were kept from the training')
     add_config_option(parser)
     add_trust_option(parser)
     args = parser.parse_args()

@@ -41,6 +41,7 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.retrieval.models import add_model_options, features_by_name
 from research.retrieval.report import (
     describe_test_set,
@@ -55,54 +56,32 @@ from research.retrieval.sheets import CHOICES, draw_sheets
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        out_dir='work_dirs/retrieval_report',
+        recall_at=([1, 10, 100, 1000], 'the K of Recall@K'),
+        num_queries=(8, 'queries of a sheet'),
+        top_k=(10, 'images for each query'),
+        seed=(0, 'seed of the random queries'),
+        image_root=('.', 'folder that relative image paths start from'),
     )
     add_model_options(parser)
-    parser.add_argument(
-        '--out-dir', default='work_dirs/retrieval_report', help='default: %(default)s'
-    )
-    parser.add_argument(
-        '--recall-at',
-        type=int,
-        nargs='+',
-        default=[1, 10, 100, 1000],
-        metavar='K',
-        help='the K of Recall@K (default: 1 10 100 1000)',
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         '--sheets',
         nargs='*',
         choices=CHOICES,
-        help='queries to draw; nothing after it for no sheets (default: '
-        'random worst differing; random with --index)',
+        help='queries to draw; nothing after it for no sheets (default: random worst differing; '
+        'random with --index)',
     )
-    parser.add_argument(
-        '--num-queries', type=int, default=8, help='queries of a sheet (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--top-k', type=int, default=10, help='images for each query (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--seed', type=int, default=0, help='seed of the random queries (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--image-root',
-        default='.',
-        help='folder that relative image paths start from (default: here)',
-    )
-    parser.add_argument(
-        '--device', help='where to rank: cpu, cuda, ... (default: a GPU if there is one)'
-    )
-    parser.add_argument(
+    add('--device', help='where to rank: cpu, cuda, ... (default: a GPU if there is one)')
+    add(
         '--memory',
         type=int,
         metavar='MIB',
-        help='memory for embeddings and their ranks, on the CPU (default: '
-        'all embeddings are in memory)',
+        help='memory for embeddings and their ranks, on the CPU (default: all are in memory)',
     )
-    parser.add_argument(
+    add(
         '--index',
         choices=INDICES,
         help="search by faiss, pip install 'mmrank[faiss]' (default: rank all images, exactly)",

@@ -1,18 +1,17 @@
 r"""What state that is spread over ranks costs: memory, network and time.
 
     python tools/analysis_tools/sharded_state_cost.py
-    python tools/analysis_tools/sharded_state_cost.py --samples 400000000 \ --ranks 8 --batch 256
+    python tools/analysis_tools/sharded_state_cost.py --samples 400000000 --ranks 8 --batch 256
     python tools/analysis_tools/sharded_state_cost.py --measure \
         --samples 1000000 --ranks 1 2 4 --batch 64 --steps 2
 
 Random batches are drawn, and what the ranks send each other for them with storage='sharded' of a
 loss is counted: the indices, the rows that come from their owners and what goes back. The busiest
-rank decides the time. The
-latency of a message is not part of it, nor is what the network does at the same time. Beside it
-stands storage='device', where every rank has the whole state and gathers the rows of all others.
-The defaults are those of mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss
-runs on as many gloo processes of this machine, with the same batches.
-A table is written as Markdown and CSV, sharded_state_cost.md and .csv.
+rank decides the time, without latency and other traffic. Beside it stands storage='device', where
+every rank has the whole state and gathers the rows of all others. The defaults are those of
+mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss runs on as many gloo
+processes of this machine, with the same batches. A table is written as Markdown and CSV,
+sharded_state_cost.md and .csv.
 
 exit status: 0 written, 2 wrong input (see the message).
 """
@@ -34,6 +33,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.common.gloo_ranks import on_ranks
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
@@ -41,35 +41,15 @@ INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
 @dataclass(frozen=True)
 class Layout:
-    """What a loss keeps and sends of a sample.
+    """Sizes of what a loss keeps and sends per sample."""
 
-    Attributes:
-        states: Tables: 2 for images and texts.
-        quantities: Numbers of a sample in each: log s, tau and momentum.
-        news: What a batch measures of a sample: log g and the gradient of
-            the temperature.
-    """
-
-    states: int
-    quantities: int
-    news: int
-
-    @property
-    def bytes_a_sample(self) -> int:
-        """Memory."""
-        return self.states * self.quantities * NUMBER
+    states: int  # tables: 2 for images and texts
+    quantities: int  # numbers of a sample in each: log s, tau and momentum
+    news: int  # what a batch measures of a sample: log g and the gradient of the temperature
 
 
 def sharded_traffic(ids: list[Tensor], layout: Layout) -> tuple[Tensor, ...]:
-    """Bytes of a step with the state in shards.
-
-    Args:
-        ids: (n_r,) indices of the batch of each rank.
-        layout: What is kept.
-
-    Returns:
-        (W,) bytes that each rank sends to others, and that it receives.
-    """
+    """(W,) bytes that each rank sends in a step, and receives, with the state in shards."""
     ranks = len(ids)
     asked = torch.stack([(x % ranks).bincount(minlength=ranks) for x in ids])
     asked.fill_diagonal_(0)
@@ -88,46 +68,20 @@ def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        samples=(10**9, 'samples, or pairs, of the training set'),
+        batch=(512, 'samples of a rank in a step'),
+        states=(2, 'tables: 2 for images and texts, 1 for two views'),
+        quantities=(3, 'numbers of a sample in each table'),
+        news=(2, 'what a batch measures of a sample: 1 for SogCLR'),
+        dim=(512, 'length of an embedding, to compare'),
+        steps=(20, 'random batches'),
+        ranks=([1, 2, 4, 8, 16, 32, 64], 'numbers of ranks'),
+        bandwidth=(25.0, 'GB/s of a rank, in and out at once'),
+        measure=(False, 'also run mmrank.BimodalISogCLRLoss and count what it does'),
     )
-    for name, default, what in (
-        ('samples', 10**9, 'samples, or pairs, of the training set'),
-        ('batch', 512, 'samples of a rank in a step'),
-        ('states', 2, 'tables: 2 for images and texts, 1 for two views'),
-        ('quantities', 3, 'numbers of a sample in each table'),
-        ('news', 2, 'what a batch measures of a sample: 1 for SogCLR'),
-        ('dim', 512, 'length of an embedding, to compare'),
-        ('steps', 20, 'random batches'),
-    ):
-        parser.add_argument(
-            f'--{name}', type=int, default=default, help=f'{what} (default: %(default)s)'
-        )
-    parser.add_argument(
-        '--ranks',
-        type=int,
-        nargs='+',
-        default=[1, 2, 4, 8, 16, 32, 64],
-        help='numbers of ranks (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--bandwidth',
-        type=float,
-        default=25.0,
-        help='GB/s of a rank, in and out at once (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/sharded_state_cost'),
-        help='default: %(default)s',
-    )
-    parser.add_argument(
-        '--measure',
-        action='store_true',
-        help='also run mmrank.BimodalISogCLRLoss and count what it does',
-    )
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/sharded_state_cost'))
     args = parser.parse_args()
     if args.measure and (args.states, args.quantities, args.news) != (2, 3, 2):
         raise UserError(
@@ -188,7 +142,7 @@ def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
     rate = args.bandwidth * 1e9
     return (
-        Shard(args.samples, 0, ranks).rows * layout.bytes_a_sample,
+        Shard(args.samples, 0, ranks).rows * args.states * args.quantities * NUMBER,
         most,
         slowest / rate,
         whole,

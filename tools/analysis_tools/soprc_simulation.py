@@ -1,8 +1,8 @@
 """Reproduce the simulations of SOPRC (NeurIPS 2022) as figures and tables.
 
     python tools/analysis_tools/soprc_simulation.py
-    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x python
-    tools/analysis_tools/soprc_simulation.py --only densities
+    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
+    python tools/analysis_tools/soprc_simulation.py --only densities
 
 Scores come from pairs of distributions whose AUPRC is known: binormal,
 bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
@@ -26,6 +26,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
     plot_densities,
@@ -45,36 +46,15 @@ MOMENTA = (0.5, 0.1, 0.02)
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        trials=(200, 'batches of each composition, at least 2'),
+        seed=0,
+        prior=(0.1, 'share of the positives in the population'),
     )
-    parser.add_argument(
-        '--trials',
-        type=int,
-        default=200,
-        help='batches of each composition, at least 2 (default: %(default)s)',
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--prior',
-        type=float,
-        default=0.1,
-        help='share of the positives in the population (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/soprc_simulation'),
-        help='default: %(default)s',
-    )
-    parser.add_argument(
-        '--only',
-        nargs='+',
-        choices=PARTS,
-        default=list(PARTS),
-        help='parts to write (default: all)',
-    )
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/soprc_simulation'))
+    parts = dict(nargs='+', choices=PARTS, default=list(PARTS))
+    parser.add_argument('--only', help='parts to write (default: all)', **parts)
     args = parser.parse_args()
     if args.trials < 2:
         parser.error(f'--trials must be at least 2, got {args.trials}')

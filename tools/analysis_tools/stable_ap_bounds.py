@@ -26,6 +26,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.theory.stable_ap import (
     DifferenceSetting,
     bound_row,
@@ -57,20 +58,8 @@ SLACK = 1e-9
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        '--trials', type=int, default=100, help='random lists of each size (default: %(default)s)'
-    )
-    parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument(
-        '--out-dir',
-        type=Path,
-        default=Path('work_dirs/stable_ap_bounds'),
-        help='default: %(default)s',
-    )
+    parser = benchmark_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
+    parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/stable_ap_bounds'))
     args = parser.parse_args()
     if args.trials < 2:
         parser.error(f'--trials must be at least 2, got {args.trials}')

@@ -22,24 +22,22 @@ from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.temperature_orders import order_test, plot_orders, read_order_runs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__, out_dir='work_dirs/temperature_orders', seed=(0, 'seed of the test')
     )
     parser.add_argument('tables', nargs='+', metavar='CSV', help='classes_*.csv files')
-    parser.add_argument(
-        '--out-dir', default='work_dirs/temperature_orders', help='default: %(default)s'
-    )
-    parser.add_argument('--seed', type=int, default=0, help='of the test (default: 0)')
     return parser.parse_args()
 
 
-def run(args: argparse.Namespace) -> None:
+@show_user_errors(OSError, ValueError)
+def main() -> None:
     """Read, test, write."""
+    args = parse_args()
     runs = read_order_runs(args.tables)
     found = order_test(runs, seed=args.seed)
     out = Path(args.out_dir)
@@ -50,12 +48,6 @@ def run(args: argparse.Namespace) -> None:
     print(found)
     print(f'wrote {write_csv_atomically(lines, out / "orders.csv")}')
     print(f'wrote {plot_orders(runs, found, out / "orders.png")}')
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    """Run, and turn wrong input into one message."""
-    run(parse_args())
 
 
 if __name__ == '__main__':

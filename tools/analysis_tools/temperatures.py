@@ -1,7 +1,7 @@
 r"""What the temperatures of iSogCLR have become: tables and pictures.
 
-    python tools/analysis_tools/temperatures.py CONFIG \ work_dirs/run/epoch_10.pth
-        work_dirs/run/epoch_20.pth
+    python tools/analysis_tools/temperatures.py CONFIG \
+        work_dirs/run/epoch_10.pth work_dirs/run/epoch_20.pth
 
 reads the temperatures of the samples from the checkpoints and the training images from the config,
 without running the model. Several checkpoints of one training, in their order, give histograms over
@@ -27,35 +27,24 @@ from rich.console import Console
 from mmrank.apis.entry_point import add_config_option, add_trust_option
 from mmrank.errors import show_user_errors
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+from research.common.command_line import benchmark_parser
+
+
+def parse_args() -> argparse.Namespace:
+    parser = benchmark_parser(
+        __doc__,
+        out_dir='work_dirs/temperatures',
+        extreme=(600, 'samples that count as hottest and as coldest, 600 in the paper'),
+        images=(40, 'images of each kind on the sheet, 0 for none'),
+        bins=(60, 'bins of the histograms'),
     )
     parser.add_argument('config', metavar='CONFIG', help='of the training')
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
-    parser.add_argument('--out-dir', default='work_dirs/temperatures', help='default: %(default)s')
-    parser.add_argument(
-        '--extreme',
-        type=int,
-        default=600,
-        metavar='N',
-        help='samples that count as hottest and as coldest (default: %(default)s, as in the paper)',
-    )
-    parser.add_argument(
-        '--images',
-        type=int,
-        default=40,
-        metavar='N',
-        help='images of each kind on the sheet, 0 for none (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--bins', type=int, default=60, help='of the histograms (default: %(default)s)'
-    )
     add_config_option(parser)
     add_trust_option(parser)
-    args = parser.parse_args(arguments)
+    args = parser.parse_args()
     for name, least in (('extreme', 1), ('images', 0), ('bins', 1)):
         if getattr(args, name) < least:
             parser.error(f'--{name} must be at least {least}')
@@ -77,11 +66,7 @@ def build_training_set(args: argparse.Namespace):
 
 
 def steps_of(checkpoints: list[str]) -> tuple[list[int], str]:
-    """When the checkpoints were written, by their names.
-
-    Returns:
-        Rising numbers and what they count.
-    """
+    """When the checkpoints were written, by their names: rising numbers and what they count."""
     found = [re.search(r'(\d+)\.pth$', Path(c).name) for c in checkpoints]
     steps = [int(match[1]) if match else 0 for match in found]
     if any(a >= b for a, b in pairwise(steps)) or not all(found):

@@ -16,36 +16,27 @@ exit status: 0 drawn, 2 wrong input (see the message).
 
 import argparse
 import sys
+from pathlib import Path
 
 from mmrank.errors import show_user_errors
 from mmrank.visualization.training_curves import plot_training_curves, read_training_log
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research.common.command_line import benchmark_parser
+
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        keys=(['*loss*'], 'scalars to draw, with * and ?'),
+        window=(1, 'logged values that a point averages'),
+        out=('training_curves.png', 'image file'),
+        list=(False, 'only list the scalars'),
     )
     parser.add_argument(
         'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
     )
-    parser.add_argument(
-        '--keys',
-        nargs='+',
-        default=['*loss*'],
-        metavar='KEY',
-        help='scalars to draw, with * and ? (default: *loss*)',
-    )
-    parser.add_argument(
-        '--window',
-        type=int,
-        default=1,
-        help='logged values that a point averages (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--out', default='training_curves.png', help='image file (default: %(default)s)'
-    )
-    parser.add_argument('--list', action='store_true', help='only list the scalars')
     args = parser.parse_args()
     if args.window < 1:
         parser.error(f'--window is {args.window}; it must be at least 1')

@@ -24,7 +24,7 @@ from mmrank.losses.loss_type import build_loss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser
+from research.common.command_line import benchmark_parser
 
 LOSSES = (
     *('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss'),
@@ -35,7 +35,6 @@ MODES = ('flatten', 'per_class')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(__doc__, rows=(5000, 'boxes'), classes=1203, positives=50)
     parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
     parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)

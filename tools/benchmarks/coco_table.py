@@ -60,14 +60,12 @@ from research.coco.runs import (
     read_result,
 )
 from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from research.common.model_entry import Entry
-from research.common.timing import benchmark_parser
+from research.common.command_line import Entry, benchmark_parser
 
 HERE = Path(__file__).resolve().parent
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         ann_file=(None, 'annotation file of the test split; None: that of the runs'),

@@ -35,7 +35,8 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser, cpu_in_turn
+from research.common.command_line import benchmark_parser
+from research.common.timing import cpu_in_turn
 
 STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
 
@@ -62,7 +63,7 @@ def build(loss, queries, classes, denoising):
 
 
 def head_arguments(detector, batch):
-    """What the head computes its losses from, for one batch."""
+    """Arguments of the head's losses, for one batch."""
     noted = []
     head = detector.bbox_head
     losses = head.loss_by_feat

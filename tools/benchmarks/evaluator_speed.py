@@ -24,12 +24,12 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.evaluators import check_equality, find_evaluators
-from research.common.timing import benchmark_parser, both_times_in_turn
+from research.common.command_line import benchmark_parser
+from research.common.timing import both_times_in_turn
 from research.synthetic.boxes import make_annotations, make_predictions
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         images=2000,

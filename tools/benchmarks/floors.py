@@ -40,7 +40,8 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import Times, benchmark_parser, both_times_in_turn, median_ratio
+from research.common.command_line import benchmark_parser
+from research.common.timing import Times, both_times_in_turn, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),
@@ -61,7 +62,6 @@ def size(text: str) -> tuple[str, int]:
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     known = [f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device']
     parser = benchmark_parser(
         __doc__, threads=1, repeats=5, quick=(False, 'tiny sizes, to try it out'), device='cpu'
@@ -135,7 +135,7 @@ def _times(steps: dict[str, Step], repeats: int, **options):
 
 
 def _ratios(own: Times, other: Times) -> list[float]:
-    """Of CPU time and of wall time."""
+    """Ratios of CPU time and of wall time."""
     return [median_ratio(own.cpu, other.cpu), median_ratio(own.wall, other.wall)]
 
 

@@ -25,7 +25,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser
+from research.common.command_line import benchmark_parser
 from research.in_batch.plots import plot_objectives, size_row, train_in_turn
 from research.in_batch.study import CHOICE
 from research.in_batch.training import TwoTowerData
@@ -34,7 +34,6 @@ MODES = ('unbiased', 'sogram')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         sizes=(False, 'only the sizes of the data'),

@@ -32,7 +32,8 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser, in_turn
+from research.common.command_line import benchmark_parser
+from research.common.timing import in_turn
 
 POINTWISE = ('square', 'logistic')
 MODES = ('in_batch', 'unbiased', 'unbiased_omega', 'pos_neg', 'popularity')

@@ -25,7 +25,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser
+from research.common.command_line import benchmark_parser
 from research.in_batch.plots import plot_study, write_study_tables
 from research.in_batch.search import SearchRule
 from research.in_batch.study import (
@@ -40,7 +40,6 @@ from research.in_batch.training import TwoTowerData
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     rule, settings = SearchRule(), StudySettings()
     parser = benchmark_parser(
         __doc__,
@@ -91,7 +90,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def settings_of(args: argparse.Namespace) -> StudySettings:
-    """What all cells have in common."""
+    """Settings that all cells share."""
     steps = args.max_steps or []
     rule = SearchRule(
         first_exponent=args.first_exponent,

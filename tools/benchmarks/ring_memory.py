@@ -23,8 +23,8 @@ from mmrank import losses
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.common.gloo_ranks import on_ranks
-from research.common.timing import benchmark_parser
 
 LOSSES = {
     'CLIPLoss': {},

@@ -34,6 +34,9 @@ box plot with the single seeds.
         config: stable_ap.py
         cfg_options: {model.bbox_head.loss_cls.tau: 1.0}
         tune: {optim_wrapper.optimizer.lr: [1e-4, 4e-4]}  # its own grid
+      - name: ap_loss           # another loss: no config of its own is needed
+        config: stable_ap.py
+        cfg_options: {model.bbox_head.loss_cls: {_delete_: true, type: mmrank.APLoss}}
     tune:                      # leave out to tune nothing
       grid: {optim_wrapper.optimizer.lr: [1e-4, 2e-4]}
       seeds: [100, 101]
@@ -98,7 +101,6 @@ SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 

@@ -28,7 +28,6 @@ TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

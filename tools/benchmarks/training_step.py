@@ -5,8 +5,8 @@ single times do not. A step is forward, losses, backward and the optimiser.
 
     python tools/benchmarks/training_step.py
     python tools/benchmarks/training_step.py --batch-size 8 --device cuda \
-        configs/stable_ap/atss_r50_fpn_focal_1x_coco.py \
-        configs/stable_ap/atss_r50_fpn_stable-ap_1x_coco.py \
+        configs/stable_ap/retinanet_r18_fpn_focal_bccd.py \
+        configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py \
         --image-size 800 1333
 
 --parts splits the step as stable AP's table 3 does: network, loss, backward. Times are then CPU
@@ -40,7 +40,8 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.timing import benchmark_parser, in_turn
+from research.common.command_line import benchmark_parser
+from research.common.timing import in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -105,7 +106,7 @@ def num_classes_of(config):
 
 
 def batch_for(config, model, args):
-    """What the model of a config can be trained on."""
+    """A batch that the model of a config can be trained on."""
     size = tuple(args.image_size)
     if is_detector(config):
         return make_batch(args.batch_size, size, num_classes_of(config), args.boxes)

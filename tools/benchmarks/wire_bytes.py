@@ -1,4 +1,4 @@
-"""What a listwise loss sends between ranks in a training step.
+"""Bytes that a listwise loss sends between ranks in a training step.
 
 Starts gloo processes on this machine, gives each its own logits and counts
 the bytes that the loss hands to every collective. What a rank then sends is estimated for a ring:
@@ -20,8 +20,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.common.gloo_ranks import on_ranks
-from research.common.timing import benchmark_parser
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 
@@ -72,7 +72,7 @@ def step(name, args, rank, mode):
 
 
 def measure(rank, args):
-    """What each loss moved on this rank."""
+    """Bytes that each loss moved on this rank."""
     moved = count_collectives()
     rows = []
     for name in LOSSES:

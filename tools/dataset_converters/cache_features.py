@@ -35,19 +35,14 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('config', metavar='CONFIG')
-    parser.add_argument('out', metavar='OUT', help='without a suffix')
-    parser.add_argument(
-        '--views', type=int, default=4, help='random views of each image (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--pool',
-        action='store_true',
-        help='store the mean of each map over its positions, for a network '
-        'that is frozen as a whole',
-    )
-    parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--seed', type=int, default=0)
+    add = parser.add_argument
+    add('config', metavar='CONFIG')
+    add('out', metavar='OUT', help='without a suffix')
+    add('--views', type=int, default=4, help='random views of each image (default: %(default)s)')
+    pool = 'store the mean of each map over its positions, for a network that is frozen as a whole'
+    add('--pool', action='store_true', help=pool)
+    add('--batch-size', type=int, default=64)
+    add('--seed', type=int, default=0)
     add_config_option(parser)
     args = parser.parse_args()
     for name in ('views', 'batch_size'):

@@ -4,8 +4,8 @@ Looks for lines that cannot be read, missing, doubled and damaged images, classe
 single image, and classes or images that the training split shares with another. Takes a config,
 whose data loaders it goes through, or a folder of class folders:
 
-    python tools/dataset_converters/check_retrieval.py CONFIG --read-images python
-    tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
+    python tools/dataset_converters/check_retrieval.py CONFIG --read-images
+    python tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
         --json counts.json --histogram counts.png
 
 exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing was checked: a wrong
@@ -39,19 +39,15 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('source', metavar='CONFIG|FOLDER', help='config file or folder')
-    parser.add_argument(
-        '--depth',
-        type=int,
-        default=1,
-        help='of a folder: levels of folders that name a class (default: %(default)s)',
-    )
-    parser.add_argument('--read-images', action='store_true', help='also decode every image')
-    parser.add_argument(
-        '--examples', type=int, default=5, help='findings shown per kind (default: %(default)s)'
-    )
-    parser.add_argument('--json', metavar='FILE', help='write counts and findings')
-    parser.add_argument('--histogram', metavar='PNG', help='draw images per class')
+    add = parser.add_argument
+    add('source', metavar='CONFIG|FOLDER', help='config file or folder')
+    depth = 'of a folder: levels of folders that name a class (default: %(default)s)'
+    add('--depth', type=int, default=1, help=depth)
+    add('--read-images', action='store_true', help='also decode every image')
+    examples = 'findings shown per kind (default: %(default)s)'
+    add('--examples', type=int, default=5, help=examples)
+    add('--json', metavar='FILE', help='write counts and findings')
+    add('--histogram', metavar='PNG', help='draw images per class')
     args = parser.parse_args()
     if not Path(args.source).exists():
         parser.error(f'{args.source} is neither a config nor a folder')
@@ -87,17 +83,9 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
         table.add_column(column, overflow='fold')
     for report in reports:
         for problem in report.problems:
-            where = list(problem.examples)
-            if problem.count > len(where):
-                where.append(f'... and {problem.count - len(where)} more')
-            table.add_row(
-                '[red]error[/]' if problem.is_error else '[yellow]warning[/]',
-                escape(report.where),
-                problem.kind,
-                str(problem.count),
-                escape('\n'.join(where)),
-                escape(problem.fix),
-            )
+            level = '[red]error[/]' if problem.is_error else '[yellow]warning[/]'
+            cells = [escape('\n'.join(problem.lines())), escape(problem.fix)]
+            table.add_row(level, escape(report.where), problem.kind, str(problem.count), *cells)
     console.print(table)
 
 
@@ -127,8 +115,7 @@ def main() -> int:
         )
     show(reports, console)
     if args.json:
-        document = [report.to_dict() for report in reports]
-        text = json.dumps(document, indent=2)
+        text = json.dumps([report.to_dict() for report in reports], indent=2)
         write_atomically(text.encode(), args.json)
         console.print(f'Wrote {escape(args.json)}')
     if args.histogram:

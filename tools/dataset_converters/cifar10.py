@@ -1,11 +1,10 @@
 r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
 
-    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10 python
-    tools/dataset_converters/cifar10.py cifar10_jpg.zip \
-        data/cifar10_16 --size 16
+    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10
+    python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 --size 16
 
 writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
-`classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and their CIFAR-100 twins read. SOURCE is
+`classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and those of CIFAR-100 read. SOURCE is
 a zip or a folder of train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
 cifar-10-batches-py/ or cifar-100-python/.
 """
@@ -33,21 +32,13 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('source', metavar='SOURCE', help='zip or folder')
-    parser.add_argument('out', metavar='OUT', help='folder to write to')
-    parser.add_argument(
-        '--size',
-        type=int,
-        default=32,
-        help='side of the images in pixels, at most 32, their own size (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--classes',
-        type=int,
-        choices=(10, 100),
-        default=10,
-        help='CIFAR-10 or CIFAR-100 (default: %(default)s)',
-    )
+    add = parser.add_argument
+    add('source', metavar='SOURCE', help='zip or folder')
+    add('out', metavar='OUT', help='folder to write to')
+    size = 'side of the images in pixels, at most 32, their own size (default: %(default)s)'
+    add('--size', type=int, default=32, help=size)
+    classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
+    add('--classes', type=int, choices=(10, 100), default=10, help=classes)
     add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 32:
@@ -56,30 +47,12 @@ def parse_args() -> argparse.Namespace:
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a member of an archive lies in train/ or test/.
-
-    Args:
-        name: Its name.
-    """
+    """Whether a member of an archive lies in train/ or test/."""
     return name.split('/')[0] in ('train', 'test')
 
 
 def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
-    """Write both parts.
-
-    Args:
-        source: Folder.
-        out: Folder to write to.
-        size: Side of the images.
-        num_classes: 10 or 100.
-
-    Returns:
-        What was written.
-
-    Raises:
-        UserError: If an image or the folder cannot be read.
-        OSError: If a file cannot be written.
-    """
+    """Write both parts of a folder with images of side ``size``; return what was written."""
     # Imported late: --help should not wait for mmpretrain.
     from mmrank.datasets.long_tail.cifar_images import HOSTS, SPLITS, read_cifar
 

@@ -1,7 +1,7 @@
 r"""Turn COCO boxes into a table of labels: which classes does an image show?
 
-    python tools/dataset_converters/coco_to_labels.py \ data/mine/annotations/train.json
-        data/mine/train.csv
+    python tools/dataset_converters/coco_to_labels.py \
+        data/mine/annotations/train.json data/mine/train.csv
 
 writes one line an image, its file name and 0 or 1 for each class, which mmrank.MultiLabelCSV reads.
 Images without a box have only zeros.
@@ -28,10 +28,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def label_table(document: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the table.
-
-    Args:
-        document: Content of a COCO file.
+    """Header and rows of the table of a COCO document.
 
     Raises:
         UserError: If it lacks a part or an id of COCO.

@@ -1,7 +1,7 @@
 r"""Write the lists of images that mmpretrain.CustomDataset reads.
 
-    python tools/dataset_converters/image_list.py folders data/imagenet/train \ imagenet100.txt
-        data/imagenet/meta/train100.txt
+    python tools/dataset_converters/image_list.py folders data/imagenet/train \
+        imagenet100.txt data/imagenet/meta/train100.txt
     python tools/dataset_converters/image_list.py inaturalist train2018.json \
         data/inaturalist2018/train.txt
 
@@ -40,15 +40,9 @@ def parse_args() -> argparse.Namespace:
 
 
 def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
-    """Images of the folders that a file names.
+    """Yield path and label of the images of the class folders that a file names.
 
-    Args:
-        folder: Holds a folder for each class.
-        classes: File with one class a line; what follows the first word is left out, as are empty
-            lines.
-
-    Yields:
-        Path within the folder, and number of the class.
+    The file has one class a line; what follows the first word is left out, as are empty lines.
 
     Raises:
         UserError: If a class is named twice, or has no image.
@@ -75,14 +69,7 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
 
 
 def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
-    """Images of an annotation file, as iNaturalist publishes it.
-
-    Args:
-        annotations: JSON with ``images`` (``id``, ``file_name``) and ``annotations`` (``image_id``,
-            ``category_id``).
-
-    Yields:
-        Path and category of each image.
+    """Yield path and category of the images of a file as iNaturalist publishes it.
 
     Raises:
         UserError: If the file is no such JSON, or an image has no category or two.

@@ -54,40 +54,21 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        'source',
-        metavar='SOURCE',
-        help='folder or zip file with train/<class>/ and test/<class>/, or a COCO annotation file',
-    )
-    parser.add_argument('out', metavar='OUT', help='folder to write to')
-    parser.add_argument('--images', help='folder of the COCO images')
-    parser.add_argument('--size', type=int, help='side of the images (default: as they are)')
-    parser.add_argument(
-        '--captions',
-        type=int,
-        default=2,
-        help='captions of each image, 1 to 5 (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--per-class',
-        type=int,
-        default=1000,
-        help='training images of the largest class (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--imbalance',
-        type=float,
-        default=1.0,
-        help='size of the largest over that of the smallest class (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--val-per-class',
-        type=int,
-        default=100,
-        help='validation images of each class, out of the training images, '
-        'and as many test images (default: %(default)s)',
-    )
-    parser.add_argument('--seed', type=int, default=0, help='default: %(default)s')
+    add = parser.add_argument
+    source = 'folder or zip file with train/<class>/ and test/<class>/, or a COCO annotation file'
+    add('source', metavar='SOURCE', help=source)
+    add('out', metavar='OUT', help='folder to write to')
+    add('--images', help='folder of the COCO images')
+    add('--size', type=int, help='side of the images (default: as they are)')
+    captions = 'captions of each image, 1 to 5 (default: %(default)s)'
+    add('--captions', type=int, default=2, help=captions)
+    per_class = 'training images of the largest class (default: %(default)s)'
+    add('--per-class', type=int, default=1000, help=per_class)
+    imbalance = 'size of the largest over that of the smallest class (default: %(default)s)'
+    add('--imbalance', type=float, default=1.0, help=imbalance)
+    held = 'validation images of each class, out of the training images, and as many test images '
+    add('--val-per-class', type=int, default=100, help=held + '(default: %(default)s)')
+    add('--seed', type=int, default=0, help='default: %(default)s')
     add_archive_options(parser)
     args = parser.parse_args()
     for name in ('size', 'captions', 'per_class', 'val_per_class'):
@@ -101,14 +82,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
-    """Find the images of a folder.
-
-    Args:
-        source: With ``.../<split>/<class>/<image>``.
-
-    Returns:
-        The images by split and class, in natural order.
-    """
+    """Find ``.../<split>/<class>/<image>`` in a folder, by split and class."""
     found: dict = defaultdict(lambda: defaultdict(list))
     paths = [p for p in source.glob('*/*/*') if is_image(p.name)]
     # An archive may have a folder around.
@@ -120,28 +94,12 @@ def class_images(source: Path) -> dict[str, dict[str, list[Path]]]:
 
 
 def is_image(name: str) -> bool:
-    """Whether a file is an image, by its name.
-
-    Args:
-        name: The name.
-    """
+    """Whether a file is an image, by its name."""
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
 def decode(path: Path, size: int | None) -> np.ndarray:
-    """Read an image.
-
-    Args:
-        path: The file.
-        size: Side of the result, or None.
-
-    Returns:
-        (H, W, 3) uint8 in BGR.
-
-    Raises:
-        OSError: If it cannot be opened.
-        UserError: If it is no image.
-    """
+    """Read an image, (H, W, 3) uint8 in BGR; ``size`` is the side of the result, or None."""
     try:
         image = decode_image(path.read_bytes())
     except ValueError as error:
@@ -152,14 +110,7 @@ def decode(path: Path, size: int | None) -> np.ndarray:
 
 
 def chosen_images(found: dict, args: argparse.Namespace) -> Iterator[tuple[str, str, Path]]:
-    """Choose the images of each part.
-
-    Args:
-        found: What :func:`class_images` gave.
-        args: The command line.
-
-    Yields:
-        Part, class and image.
+    """Choose images of those that :func:`class_images` found; yield part, class and image.
 
     Raises:
         UserError: If a class has too few images, or none is left of one.
@@ -210,13 +161,7 @@ def write_classes(args: argparse.Namespace, source: Path, out: Path) -> dict[str
 
 
 def find_objects(path: Path) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
-    """Find the classes that a COCO file's images show.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Id and file name of each image with a box, and by the id how often it shows each class.
+    """Id and file name of each image of a COCO file with a box, and how often it shows each class.
 
     Raises:
         UserError: If the file is not such a file.

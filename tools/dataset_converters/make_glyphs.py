@@ -31,34 +31,16 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    parser.add_argument(
-        '--classes', type=int, default=spec.num_classes, help='glyphs (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--per-class',
-        type=int,
-        default=spec.per_class,
-        help='drawings of each (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--size',
-        type=int,
-        default=spec.size,
-        help='side of the images in pixels (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--jitter',
-        type=float,
-        default=spec.jitter,
-        help='how shaky the hand is, as a share of the side (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--rotation',
-        type=float,
-        default=spec.rotation,
-        help='largest angle of a drawing in degrees (default: %(default)s)',
-    )
-    parser.add_argument('--seed', type=int, default=spec.seed, help='default: %(default)s')
+    for name, value, text in (
+        ('classes', spec.num_classes, 'glyphs'),
+        ('per-class', spec.per_class, 'drawings of each'),
+        ('size', spec.size, 'side of the images in pixels'),
+        ('jitter', spec.jitter, 'how shaky the hand is, as a share of the side'),
+        ('rotation', spec.rotation, 'largest angle of a drawing in degrees'),
+        ('seed', spec.seed, 'seed'),
+    ):
+        shown = f'{text} (default: %(default)s)'
+        parser.add_argument(f'--{name}', type=type(value), default=value, help=shown)
     return parser.parse_args()
 
 

@@ -33,22 +33,11 @@ def parse_args() -> argparse.Namespace:
         ('items', spec.num_items, 'items, no more than users'),
         ('dimensions', spec.dimensions, 'width of the hidden tastes'),
         ('seed', spec.seed, 'seed'),
+        ('per-user', spec.per_user, 'mean interactions of a user'),
+        ('held-out', spec.held_out, 'share that is held out'),
     ):
-        parser.add_argument(
-            f'--{name}', type=int, default=value, help=f'{text} (default: %(default)s)'
-        )
-    parser.add_argument(
-        '--per-user',
-        type=float,
-        default=spec.per_user,
-        help='mean interactions of a user (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--held-out',
-        type=float,
-        default=spec.held_out,
-        help='share that is held out (default: %(default)s)',
-    )
+        shown = f'{text} (default: %(default)s)'
+        parser.add_argument(f'--{name}', type=type(value), default=value, help=shown)
     return parser.parse_args()
 
 

@@ -32,57 +32,34 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        '--out',
-        default='data/shapes_coco',
-        help='folder to write to (default: %(default)s); it is made if '
-        'needed, files of the same names are replaced',
+    add = parser.add_argument
+    out = (
+        'folder to write to (default: %(default)s); it is made if needed, files of the same names '
     )
-    for split in ('train', 'val', 'test'):
-        parser.add_argument(
-            f'--num-{split}',
-            type=int,
-            default=getattr(spec, f'num_{split}'),
-            help=f'{split} images (default: %(default)s)',
-        )
-    parser.add_argument('--seed', type=int, default=spec.seed, help='default: %(default)s')
-    parser.add_argument(
-        '--image-size',
-        type=int,
-        nargs=2,
-        metavar=('WIDTH', 'HEIGHT'),
-        default=(spec.width, spec.height),
-        help='pixels (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--object-size',
-        type=float,
-        nargs=2,
-        metavar=('MIN', 'MAX'),
-        default=(spec.min_size, spec.max_size),
-        help='object diameters in pixels, drawn log-uniformly (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--num-classes', type=int, default=spec.num_classes, help='1 to 8 (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--imbalance',
-        type=float,
-        default=spec.imbalance,
-        help='how many times more frequent the first class is than the last (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--mean-objects',
-        type=float,
-        default=spec.mean_objects,
-        help='objects per image (default: %(default)s)',
-    )
-    parser.add_argument(
-        '--format',
-        choices=('jpg', 'png'),
-        default=spec.image_format,
-        help='jpg is small; png has the same pixels with every JPEG library (default: %(default)s)',
-    )
+    add('--out', default='data/shapes_coco', help=out + 'are replaced')
+    for name, value, text in (
+        ('num-train', spec.num_train, 'train images'),
+        ('num-val', spec.num_val, 'val images'),
+        ('num-test', spec.num_test, 'test images'),
+        ('seed', spec.seed, 'seed'),
+        ('num-classes', spec.num_classes, '1 to 8'),
+        ('imbalance', spec.imbalance, 'how many times more frequent class 1 is than the last'),
+        ('mean-objects', spec.mean_objects, 'objects per image'),
+    ):
+        add(f'--{name}', type=type(value), default=value, help=f'{text} (default: %(default)s)')
+    for name, value, names, text in (
+        ('image-size', (spec.width, spec.height), ('WIDTH', 'HEIGHT'), 'pixels'),
+        (
+            'object-size',
+            (spec.min_size, spec.max_size),
+            ('MIN', 'MAX'),
+            'object diameters in pixels, drawn log-uniformly',
+        ),
+    ):
+        shown = f'{text} (default: %(default)s)'
+        add(f'--{name}', type=type(value[0]), nargs=2, metavar=names, default=value, help=shown)
+    kinds = 'jpg is small; png has the same pixels with every JPEG library (default: %(default)s)'
+    add('--format', choices=('jpg', 'png'), default=spec.image_format, help=kinds)
     return parser.parse_args()
 
 

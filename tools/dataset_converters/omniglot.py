@@ -33,19 +33,11 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        'zips',
-        nargs='+',
-        metavar='ZIP',
-        help='images_background*.zip or images_evaluation.zip, or a folder with its content',
-    )
+    zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
+    parser.add_argument('zips', nargs='+', metavar='ZIP', help=zips)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    parser.add_argument(
-        '--size',
-        type=int,
-        default=28,
-        help='side of the drawings in pixels, at most 105, their own size (default: %(default)s)',
-    )
+    size = 'side of the drawings in pixels, at most 105, their own size (default: %(default)s)'
+    parser.add_argument('--size', type=int, default=28, help=size)
     add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 105:
@@ -55,10 +47,6 @@ def parse_args() -> argparse.Namespace:
 
 def convert(png: bytes, size: int) -> np.ndarray:
     """Decode a drawing, black ink on white, and shrink its negative.
-
-    Args:
-        png: The file.
-        size: Side of the result.
 
     Returns:
         (size, size) uint8, 255 where ink covers the whole pixel.
@@ -71,12 +59,7 @@ def convert(png: bytes, size: int) -> np.ndarray:
 
 
 def shrink(folder: Path, out: Path, size: int) -> dict:
-    """Write all drawings of a folder.
-
-    Args:
-        folder: With ``.../alphabet/character/drawing.png``.
-        out: Folder to write to.
-        size: Side of the drawings.
+    """Write all drawings ``.../alphabet/character/drawing.png`` of a folder.
 
     Returns:
         Per alphabet the number of drawings of every character.
@@ -113,11 +96,7 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
 
 
 def is_drawing(name: str) -> bool:
-    """Whether a member of an archive is a drawing.
-
-    Args:
-        name: Its name.
-    """
+    """Whether a member of an archive is a drawing."""
     return name.endswith('.png')
 
 

@@ -209,7 +209,7 @@ def read_record(name: str, out: Path) -> Record | None:
 
 
 def state_of(asset: Asset, out: Path, root: Path) -> str:
-    """What there is of an asset."""
+    """State of an asset: absent, outdated, damaged or built."""
     record = read_record(asset.name, out)
     if record is None or not (out / record.file).is_file():
         return 'absent'

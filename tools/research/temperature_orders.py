@@ -28,7 +28,7 @@ class OrderRuns:
 
 @dataclass(frozen=True)
 class OrderTest:
-    """What :func:`order_test` finds."""
+    """Result of :func:`order_test`."""
 
     # Change of the log of the temperature per factor ten of class size, with what is due to class
     # and training taken out
@@ -133,7 +133,7 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
 
 
 def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> Path:
-    """What the size of a class does, and what its images do.
+    """Plot the effect of the size of a class, and that of its images.
 
     Left: temperature over the mean of its class and training; every class of every training is a
     point, the mean over trainings has its 95 % interval.

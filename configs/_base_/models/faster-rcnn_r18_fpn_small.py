@@ -1,6 +1,6 @@
 # A Faster R-CNN small enough to train from scratch on two CPU cores: ResNet-18
 # at half width, a 64-channel FPN, square anchors, 128 proposals. The losses and
-# samplers are mmdet's cross-entropy ones; a twin overrides nothing else.
+# samplers are mmdet's cross-entropy ones; a ranking loss overrides nothing else.
 _base_ = './resnet18_fpn_small.py'
 
 model = dict(

@@ -1,6 +1,6 @@
 # A RetinaNet small enough to train from scratch on two CPU cores: ResNet-18,
 # a 64-channel FPN, one convolution per branch, square anchors only.
-# `loss_cls` is stock focal loss; a twin overrides nothing but the head's
+# `loss_cls` is stock focal loss; a ranking loss overrides nothing but the head's
 # type and `loss_cls`.
 _base_ = './resnet18_fpn_small.py'
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mmrank.state.base import check_count
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -102,11 +103,8 @@ class IndividualCLIPLoss(ContrastiveLoss):
         self, num_samples: int, tau: float = 0.01, tau_min: float = 0.001, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        if not (type(num_samples) is int and num_samples >= 1):
-            raise ValueError(
-                f'num_samples must be an int >= 1, got {num_samples!r}; set '
-                'it to the number of pairs in the training set'
-            )
+        fix = '; set it to the number of pairs in the training set'
+        check_count('num_samples', num_samples, fix=fix)
         if not 0 < tau_min <= tau < math.inf:
             raise ValueError(
                 'temperatures must satisfy 0 < tau_min <= tau, got '

@@ -1,6 +1,7 @@
 """Losses of pytorch-metric-learning behind the interface of this package."""
 
 from collections.abc import Mapping
+from importlib import import_module
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from mmrank.losses.inputs import EmbeddingBatch, one_of
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
 _PARTS = {'distance': 'distances', 'reducer': 'reducers', 'embedding_regularizer': 'regularizers'}
-_TRIPLET_LOSSES = ('TripletMarginLoss', 'MarginLoss')
 
 
 class PMLLoss(nn.Module):
@@ -58,7 +58,7 @@ class PMLLoss(nn.Module):
         self.scope, self.loss_weight = scope, loss_weight
         self.loss = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
-        self.of_triplets = _takes_triplets(self.loss)
+        self.of_triplets = isinstance(self.loss, _triplet_losses())
         self.miner = None
         if miner is not None:
             if loss['type'] == 'FastAPLoss':
@@ -188,11 +188,7 @@ def _check_loss(loss: nn.Module) -> None:
     """Raise ValueError for a loss that does not accept the pairs to take."""
     losses = _package('losses')
     kind = type(loss).__name__
-    fits = (
-        losses.GenericPairLoss,
-        losses.FastAPLoss,
-        *(getattr(losses, name) for name in _TRIPLET_LOSSES),
-    )
+    fits = losses.GenericPairLoss, losses.FastAPLoss, *_triplet_losses()
     if not isinstance(loss, fits):
         raise ValueError(
             f'loss.type={kind!r} takes its pairs from the labels alone, so a query could not be '
@@ -218,21 +214,16 @@ def _check_loss(loss: nn.Module) -> None:
             )
 
 
-def _takes_triplets(loss: nn.Module) -> bool:
-    """Whether a loss is one of triplets, not of pairs."""
+def _triplet_losses() -> tuple[type, ...]:
+    """Losses of triplets, not of pairs."""
     losses = _package('losses')
-    return isinstance(loss, tuple(getattr(losses, name) for name in _TRIPLET_LOSSES))
+    return losses.TripletMarginLoss, losses.MarginLoss
 
 
 def _package(place: str):
+    """The subpackage ``losses``, ``miners``, ``distances`` ... of pytorch-metric-learning."""
     try:
-        from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
+        import_module('pytorch_metric_learning')
+        return import_module(f'pytorch_metric_learning.{place}')
     except ImportError as error:
         raise ImportError(f'mmrank.PMLLoss needs pytorch-metric-learning: {_INSTALL}') from error
-    return {
-        'distances': distances,
-        'losses': losses,
-        'miners': miners,
-        'reducers': reducers,
-        'regularizers': regularizers,
-    }[place]

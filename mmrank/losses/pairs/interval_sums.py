@@ -1,11 +1,11 @@
 """The one-sided Huber surrogate by moments of sorted intervals."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import is_compiling, opaque_operator
+from mmrank.autograd import is_compiling
 
 from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
 from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
@@ -194,6 +194,24 @@ def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     is_half = neg.element_size() == 2
     dtype = torch.int16 if is_half and fits else torch.int32
     return torch.empty(neg.shape, dtype=dtype, device=neg.device)
+
+
+def opaque_operator(name: str, fake: Callable) -> Callable:
+    """Make an operator ``namespace::name`` of a function that the compiler could not trace.
+
+    ``fake`` takes the same arguments and returns empty tensors of the right shapes. Before torch
+    2.4, which has no such operators, the function stays as it is: a compiled graph then breaks
+    there.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        if not hasattr(torch.library, 'custom_op'):
+            return function
+        operator = torch.library.custom_op(name, mutates_args=())(function)
+        operator.register_fake(fake)
+        return operator
+
+    return decorate
 
 
 # Tracing the blocks one by one would unroll them, and the search of the open scores has a size that

@@ -1,8 +1,7 @@
 """Sums of a surrogate over all pairs of a positive and a negative of a list.
 
-The one-sided Huber surrogate is summed exactly in near-linear time and linear memory
-(``interval_sums``). Other surrogates, and problems too small to gain, go through the matrix of
-pairs, in blocks of bounded size.
+The one-sided Huber is summed exactly in near-linear time and linear memory (``interval_sums``),
+other surrogates and small problems by the matrix of pairs, in blocks of bounded size.
 """
 
 import math
@@ -16,8 +15,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import is_compiling, on_host, once_differentiable
 
-#: Infinite scores act as this: its square and its sum over any list are finite in float64, and it
-#: is a float32.
+#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
 # Far below every score, and far enough from infinity to be multiplied.
 _FAR_BELOW = -1e100
@@ -40,42 +38,29 @@ def clamp_infinite(scores: Tensor) -> Tensor:
     return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
 
 
-def check_positive(name: str, value: float) -> None:
-    """Check that a parameter is a finite number > 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
-
-
 @dataclass(frozen=True)
 class Surrogate:
     """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
 
     x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
-    defines :meth:`terms`.
-
-    Attributes:
-        tau: Margin or temperature in units of the scores, a finite number > 0.
-        value_factor: What the values of :meth:`terms` are multiplied by.
-        slope_factor: Likewise for its slopes.
+    defines :meth:`terms`. ``tau`` is a margin or temperature in units of the scores, > 0.
     """
 
     tau: float = 1.0
     value_factor = 1.0
 
     def __post_init__(self) -> None:
-        check_positive('tau', self.tau)
+        if not (math.isfinite(self.tau) and self.tau > 0):
+            raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
 
     @property
     def slope_factor(self) -> float:
         return -2 / self.tau
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        """Values at score differences, over ``value_factor``.
+        """Values over ``value_factor`` at differences x, any shape, which are overwritten.
 
-        Args:
-            x: Differences, any shape; overwritten.
-            values: False returns None, where only the slopes are needed.
-            slopes: Memory for the derivatives, over ``slope_factor``, or None.
+        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
         """
         raise NotImplementedError
 
@@ -85,10 +70,8 @@ class Surrogate:
 
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ValueError(
-                f'the score range must be finite with low < high, got ({low!r}, {high!r})'
-            )
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
         return float(self(torch.tensor(low - high, dtype=torch.float64)))
 
 
@@ -134,23 +117,16 @@ class Buffers:
         return memory[:size].view(values.shape)
 
     def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """A copy of ``values``."""
         return self.like(name, values, dtype).copy_(values)
 
 
 @dataclass
 class _Group:
-    """Lists with about as many positives.
+    """Lists with about as many positives."""
 
-    Attributes:
-        lists: (G,) int64 rows, or None for all lists in their order.
-        columns: (G, W) int64 columns of the positives, or None for all.
-        keep: (G, W) bool, False for padding.
-    """
-
-    lists: Tensor | None
-    columns: Tensor | None
-    keep: Tensor
+    lists: Tensor | None  # (G,) int64 rows, or None for all lists in their order
+    columns: Tensor | None  # (G, W) int64 columns of the positives, or None for all
+    keep: Tensor  # (G, W) bool, False for padding
 
     def rows(self, values: Tensor) -> Tensor:
         """The (G, N) rows of (L, N) values."""
@@ -175,15 +151,9 @@ class _Group:
 
 
 def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
-    """Group lists so that at most half of a group is padding.
+    """Groups of lists with up to 1, 2, 4, ... positives: at most half of each is padding.
 
-    Args:
-        pos_mask: (L, P) bool, False for padding.
-        width: Number of negatives.
-
-    Returns:
-        Groups of lists with up to 1, 2, 4, ... positives; lists without positives are in none. One
-        group of all where little is padding.
+    One group of all where little is padding, or where ``width``, the number of negatives, is small.
     """
     everything = [_Group(None, None, pos_mask)]
     # On a device the host would wait for the counts.
@@ -204,11 +174,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
 
 
 class PairMatrix:
-    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64.
-
-    Lists go in groups with about as many positives, so that little work is done on padding. Where
-    the matrix is small, its slopes are kept for backward.
-    """
+    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64."""
 
     def __init__(self, surrogate: Surrogate) -> None:
         self.surrogate = surrogate
@@ -220,7 +186,7 @@ class PairMatrix:
         pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
         neg = group.rows(neg)
         keep = None if neg_mask is None else group.rows(neg_mask)
-        # A device launches kernels for each block, and compiling writes each of them out.
+        # On a device each block launches kernels, and compiling writes each of them out.
         block = min(_PAIRS_PER_BLOCK, _CACHED_PAIRS) if on_host(pos) else _PAIRS_PER_BLOCK
         (lists, width, _), length = pos.shape, neg.size(1)
         columns = max(block // max(width, 1), 1)
@@ -248,10 +214,7 @@ class PairMatrix:
         values: bool = True,
         slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
-        """Sums, their slopes by ``pos`` and the tensors that the gradient needs.
-
-        Without ``values`` the sums are 0, without ``slopes`` the slopes.
-        """
+        """Sums (0 without ``values``), slopes by ``pos`` (likewise) and what the gradient needs."""
         total = torch.zeros_like(pos, dtype=torch.float64)
         slope = torch.zeros_like(total)
         groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
@@ -276,16 +239,9 @@ class PairMatrix:
             group.put(slope, own[1].mul_(self.surrogate.slope_factor))
         return total, slope, (pos, pos_mask, neg_mask, *kept)
 
-    def gradient_of_negatives(
-        self,
-        grad: Tensor,
-        neg: Tensor,
-        pos: Tensor,
-        pos_mask: Tensor,
-        neg_mask: Tensor | None,
-        *kept: Tensor,
-    ) -> Tensor:
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra: Tensor | None) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
+        pos, pos_mask, neg_mask, *kept = extra
         out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
         buffers = Buffers()
         for i, group in enumerate(_groups(pos_mask, neg.size(1))):
@@ -333,14 +289,7 @@ class _PairSum(Function):
 
 
 def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: str = 'auto'):
-    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster.
-
-    Args:
-        surrogate: The pair surrogate l.
-        pos_mask: (L, P) bool, False for padding.
-        width: Number of negatives.
-        method: See :func:`pairwise_surrogate_sum`.
-    """
+    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster for N = ``width``."""
     if method not in ('auto', 'intervals', 'pairs'):
         raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
     is_huber = isinstance(surrogate, OneSidedHuber)
@@ -384,33 +333,29 @@ def pairwise_surrogate_sum(
         neg_mask: (L, N) bool, True at the negatives. None: all scores are negatives.
         method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
             ``'pairs'`` (the matrix of pairs in blocks) or ``'auto'``: the faster of both.
-        group: Process group over which the negatives are spread. Every rank passes the same ``pos``
-            and its own ``neg`` and receives the sums over all of them; the gradient is that of its
-            own ``neg``.
+        group: Process group over which the negatives are spread: every rank passes the same ``pos``
+            and its own ``neg``, and receives the sums over all and the gradient of its own.
 
     Returns:
         (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
         scores act as +-1e30; NaN gives NaN.
 
     Raises:
-        ValueError: On shapes that do not fit, or an unknown method.
-        TypeError: If a score tensor is not of a float dtype.
+        ValueError, TypeError: On shapes, a method or dtypes that do not fit.
     """
-    for name, scores in (('pos', pos), ('neg', neg)):
+    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
         if not scores.is_floating_point():
             raise TypeError(
                 f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
             )
+        if mask is not None and mask.shape != scores.shape:
+            shape = tuple(scores.shape)
+            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
     if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
         raise ValueError(
             'pos and neg must be (lists, scores) with as many lists, '
             f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
         )
-    for name, mask, scores in (('pos_mask', pos_mask, pos), ('neg_mask', neg_mask, neg)):
-        if mask is not None and mask.shape != scores.shape:
-            raise ValueError(
-                f'{name} must have shape {tuple(scores.shape)}, got {tuple(mask.shape)}'
-            )
     if pos_mask is None:
         pos_mask = torch.ones_like(pos, dtype=torch.bool)
     if neg is pos:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from .pair_sums import OneSidedHuber, Sigmoid, Surrogate, check_positive, pairwise_surrogate_sum
+from .pair_sums import OneSidedHuber, Sigmoid, Surrogate, pairwise_surrogate_sum
 
 
 def one_sided_huber(x: Tensor, tau: float) -> Tensor:
@@ -25,7 +25,7 @@ def one_sided_huber(x: Tensor, tau: float) -> Tensor:
         >>> one_sided_huber(torch.tensor([-1.0, 0.0, 0.5, 2.0]), tau=1.0)
         tensor([3.0000, 1.0000, 0.2500, 0.0000])
     """
-    check_positive('tau', tau)
+    OneSidedHuber(tau)  # checks tau
     z = 1 - x / tau
     # The quadratic branch is clamped first so that its gradient stays finite where the other branch
     # is taken, and so that NaN runs through it.
@@ -39,7 +39,7 @@ def one_sided_sigmoid(x: Tensor, tau: float) -> Tensor:
     Arguments as of :func:`one_sided_huber`, values in ``[0, 1)``. Source: SOPRC (NeurIPS 2022),
     ``l2`` of eq. 7.
     """
-    check_positive('tau', tau)
+    OneSidedSigmoid(tau)  # checks tau
     return torch.tanh(x.clamp(max=0) / (-2 * tau))
 
 

@@ -11,55 +11,35 @@ from torch import Tensor, nn
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_lists, join
+from mmrank.losses import inputs
 from mmrank.losses.heads import HeadInterface
-from mmrank.losses.inputs import EmbeddingBatch, box_values, one_of, refuse_nan
 from mmrank.losses.setting_names import refuse_unknown
-
-
-def _sigmoid(scores: Tensor) -> Tensor:
-    # In half precision all scores near 1 would tie.
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    # The slope at NaN is NaN, also where a list does not count.
-    broken = scores.isnan()
-    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
-
-
-#: Functions of the raw scores, by ``activation``.
-ACTIVATIONS = {'none': lambda scores: scores, 'sigmoid': _sigmoid}
 
 
 @dataclass
 class RankedLists:
-    """L rankings of a batch, what a ranking loss is computed from.
+    """L rankings of a batch, what a ranking loss is computed from."""
 
-    Attributes:
-        pos: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is
-            set.
-        pos_mask: (L, P) bool, False for padding.
-        scores: (L, N) activated scores of this rank.
-        is_positive: (L, N) bool, True at the positives of this rank.
-        is_negative: (L, N) bool, True at the negatives of this rank.
-        values: (L, P) one value for each positive, such as the quality of its box, or None.
-        group: Process group over which the negatives are spread, or None.
-        state_group: Process group whose ranks hold other positives than ``pos``, or None.
-        list_classes: (L,) integer class of each list, or None if list i is that of class i or there
-            is one list in all.
-    """
-
+    #: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is set.
     pos: Tensor
+    #: (L, P) bool, False for padding.
     pos_mask: Tensor
+    #: (L, N) activated scores of this rank.
     scores: Tensor
+    #: (L, N) bool each, True at the positives and at the negatives of this rank.
     is_positive: Tensor
     is_negative: Tensor
+    #: (L, P) one value for each positive, such as the quality of its box, or None.
     values: Tensor | None = None
+    #: Process group over which the negatives are spread, or None.
     group: object = None
+    #: Process group whose ranks hold other positives than ``pos``, or None.
     state_group: object = None
+    #: (L,) integer class of each list; None if list i is that of class i or there is one in all.
     list_classes: Tensor | None = None
 
     @property
     def has_positive(self) -> Tensor:
-        """(L,) bool."""
         return self.pos_mask.any(1)
 
     def num_negatives(self) -> Tensor:
@@ -77,14 +57,7 @@ class RankedLists:
 
 
 def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of the positives of each list, padded to the longest list.
-
-    Args:
-        is_positive: (L, N) bool.
-
-    Returns:
-        (L, P) int64 columns, ascending, 0 at padding, and (L, P) bool mask, False at padding.
-    """
+    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding."""
     if is_positive.size(0) == 1:
         # The number of positives is known: no second wait for the device.
         if on_host(is_positive):
@@ -109,14 +82,12 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
-    """Check that (n,) labels are whole numbers from 0 to ``highest``: C or C - 1.
+    """Check that (n,) labels are whole numbers from 0 to ``highest``, C or C - 1, else ValueError.
 
-    Raises:
-        ValueError: If not; on a GPU it is a device-side assertion, which does not make the host
-            wait.
+    On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
-        refuse_nan('target', target, 'give each row the index of its class')
+        inputs.refuse_nan('target', target, 'give each row the index of its class')
     if not target.numel():
         return
     fits = (target >= 0) & (target <= highest)
@@ -135,15 +106,10 @@ def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
 
 
 def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
-    """(n, C) bool of the positives of every class.
-
-    Args:
-        target: (n,) class indices, C = background, or (n, C) of 0 and 1; else ValueError.
-        num_classes: C.
-    """
+    """(n, C) bool of (n,) class indices, C = background, or of (n, C) labels; else ValueError."""
     if target.dim() == 2 and target.size(1) == num_classes:
         if target.is_floating_point():
-            refuse_nan('target', target, 'give each class 0 or 1')
+            inputs.refuse_nan('target', target, 'give each class 0 or 1')
         return target > 0
     if target.dim() != 1:
         raise ValueError(
@@ -167,13 +133,7 @@ def check_classified(
     num_classes: int | None = None,
     weight_per_class: bool = True,
 ) -> None:
-    """Check that (n, C) scores, labels and weights belong together.
-
-    Raises:
-        ValueError: If shapes or devices do not fit, or a weight is NaN (on a GPU a device-side
-            assertion); :func:`one_vs_all` checks the values of the labels.
-        TypeError: If the scores are not of a float dtype.
-    """
+    """Check that (n, C) scores, labels and weights fit together, else ValueError or TypeError."""
     if not cls_score.is_floating_point():
         raise TypeError(
             f'cls_score must be of a float dtype, got {cls_score.dtype}; call cls_score.float()'
@@ -186,14 +146,13 @@ def check_classified(
             f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
             'the loss and the head to the same value'
         )
-    allowed = {'target': [(rows,), (rows, classes)], 'weight': [(rows,)]}
-    if weight_per_class:
-        allowed['weight'].append((rows, classes))
-    for name, values in (('target', target), ('weight', weight)):
+    both = [(rows,), (rows, classes)]
+    checked = [('target', target, both), ('weight', weight, both if weight_per_class else both[:1])]
+    for name, values, allowed in checked:
         if values is None:
             continue
-        if tuple(values.shape) not in allowed[name]:
-            shapes = ' or '.join(map(str, allowed[name]))
+        if tuple(values.shape) not in allowed:
+            shapes = ' or '.join(map(str, allowed))
             raise ValueError(
                 f'{name} must have shape {shapes} for cls_score of shape {tuple(cls_score.shape)}, '
                 f'got {tuple(values.shape)}; give one {name} for each row of the scores'
@@ -204,7 +163,7 @@ def check_classified(
                 f'{cls_score.device}; call {name}.to(cls_score.device)'
             )
     if weight is not None:
-        refuse_nan('weight', weight, 'give 0 to a row that should not count')
+        inputs.refuse_nan('weight', weight, 'give 0 to a row that should not count')
 
 
 class RankingLoss(HeadInterface, nn.Module):
@@ -227,24 +186,21 @@ class RankingLoss(HeadInterface, nn.Module):
             that have a positive, or ``sum``.
 
     Attributes:
-        box_input: What the loss requires of the boxes: None, ``'quality'`` ((n_pos,) IoU of each
-            positive's predicted box) or ``'loss'`` ((n_pos,) its box loss, with gradient).
-        diagnostics: Detached scalars of the last forward by name, which ``RankingMonitorHook``
-            logs. ``argument`` is what an outer function like ``x/(1 + x)`` is applied to: far above
-            1 its gradient vanishes.
-        saturation_advice: What to change when ``argument`` stays far above 1.
-        zero_without_positives: Whether a list without a positive has neither a loss nor a gradient.
-            Its scores are then 0: a NaN among them would reach the gradient, but not the loss.
+        diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
+            ``argument`` is what ``x/(1 + x)`` or the like is applied to: far above 1 its gradient
+            vanishes, and the hook gives the ``saturation_advice``.
 
     Raises:
-        ValueError: On an unknown choice.
-        UserError: If ``use_sigmoid`` is False or a setting is unknown. A dense head of mmdet that
-            does not gather raises it, too.
+        ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
+            not gather.
     """
 
+    #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
+    #: NaN among them would reach the gradient, but not the loss.
     zero_without_positives = False
+    #: None, or what the loss requires of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
-    saturation_advice: str = ''
+    saturation_advice = ''
 
     def __init__(
         self,
@@ -259,14 +215,14 @@ class RankingLoss(HeadInterface, nn.Module):
     ) -> None:
         refuse_unknown(type(self), unknown)
         super().__init__()
-        one_of('mode', mode, ('flatten', 'per_class'))
-        one_of('reduction', reduction, ('mean', 'sum'))
-        one_of('scope', scope, ('global', 'local'))
-        one_of('activation', activation, ACTIVATIONS)
+        inputs.one_of('mode', mode, ('flatten', 'per_class'))
+        inputs.one_of('reduction', reduction, ('mean', 'sum'))
+        inputs.one_of('scope', scope, ('global', 'local'))
+        inputs.one_of('activation', activation, ('none', 'sigmoid'))
         if not use_sigmoid:
             raise UserError(
-                'use_sigmoid=False is not supported: a ranking loss scores every class '
-                'independently. Fix: use_sigmoid=True, or leave it out'
+                'use_sigmoid=False is not supported: a ranking loss scores each class on its own. '
+                'Fix: use_sigmoid=True, or leave it out'
             )
         self.num_classes, self.mode, self.reduction = num_classes, mode, reduction
         self.activation, self.scope = activation, scope
@@ -284,7 +240,7 @@ class RankingLoss(HeadInterface, nn.Module):
         quality: Tensor | None = None,
         box_loss: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
-        """Compute the loss of all scores of a batch.
+        """Loss of all scores of a batch.
 
         Args:
             cls_score: (n, C) raw scores, any float dtype.
@@ -292,22 +248,17 @@ class RankingLoss(HeadInterface, nn.Module):
             weight: (n,) or (n, C), numbers or bool; entries that are not > 0 are ignored.
             avg_factor: Not used: mmdet heads pass it, a ranking loss has its own normalisation.
             reduction_override: Only None is supported.
-            quality: (n_pos,) quality in [0, 1] of each row with a class, in row order; for losses
-                with ``box_input='quality'``.
-            box_loss: (n_pos,) box loss of each row with a class; with ``box_input='loss'``.
+            quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
+            box_loss: Likewise with ``box_input='loss'``.
 
         Returns:
-            Scalar >= 0; 0, still attached to the graph, when there is no positive. Losses with
-            ``box_input='loss'`` return a dict of ``loss_cls`` and ``loss_bbox``.
-
-        Raises:
-            ValueError: If shapes or class counts do not fit.
-            TypeError: If the scores are not of a float dtype.
+            Scalar >= 0; 0, still attached to the graph, without a positive. With
+            ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         values_at = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
-            values_at = box_values(self, cls_score, target, quality, box_loss)
+            values_at = inputs.box_values(self, cls_score, target, quality, box_loss)
         losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
@@ -338,11 +289,8 @@ class RankingLoss(HeadInterface, nn.Module):
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t()
 
-    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, each query one ranking; 0 when no query has a positive.
-
-        ``mode`` only decides whether there is a state for each class.
-        """
+    def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
 
@@ -358,35 +306,25 @@ class RankingLoss(HeadInterface, nn.Module):
         values_at: Callable[[Tensor], Tensor] | None = None,
         list_classes: Tensor | None = None,
     ) -> RankedLists:
-        """Activate the scores and gather the positives, those of all ranks.
+        """Activate (L, N) raw scores and gather the positives, those of all ranks.
 
-        Args:
-            scores: (L, N) raw scores.
-            is_positive: (L, N) bool.
-            is_negative: (L, N) bool; an entry that is neither is ignored.
-            values_at: Returns one float for each positive, given its column: (L, P) of (L, P).
-            list_classes: (L,) integer class of each list, where the lists are queries.
+        ``values_at`` gives one float for each positive by its column. ``list_classes`` are (L,)
+        integers where the lists are queries.
         """
         world = world_group() if dist.is_available() and dist.is_initialized() else None
         group = world if self.scope == 'global' else None
         if group is not None:
             scores = scale_gradient(scores, dist.get_world_size(group))
-        scores = ACTIVATIONS[self.activation](scores)
+        if self.activation == 'sigmoid':
+            scores = inputs.probabilities(scores)
         index, pos_mask = positive_index(is_positive)
         pos, values = scores.gather(1, index), None
         if values_at is not None:
             values = torch.where(pos_mask, values_at(index), 0)
         if group is not None:
-            parts = [pos]
-            if values is not None:
-                parts.append(scale_gradient(values, dist.get_world_size(group)))
-            # Scores and values travel together: one wait for the width.
-            joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+            pos, values, pos_mask = inputs.gather_positives(pos, values, pos_mask, group)
             # Another rank may have wider scores.
-            scores = scores.to(torch.promote_types(joined.dtype, scores.dtype))
-            pos, *rest = joined.chunk(len(parts))
-            values = rest[0] if rest else None
-            pos_mask = masks[: pos.size(0)]
+            scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
         if self.zero_without_positives:
             counted = pos_mask.any(1, keepdim=True)
             # On a device the host would wait for the answer.

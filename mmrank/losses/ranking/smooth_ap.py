@@ -30,8 +30,7 @@ def smooth_ap_loss(
         list without positives. Memory does not grow with the number of pairs.
 
     Raises:
-        ValueError: If ``tau`` is not > 0 or the shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
+        ValueError, TypeError: If ``tau`` is not > 0, or shapes or dtypes do not fit.
 
     Example:
         >>> smooth_ap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0]))
@@ -56,12 +55,8 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid) -> Tensor:
 class SmoothAPLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.smooth_ap_loss` of a batch.
 
-    The query itself is excluded from its own list; the authors' code counts it as a positive on the
-    first rank.
-
-    Args:
-        tau: Temperature in units of the (activated) scores, > 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    ``**kwargs`` are those of :class:`mmrank.losses.RankingLoss`. The query itself is excluded from
+    its own list; the authors' code counts it as a positive on the first rank.
     """
 
     saturation_advice = (

@@ -7,24 +7,18 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from mmrank.made_class import host_class
+from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.registry import MODELS
 
 
 def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
-    """Features moved towards a weighted mean of their class.
-
-    ``u z_i + (1-u) sum_j v_j z_j / sum_j v_j`` over the samples j of i's class, i among them.
-    Source: stable AP (2025), section 7.1.1.2 (2), with v normalised.
+    """Features moved towards a weighted mean of their class, see :func:`DeepFeatureMixup`.
 
     Args:
         features: (B, ...) floats.
         labels: (B,) integer classes.
-        v: (B,) weights > 0, float32 or float64.
+        v: (B,) weights > 0, float32 or float64; they are normalised in each class.
         u: Share of the sample's own features, in [0, 1].
-
-    Returns:
-        (B, ...) in the dtype of the features.
     """
     share = v * (labels[:, None] == labels)
     share = (1 - u) * share / share.sum(1, keepdim=True)
@@ -34,7 +28,7 @@ def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tens
     return mixed.to(features.dtype).view_as(features)
 
 
-class FeatureMixupMixin:
+class FeatureMixupMixin(MadeClass):
     """Mixin for backbones: the batch doubles before each named stage.
 
     ``mixup_share`` is u; see :func:`DeepFeatureMixup`.
@@ -96,8 +90,8 @@ class FeatureMixupMixin:
 @cache
 def mixup_class(host: type) -> type:
     """The class ``Mixup<host>``; one and the same for every call."""
-    doc = f'{host.__name__} with deep feature mixup.'
-    return type(f'Mixup{host.__name__}', (FeatureMixupMixin, host), {'__doc__': doc})
+    bases = (FeatureMixupMixin, host)
+    return make_class(mixup_class, host, bases, 'with deep feature mixup', prefix='Mixup')
 
 
 @MODELS.register_module()
@@ -134,12 +128,6 @@ def DeepFeatureMixup(
         KeyError: If the backbone is not registered.
         TypeError: If it is no class.
         ValueError: If ``u`` is out of range or a stage does not exist.
-
-    Example:
-        >>> image_encoder = [
-        ...     dict(type='mmrank.DeepFeatureMixup',
-        ...          backbone=dict(type='mmpretrain.ResNet', depth=50)),
-        ...     dict(type='mmpretrain.GlobalAveragePooling')]
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
     if not isinstance(host, type):

@@ -75,14 +75,7 @@ class BoxCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Record the boxes of one call.
-
-        Args:
-            pred: (n, 4) decoded boxes, or (n, 5) oriented ones, of all rows or of the positives.
-            target: Boxes of their objects, of the same shape.
-            weight: (n,) or (n, 4) weights or None.
-            avg_factor: The head's normaliser.
-            reduction_override: Passed on; a call with one is not recorded.
+        """Record (n, 4) decoded or (n, 5) oriented boxes, of all rows or of the positives.
 
         Returns:
             The box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.

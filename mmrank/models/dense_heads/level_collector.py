@@ -45,7 +45,7 @@ class LevelCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Record the scores of one level.
+        """Record the scores of one level; returns a scalar 0 in place of their loss.
 
         Args:
             pred: (n, C) raw scores.
@@ -53,12 +53,8 @@ class LevelCollector(nn.Module):
                 focal loss pass), which has no place in a ranking.
             weight: (n,) weights or None.
             avg_factor: The head's normaliser.
-            reduction_override: A call with one is not a training loss but computes how hard each
-                entry is, with the pointwise loss.
-
-        Returns:
-            Scalar 0 in place of the level's loss, or the detached output of the pointwise loss, (n,
-            C) for ``none``.
+            reduction_override: A call with one is not a training loss but asks how hard each entry
+                is: it gets the detached output of the pointwise loss.
 
         Raises:
             RuntimeError: If called outside ``loss_by_feat``, or with a ``reduction_override`` and

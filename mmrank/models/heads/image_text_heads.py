@@ -31,11 +31,6 @@ class ImageTextContrastHead(BaseModule):
 
     Raises:
         TypeError: If the loss is not contrastive.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.ImageTextContrastHead',
-        ...     loss=dict(type='mmrank.BimodalISogCLRLoss', num_samples=2900000))
     """
 
     def __init__(
@@ -94,11 +89,6 @@ class ImageTextInBatchHead(BaseModule):
     Raises:
         TypeError: If the loss is none of these.
         ValueError: If ``scale`` is not > 0.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.ImageTextInBatchHead',
-        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise='logistic'))
     """
 
     def __init__(

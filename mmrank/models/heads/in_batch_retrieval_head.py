@@ -39,12 +39,6 @@ class InBatchRetrievalHead(BaseModule):
     Raises:
         TypeError: If the loss takes no counts of pairs.
         ValueError: If ``scale`` is not positive.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.InBatchRetrievalHead',
-        ...     loss=dict(type='mmrank.InBatchLoss', pointwise='logistic'),
-        ...     scale=10, bias=-5)
     """
 
     wants_class_labels = True

@@ -39,11 +39,6 @@ class OneVsRestHead(BaseModule):
     Raises:
         KeyError: If the loss is not registered.
         ValueError: If ``num_classes`` is not positive, or the loss has another number.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.OneVsRestHead', num_classes=14, in_channels=2048,
-        ...     loss=dict(type='mmrank.StableAPLoss', mode='per_class'))
     """
 
     def __init__(
@@ -92,7 +87,7 @@ class OneVsRestHead(BaseModule):
         return self.fc(self.pre_logits(feats))
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
-        """Loss of a batch.
+        """Dict with ``loss`` of a batch.
 
         Args:
             feats: (n, in_channels), or a tuple whose last entry is used.

@@ -89,14 +89,6 @@ class RetrievalHead(BaseModule):
     Raises:
         KeyError: If the loss is not registered.
         TypeError: If the loss has no ``embedding_loss``.
-
-    Example:
-        >>> head = dict(
-        ...     type='mmrank.RetrievalHead',
-        ...     num_classes=66,
-        ...     loss=dict(type='mmrank.StableAPLoss', tau=0.1,
-        ...               score_range=(-1, 1), score_penalty=0),
-        ...     memory=dict(size=4096, dim=256, start_iter=1000))
     """
 
     def __init__(

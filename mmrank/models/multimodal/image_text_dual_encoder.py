@@ -103,17 +103,6 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see mmengine's
             ``BaseModel``.
         init_cfg: See mmengine's ``BaseModel``.
-
-    Example:
-        >>> model = dict(
-        ...     type='mmrank.ImageTextDualEncoder',
-        ...     image_encoder=[
-        ...         dict(type='mmpretrain.ResNet', depth=50),
-        ...         dict(type='mmpretrain.GlobalAveragePooling')],
-        ...     image_channels=2048,
-        ...     text_encoder=dict(type='mmrank.TextTransformer'),
-        ...     head=dict(type='mmrank.ImageTextContrastHead',
-        ...               loss=dict(type='mmrank.CLIPLoss')))
     """
 
     def __init__(

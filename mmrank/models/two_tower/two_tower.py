@@ -27,13 +27,6 @@ class TwoTower(BaseModel):
 
     Raises:
         ValueError: If ``top_k`` is not positive.
-
-    Example:
-        >>> model = dict(
-        ...     type='mmrank.TwoTower',
-        ...     left=dict(type='mmrank.EmbeddingTower', num_entities=6040, channels=64),
-        ...     right=dict(type='mmrank.EmbeddingTower', num_entities=3706, channels=64),
-        ...     loss=dict(type='mmrank.InBatchLoss', mode='unbiased'))
     """
 
     def __init__(
@@ -93,15 +86,15 @@ class TwoTower(BaseModel):
         right_index: Tensor,
         is_positive: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Compute the loss of a batch of ``mmrank.InteractionDataset``.
+        """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
         Args:
             left: The distinct left entities.
             right: The distinct right entities.
-            rows: (B,) integers, the left entities of the pairs.
-            cols: (B,) integers, the right entities.
-            left_index: (B,) where the pairs find theirs in ``left``.
-            right_index: (B,) the same in ``right``.
+            rows: (B,) left entities of the pairs, and their places in ``left``: ``left_index``.
+            cols: (B,) right entities of the pairs, likewise.
+            left_index: See ``rows``.
+            right_index: See ``cols``.
             is_positive: Labels, for naive and cross sampling.
 
         Raises:
@@ -131,13 +124,10 @@ class TwoTower(BaseModel):
         seen: dict[str, Tensor],
         true: dict[str, Tensor] | None = None,
     ) -> list[dict[str, Tensor]]:
-        """Find the best right entities of each left one.
+        """Find the best of ``num_right`` right entities for each left one, see :meth:`forward`.
 
-        Args:
-            left: B left entities.
-            num_right: Number n of all right entities.
-            seen: ``rows`` and ``cols`` of the training pairs, which are left out.
-            true: The held-out pairs; they matter to the metric only.
+        The ``seen`` pairs of the training are left out; the held-out pairs ``true`` matter to the
+        metric only.
         """
         best = top_k_inner_product(
             self.left(left), self._embed_right(num_right), self.top_k, seen['rows'], seen['cols']

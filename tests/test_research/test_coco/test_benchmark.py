@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from run_records import run_record
 
 from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 from research.coco.detections import (
@@ -24,7 +25,6 @@ from research.coco.pr_curves import (
     plot_metric_bars,
     plot_pr_pages,
 )
-from research.coco.runs import RunRecord
 from research.coco.tables import (
     BenchmarkRow,
     describe_runs,
@@ -38,33 +38,11 @@ from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 NAN = float('nan')
 
 
-def make_record(**changes):
-    values = dict(
-        digest='0',
-        config='a.py',
-        checkpoint='a.pth',
-        ann_file='val.json',
-        image_dir='val',
-        loss='Focal',
-        backbone='ResNet-50',
-        test_size='-',
-        device='CPU, 2 threads',
-        batch_size=2,
-        timed_images=8,
-        images_per_second=2.54,
-        images_per_second_with_data=2.25,
-        memory_bytes=3 * 2**20,
-        memory_kind='CPU, growth + model',
-        parameters=1_500_000,
-    )
-    return RunRecord(**{**values, **changes})
-
-
 def make_rows():
     """Three models; the last comes from a file."""
     names, classes = ('mAP', 'APs', 'APl'), ('cat', 'dog|wolf')
     figures = [(0.4, 0.1234, NAN), (0.3, 0.1229, NAN), (0.2, 0.05, NAN)]
-    records = [make_record(), make_record(memory_bytes=None), None]
+    records = [run_record(test_size='-'), run_record(test_size='-', memory_bytes=None), None]
     return [
         BenchmarkRow(
             f'model [{letter}]', dict(zip(names, values)), dict(zip(classes, values[:2])), record
@@ -139,7 +117,7 @@ def test_unlike_measurements_are_told_apart():
     assert describe_runs([none]) == []
     (note,) = describe_runs([one, other, none])
     assert note.startswith('Speed: CPU, 2 threads, batches of 2')
-    gpu = BenchmarkRow('g', {}, {}, make_record(device='GPU'))
+    gpu = BenchmarkRow('g', {}, {}, run_record(device='GPU'))
     notes = describe_runs([one, gpu])
     assert [n.split(':')[0] for n in notes] == [one.name, 'g']
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from run_records import run_record
 
 from mmrank.errors import UserError
 from research.coco.runs import (
     ModelResult,
-    RunRecord,
     check_pair,
     describe_progress,
     find_annotations,
@@ -19,26 +19,9 @@ from research.coco.runs import (
     run_command,
     write_record,
 )
-from research.common.model_entry import digest_run
+from research.common.command_line import digest_run
 
-RECORD = RunRecord(
-    digest='0123456789abcdef',
-    config='focal.py',
-    checkpoint='focal.pth',
-    ann_file='val.json',
-    image_dir='images',
-    loss='Focal',
-    backbone='ResNet-50',
-    test_size='1333 x 800',
-    device='CPU, 2 threads',
-    batch_size=2,
-    timed_images=8,
-    images_per_second=2.5,
-    images_per_second_with_data=2.25,
-    memory_bytes=3 * 2**20,
-    memory_kind='CPU, growth + model',
-    parameters=1_500_000,
-)
+RECORD = run_record()
 
 
 @pytest.fixture

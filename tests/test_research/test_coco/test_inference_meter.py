@@ -1,16 +1,23 @@
-"""Speed and memory of a test loop, with known times and sizes."""
+"""Speed and memory of a test loop, with known times and sizes; real configs in words."""
 
 import json
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.config import Config
 
-from research.coco.inference_meter import InferenceMeter
+from research.coco.inference_meter import (
+    InferenceMeter,
+    describe_backbone,
+    describe_loss,
+    describe_test_size,
+)
 
 STEP, LOAD = 0.02, 0.03
 
@@ -96,6 +103,36 @@ def test_memory_is_what_the_loop_needs():
     assert small < 64 * 2**20
     # The peak of an earlier loop does not count.
     assert again < 64 * 2**20
+
+
+CONFIGS = Path(__file__).parents[3] / 'configs' / 'stable_ap'
+
+
+@pytest.mark.parametrize(
+    ('name', 'expected'),
+    [
+        ('retinanet_r18_fpn_stable-ap_demo', ('StableAP', 'ResNet-18', '256 x 192')),
+        ('retinanet_r18_fpn_focal_bccd', ('Focal', 'ResNet-18', '320 x 240')),
+    ],
+)
+def test_published_configs(name, expected):
+    pytest.importorskip('mmdet')
+    cfg = Config.fromfile(CONFIGS / f'{name}.py')
+    size = describe_test_size(cfg.test_dataloader.dataset)
+    found = describe_loss(cfg.model), describe_backbone(cfg.model), size
+    assert found == expected
+
+
+def test_two_stages_cascades_and_unknown():
+    head = {'loss_cls': {'type': 'mmrank.RankSortLoss'}}
+    assert describe_loss({'roi_head': {'bbox_head': head}}) == 'RankSort'
+    assert describe_loss({'roi_head': {'bbox_head': [head, {}]}}) == 'RankSort'
+    assert describe_loss({}) == '-'
+    assert describe_backbone({'backbone': {'type': 'mmdet.CSPNeXt'}}) == ('CSPNeXt')
+    assert describe_backbone({}) == '-'
+    assert describe_test_size({}) == '-'
+    wrapped = {'dataset': {'pipeline': [{'type': 'x', 'scale': (3, 2)}]}}
+    assert describe_test_size(wrapped) == '3 x 2'
 
 
 if __name__ == '__main__':

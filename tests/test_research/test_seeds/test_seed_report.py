@@ -1,4 +1,4 @@
-"""Statistics against scipy and by hand; the report that states them."""
+"""Statistics against scipy and by hand; the report and the pictures that state them."""
 
 import csv
 import math
@@ -12,7 +12,7 @@ from PIL import Image
 from scipy import stats
 
 from research.seeds.plan import parse_plan
-from research.seeds.plots import draw_box_plot, read_values
+from research.seeds.plots import draw_box_plot, plot_setting, read_setting_runs, read_values
 from research.seeds.report import write_csv, write_markdown, write_runs_csv
 from research.seeds.runs import Outcome
 from research.seeds.statistics import collect_values, compare_paired, summarise
@@ -208,3 +208,61 @@ def test_box_plot_of_a_file(plan, run_script, tmp_path):
     status, _, errors = run_script(tool, runs, '--metrics', 'AP')
     assert status == 2
     assert 'no final run with AP. Fix: pass some of: acc, time' in errors
+
+
+SETTING_TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
+SETTING_RUNS = """stage,method,choice,seed,metric,value
+tune,soprc-0.1,lr=1,100,AP,99
+final,soprc-0.1,,0,AP,50.5
+final,soprc-0.1,,1,AP,51.5
+final,soprc-0.1,,1,AUROC,80
+final,soprc-0.25,,0,AP,52
+final,smooth_ap-0.1,,0,AP,40
+"""
+
+
+@pytest.fixture
+def setting_runs(tmp_path):
+    path = tmp_path / 'runs.csv'
+    path.write_text(SETTING_RUNS)
+    return path
+
+
+def test_runs_by_method_and_setting(setting_runs):
+    assert read_setting_runs(setting_runs, 'AP') == {
+        'soprc': {0.1: [50.5, 51.5], 0.25: [52]},
+        'smooth_ap': {0.1: [40]},
+    }
+
+
+def test_wrong_files(setting_runs):
+    with pytest.raises(ValueError, match='no final run with mAP'):
+        read_setting_runs(setting_runs, 'mAP')
+    setting_runs.write_text(SETTING_RUNS.replace('soprc-0.25', 'soprc'))
+    with pytest.raises(ValueError, match="'soprc' must be named"):
+        read_setting_runs(setting_runs, 'AP')
+
+
+def test_the_lines_are_drawn(setting_runs, tmp_path):
+    found = read_setting_runs(setting_runs, 'AP')
+    drawn = [
+        np.asarray(
+            Image.open(plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')).convert(
+                'L'
+            )
+        )
+        for some in (found, {'soprc': found['soprc']})
+    ]
+    assert (drawn[0] != drawn[1]).any()
+    assert all(x.std() > 5 for x in drawn)
+
+
+def test_command_of_a_setting(setting_runs, tmp_path, run_script):
+    command = SETTING_TOOL, setting_runs, '--metric'
+    out = tmp_path / 'y.png'
+    status, _, errors = run_script(*command, 'AP', '--mark', 0.14, '--out', out)
+    assert status == 0, errors
+    assert out.is_file()
+    status, _, errors = run_script(*command, 'x')
+    assert status == 2
+    assert 'no final run' in errors

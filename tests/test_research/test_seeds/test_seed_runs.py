@@ -65,11 +65,6 @@ def quick(**options):
     return executor
 
 
-def read_counts(runs):
-    """How often each run's command was started."""
-    return [int((run.folder / 'count').read_text()) for run in runs]
-
-
 def test_command(make_plan, template):
     (run,) = make_plan(seeds=[5], lr='1e-4').final_runs()
     command = build_command(template, run)
@@ -89,30 +84,6 @@ def test_wrong_template_is_refused(make_plan, template, message):
     (run,) = make_plan(seeds=[5]).final_runs()
     with pytest.raises(ValueError, match=message):
         build_command(template, run)
-
-
-def test_failures_do_not_stop_the_others(make_plan, template):
-    plan = make_plan(fail=1)
-    runs = plan.final_runs()
-    queue = RunQueue(plan, template, quick(jobs=2), retries=0)
-    outcomes = queue.run(runs)
-    assert [outcome.run for outcome in outcomes] == runs
-    assert outcomes[0].metrics['acc'] == 0.0
-    assert outcomes[2].metrics['acc'] == 0.2
-    assert outcomes[1].metrics is None
-    assert 'exit status 3' in outcomes[1].error
-    assert 'something broke' in outcomes[1].error
-
-
-def test_only_what_is_not_finished_is_run_again(make_plan, template):
-    plan = make_plan(fail=1)
-    runs = plan.final_runs()
-    queue = RunQueue(plan, template, quick(), retries=0)
-    queue.run(runs)
-    outcomes = queue.run(runs)
-    assert read_counts(runs) == [1, 2, 1]
-    assert outcomes[0].seconds == 0
-    assert outcomes[0].metrics['acc'] == 0.0
 
 
 @pytest.mark.parametrize('chosen', [None, '3'])

@@ -1,1 +1,1 @@
-"""Rows of ``floors.py``: each loss and metric, its work and its floor."""
+"""Rows of ``floors.py``: each loss and metric, its work and the lower bound of it."""

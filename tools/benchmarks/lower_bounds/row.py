@@ -1,4 +1,4 @@
-"""What a row of the table of floors is made of."""
+"""Rows of the table of lower bounds, and the sides of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ Step = Callable[[], object]
 
 @dataclass
 class Sides:
-    """What is timed."""
+    """The sides that are timed."""
 
     floor: Step  # The work that nothing can do without
     ours: Step  # The loss, forward and backward, or the metric

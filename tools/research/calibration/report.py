@@ -92,7 +92,7 @@ class CalibrationReport:
         return [*files, plot_reliability(self.panels(), stem.with_suffix('.png'))]
 
     def verdict(self) -> str:
-        """What became of AP."""
+        """Whether AP changed, in words."""
         if self.ap_is_unchanged:
             return 'AP of every class is the same to the last bit.'
         return (

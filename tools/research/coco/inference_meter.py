@@ -1,4 +1,4 @@
-"""What a test run of a detector is described by: its config's words, speed and memory."""
+"""Describes a test run of a detector: names from its config, speed and memory."""
 
 import functools
 import time

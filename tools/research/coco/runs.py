@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
+from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
 from research.seeds.executors import end_process, start_process
 from research.seeds.runs import LOG_NAME, parse_progress, read_tail
 
@@ -25,7 +25,7 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a detector's test run measured, kept beside its predictions.
+    """Measurements of a detector's test run, kept beside its predictions.
 
     ``digest`` identifies config, overrides, checkpoint and kind of device, see :func:`plan_run`;
     ``device`` is the GPU's name, or CPU and threads. Speeds are means over ``timed_images``, of the

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.evaluation.box_evaluation import class_average_precision, summary
+from mmrank.evaluation.box_evaluation import class_average_precision, evaluate_boxes, summary
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import best_cells, markdown_table, write_table
 from research.coco.runs import RunRecord
@@ -175,3 +176,9 @@ def write_tables(
     """Write ``results.md`` and ``results.csv``."""
     align = 'l' + 'r' * (len(header) - 1)
     return write_table(header, rows, Path(folder) / 'results', title, align=align)
+
+
+def named_evaluations(truth: COCO, words: Sequence[str]) -> dict[str, COCOeval]:
+    """Evaluations of ``[NAME=]FILE`` words of a command line, by name."""
+    pairs = [word.rpartition('=') for word in words]
+    return {name or file: evaluate_boxes(truth, file) for name, _, file in pairs}

@@ -1,1 +1,1 @@
-"""What several studies share."""
+"""Shared by several studies."""

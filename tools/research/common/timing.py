@@ -1,43 +1,15 @@
-"""Command lines of benchmarks, and times of functions that take turns.
+"""Times of several functions that take turns, so that a busy machine slows down all alike."""
 
-In turn a busy machine slows down all alike.
-"""
-
-import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 #: Seconds of one turn, at least: a shorter function is repeated.
 TURN = 0.02
 Steps = Mapping[str, tuple[Callable, tuple]]
-
-
-def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
-    """A parser with an option for each keyword, which is its default or (default, help).
-
-    A list takes several values, False is a switch, ``device`` is ``cpu`` or ``cuda``.
-    """
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, default in options.items():
-        default, text = default if isinstance(default, tuple) else (default, '')
-        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
-        if default is False:
-            rest = dict(action='store_true', help=text)
-        elif name == 'device':
-            rest['choices'] = ['cpu', 'cuda']
-        elif isinstance(default, list):
-            rest.update(nargs='+', type=type(default[0]))
-        elif default is not None:
-            rest['type'] = type(default)
-        parser.add_argument(f'--{name.replace("_", "-")}', **rest)
-    return parser
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def train_in_turn(
 
 
 def size_row(data: TwoTowerData) -> dict[str, float]:
-    """What the paper's table 3 has of a data set."""
+    """The row of a data set in the paper's table 3."""
     pairs = data.train.interactions
     m, n = pairs.shape
     users = np.bincount(pairs.rows, minlength=m)

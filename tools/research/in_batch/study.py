@@ -42,7 +42,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What all cells of a study have in common.
+    """Settings that all cells of a study share.
 
     ``max_steps`` end a training, by batch ratio, and else ``rule.max_steps``; ``max_iterations`` or
     a gradient of norm ``tolerance`` end L-BFGS; ``omega`` is the weight of the negatives in
@@ -59,7 +59,7 @@ class StudySettings:
     device: str = 'cpu'
 
     def of(self, cell: Cell) -> dict:
-        """What the result of a cell depends on, fit for JSON."""
+        """Settings that the result of a cell depends on, fit for JSON."""
         if cell.full:
             keys = ('max_iterations', 'tolerance', 'seed')
             return {key: getattr(self, key) for key in keys}

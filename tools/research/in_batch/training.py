@@ -169,13 +169,7 @@ class StepwiseTraining:
     are computed between steps, without an effect on the weights: they are those of
     ``tools/train.py`` with the same seeds.
 
-    Args:
-        data: The data of the config, shared by trainings.
-        loss: Config of the loss that replaces the config's, or None.
-        batch_size: ``|Ohat|`` that replaces the config's, or None.
-        lr: Learning rate that replaces the config's, or None.
-        seed: Seed of the weights and of the sampler.
-        device: Where to train.
+    Loss, ``|Ohat|`` and learning rate replace the config's; the seed is of weights and sampler.
     """
 
     def __init__(

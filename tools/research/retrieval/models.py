@@ -9,7 +9,7 @@ from typing import Any
 from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
-from research.common.model_entry import Entry, digest_run, find_checkpoint, split_entry
+from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
 from research.retrieval.report import check_same_test_set
 
 _METRIC = 'mmrank.RetrievalMetric'

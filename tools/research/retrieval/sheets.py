@@ -18,7 +18,7 @@ from mmrank.evaluation.gallery_index import GalleryIndex, read_rows
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, fit_two_lines, shorten
-from research.common.model_entry import safe_name
+from research.common.command_line import safe_name
 from research.retrieval.report import RetrievalResult
 
 CHOICES = ('random', 'worst', 'best', 'differing')

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from mmrank.errors import UserError
-from research.common.timing import benchmark_parser
+from research.common.command_line import benchmark_parser
 
 from .executors import LocalExecutor, SlurmExecutor, count_cores
 from .plan import SeedPlan, parse_plan, read_plan

@@ -156,11 +156,8 @@ def _run_script(words: list[str], log: str, environment: dict[str, str], folder:
 class LocalExecutor:
     """Runs commands on this machine, which divide its cores.
 
-    Args:
-        jobs: Number of commands at a time.
-        gpus: Indices of CUDA devices that the commands take turns on.
-        forked: Fork the commands, which must be Python scripts, from one process that has done
-            their imports.
+    Commands take turns on ``gpus``. With ``forked`` they are Python scripts, forked from a process
+    that has done their imports.
     """
 
     poll_seconds = 0.3
@@ -285,18 +282,10 @@ class SlurmExecutor:
     them by the record in their folders and waits for them, rather than submitting them a second
     time.
 
-    Args:
-        folder: Where submitit keeps its files; on a disk that all machines share, as are the
-            folders of the runs.
-        options: ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and ``memory_gb`` of a job;
-            ``partition``, ``account``, ``qos``, ``constraint`` and what else submitit passes to
-            sbatch; ``cluster``: ``'slurm'``, or ``'local'`` or ``'debug'`` to try a plan on this
-            machine.
-        jobs: Most jobs at a time; None leaves it to Slurm.
-
-    Raises:
-        UserError: If there is no Slurm here or an option is missing, unknown or wrong.
-        ImportError: If submitit is not installed, or is too old.
+    Options are ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and ``memory_gb`` of a job,
+    ``partition`` and what else submitit passes to sbatch, and ``cluster``: ``'slurm'``, or
+    ``'local'`` or ``'debug'`` to try a plan on this machine. UserError where there is no Slurm or
+    an option is missing, unknown or wrong; ImportError without submitit.
     """
 
     file_seconds = 30.0

@@ -1,4 +1,4 @@
-"""What a comparison over seeds runs: methods, seeds, tuning, folders; and the file that says so.
+"""The plan of a comparison over seeds: methods, seeds, tuning, folders; and its file.
 
 A plan keeps two rules that make its table worth something: a value is tuned on the validation data
 with tuning seeds only, and what was tuned is measured on the test data with seeds that no tuning
@@ -312,7 +312,16 @@ def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tupl
 def _read_options(options: Any, where: str) -> dict[str, str]:
     if not isinstance(options, Mapping):
         raise UserError(f'`{where}` is {options!r}: set key: value pairs.')
-    return {str(key): _text(value) for key, value in options.items()}
+    return {key: _text(value) for key, value in _flatten(options)}
+
+
+def _flatten(options: Mapping[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
+    """Give the values of nested mappings dotted keys."""
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f'{prefix}{key}.')
+        else:
+            yield f'{prefix}{key}', value
 
 
 def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:

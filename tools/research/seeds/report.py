@@ -1,4 +1,4 @@
-"""What a comparison over seeds shows while it runs, and the tables that it leaves."""
+"""Console output and tables of a comparison over seeds."""
 
 import math
 import os

@@ -132,15 +132,9 @@ class RunQueue:
     it, is started once more behind all others; then its outcome says what went wrong. Interrupting
     the queue ends the commands it started.
 
-    Args:
-        plan: The plan that the runs belong to.
-        template: See :func:`build_command`.
-        executor: Where the commands run; None: this machine, one at a time.
-        retries: How often a run without a result is started again.
-        on_start: Called with a run when its command starts.
-        on_again: Called with a run and its fault when it will be started again.
-        on_progress: Called with a run and its progress, now and then.
-        on_end: Called with each outcome.
+    The template is one of :func:`build_command`. ``on_start`` gets a run when its command starts,
+    ``on_again`` a run and its fault when it will be started again, ``on_progress`` a run and its
+    progress now and then, ``on_end`` each outcome.
     """
 
     def __init__(

@@ -25,11 +25,7 @@ def check_least(spec: object, **least: float) -> None:
 
 @dataclass(frozen=True)
 class GlyphsSpec:
-    """What to draw.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Settings of the glyphs."""
 
     num_classes: int = 20  # Glyphs
     per_class: int = 10  # Drawings of a glyph

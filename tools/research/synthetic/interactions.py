@@ -15,11 +15,7 @@ from research.synthetic.glyphs import check_least
 
 @dataclass(frozen=True)
 class InteractionsSpec:
-    """What to make up.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """Settings of the interactions."""
 
     num_users: int = 200  # Users m
     num_items: int = 100  # Items n, at most as many as users

@@ -28,7 +28,7 @@ _PLACEMENT_TRIES = 20
 
 @dataclass(frozen=True)
 class ShapesSpec:
-    """What the data set looks like; two equal specs give equal files."""
+    """Settings of the data set; two equal specs give equal files."""
 
     num_train: int = 300  # Training images, at least 1
     num_val: int = 100  # Validation images, at least 1

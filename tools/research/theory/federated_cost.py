@@ -1,4 +1,4 @@
-"""What it costs to take boxes that no one looked at for negatives.
+"""The cost of taking boxes that no one looked at for negatives.
 
 Boxes of images are points in a space of features, and a linear one-vs-rest scorer ranks them. One
 class is rare, and its objects have one of two looks: the second has more of what the class shares,

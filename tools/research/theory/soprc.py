@@ -157,7 +157,7 @@ def midpoints(count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BiasSetting:
-    """What the estimators are run with."""
+    """Settings of the estimators."""
 
     prior: float = 0.1  # Share pi of the positives in the population
     length: int = 500  # Points V of the score vector v

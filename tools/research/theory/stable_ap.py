@@ -135,15 +135,6 @@ def bound_row(
 
     The random lists have positives and negatives at random places and of random width, so that all
     APs occur. The bad ones start from them and keep every random change that raises a ratio.
-
-    Args:
-        rho: Negatives per positive, > 0.
-        num_pos: Positives of a list, even.
-        trials: Lists.
-        seed: Of all that is random.
-        tau: Margin of the surrogate.
-        eps: Smoothing of h; the smaller, the tighter the bound.
-        climbing_steps: Changes tried on every list.
     """
     num_neg = max(round(rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + 1_000_003 * num_pos + num_neg)
@@ -166,18 +157,7 @@ def bound_row(
 def climb(
     ratio: Callable[..., Tensor], lists: tuple[Tensor, ...], steps: int, generator: torch.Generator
 ) -> Tensor:
-    """Change lists at random and keep what raises their ratio.
-
-    Args:
-        ratio: Takes the lists and returns (L,) ratios.
-        lists: (L, n) tensors of scores in [-1, 1].
-        steps: Changes tried on each list. The scores are moved together, scaled about their mean,
-            or each on its own, in steps from large to small.
-        generator: Source of the changes.
-
-    Returns:
-        (L,) ratios reached, at least those of the start.
-    """
+    """Change lists at random and keep what raises their ratio."""
     best = ratio(*lists)
     options = dict(generator=generator, dtype=torch.float64)
     for step in range(steps):
@@ -375,15 +355,6 @@ def mean_score_tracking(
     """Track a mean positive score that drifts for two thirds of the steps and then stops.
 
     Runs the state that training uses, eq. 6, in both modes on the same batches.
-
-    Args:
-        steps: Steps K.
-        trials: Means tracked side by side, each a row of the state.
-        seed: Of the noise.
-        momentum: lam in (0, 1].
-        drift: Change of the mean positive score at a step.
-        sigma: Standard deviation of a positive's score.
-        num_pos: Positives of a batch.
     """
     g = torch.Generator().manual_seed(seed)
     states = {mode: MeanPositiveScore(trials, momentum, mode) for mode in ('exact', 'plain')}

@@ -1,5 +1,0 @@
-# Pos-neg (27), logistic; all else as in its unbiased twin.
-_base_ = 'two-tower64_unbiased-logistic_ml-1m.py'
-
-model = dict(
-    loss=dict(mode='pos_neg', pointwise='logistic'))

@@ -1,7 +1,0 @@
-# List-wise AP (DIR) on grocery products, ImageNet weights; see configs/metric_learning/README.md.
-_base_ = '../_base_/retrieval_grocery.py'
-
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.ListwiseAPLoss', mode='per_class', num_bins=20)))

@@ -1,7 +1,0 @@
-# iNaturalist-2018 on list-wise AP (DIR).
-_base_ = [
-    '../_base_/retrieval_rivals_inaturalist.py',
-    '../_base_/retrieval_losses/listwise-ap.py',
-]
-
-model = dict(head=dict(loss={{_base_.loss}}))

@@ -1,5 +1,0 @@
-_base_ = [
-    '../_base_/long_tail_grocery.py',
-    '../_base_/long_tail_losses/cb_ce.py',
-]
-model = dict(head=dict(loss={{_base_.loss}}))

@@ -1,8 +1,0 @@
-_base_ = [
-    '../_base_/models/resnet50_one_vs_rest.py',
-    '../_base_/datasets/chest_xray14_224.py',
-    '../_base_/schedules/schedule_long_tail_chestxray14.py',
-    '../_base_/long_tail_losses/smooth_ap.py',
-]
-
-model = dict(head=dict(loss={{_base_.loss}}))

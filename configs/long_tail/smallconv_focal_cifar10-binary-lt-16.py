@@ -1,8 +1,0 @@
-_base_ = [
-    '../_base_/models/small_conv_one_vs_rest.py',
-    '../_base_/datasets/cifar10_binary_lt_16_plain.py',
-    '../_base_/schedules/schedule_long_tail_small.py',
-    '../_base_/long_tail_losses/focal.py',
-]
-
-model = dict(head=dict(loss={{_base_.loss}}))

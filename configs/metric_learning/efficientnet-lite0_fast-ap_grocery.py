@@ -1,8 +1,0 @@
-# FastAP on grocery products, ImageNet weights; see configs/metric_learning/README.md.
-_base_ = '../_base_/retrieval_grocery.py'
-
-model = dict(
-    head=dict(
-        loss=dict(
-            type='mmrank.PMLLoss',
-            loss=dict(type='FastAPLoss', num_bins=10))))

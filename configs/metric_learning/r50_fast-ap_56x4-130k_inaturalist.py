@@ -1,7 +1,0 @@
-# iNaturalist-2018 on FastAP.
-_base_ = [
-    '../_base_/retrieval_rivals_inaturalist.py',
-    '../_base_/retrieval_losses/fast-ap.py',
-]
-
-model = dict(head=dict(loss={{_base_.loss}}))

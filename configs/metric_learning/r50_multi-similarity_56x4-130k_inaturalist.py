@@ -1,7 +1,0 @@
-# iNaturalist-2018 on Multi-similarity loss.
-_base_ = [
-    '../_base_/retrieval_rivals_inaturalist.py',
-    '../_base_/retrieval_losses/multi-similarity.py',
-]
-
-model = dict(head=dict(loss={{_base_.loss}}))

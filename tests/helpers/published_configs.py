@@ -1,0 +1,92 @@
+"""Configs of the repository, rows of its plans, and what each of them is for."""
+
+import argparse
+import copy
+import fnmatch
+import re
+from functools import cache
+from pathlib import Path
+
+import yaml
+from mmengine.config import Config, DictAction
+
+from research.seeds.plan import read_plan
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ROOT / 'configs'
+LEAVES = sorted(p for p in FOLDERS.glob('[!_]*/*.py') if p.parent.name != 'tutorials')
+# Those of sodeep are sizes of sorters.
+PLANS = sorted(p for p in FOLDERS.rglob('*.yaml') if p.parent.name != 'sodeep')
+
+
+@cache
+def read(path: Path) -> Config:
+    """Read a config once; :func:`load` gives copies."""
+    return Config.fromfile(path)
+
+
+def load(path: Path, options: dict[str, str] | None = None) -> Config:
+    """Load a config with the overrides that the command line would get."""
+    cfg = copy.deepcopy(read(path))
+    if options:
+        parser = argparse.ArgumentParser()
+        parser.add_argument('--options', nargs='+', action=DictAction)
+        pairs = [f'{key}={value}' for key, value in options.items()]
+        cfg.merge_from_dict(parser.parse_args(['--options', *pairs]).options)
+    return cfg
+
+
+def rows(plan: Path) -> dict[str, tuple[Path, dict[str, str]]]:
+    """Config and overrides of each method of a plan, without what is tuned."""
+    return {x.name: (ROOT / x.config, dict(x.cfg_options)) for x in read_plan(plan).methods}
+
+
+def _spelled(names: list[str]) -> list[str]:
+    """Write out ``{a,b}`` as a shell does."""
+    out = []
+    for name in names:
+        found = re.search(r'\{([^{}]*)\}', name)
+        if found is None:
+            out.append(name)
+            continue
+        parts = [name[: found.start()] + x + name[found.end() :] for x in found[1].split(',')]
+        out += _spelled(parts)
+    return out
+
+
+def _named(text: str, suffix: str, stems: list[str]) -> list[str]:
+    """Those of ``stems`` whose file names, possibly with ``*`` and ``{a,b}``, are in a text."""
+    names = _spelled(re.findall(rf'([\w*{{}},.-]+)\.{suffix}\b', text))
+    return [stem for stem in stems if any(fnmatch.fnmatch(stem, name) for name in names)]
+
+
+def reasons() -> dict[str, str]:
+    """Say by its stem why a leaf config is kept, as far as there is a reason.
+
+    ``'measured'``: a metafile has its results, or a section of a README with results names it or a
+    plan that has it as a row. ``'paper'``: the section "The paper's settings" of a README does.
+    """
+    leaves = [path.stem for path in LEAVES]
+    found = {}
+    for path in FOLDERS.glob('*/metafile.yml'):
+        for model in yaml.safe_load(path.read_text('utf-8'))['Models']:
+            if 'Results' in model:
+                found[model['Name']] = 'measured'
+    for path in sorted(FOLDERS.glob('*/README.md')):
+        for section in re.split(r'^## ', path.read_text('utf-8'), flags=re.MULTILINE)[1:]:
+            kind = re.match(r"Result|rho|Images|The paper's settings", section)
+            if kind is None:
+                continue
+            names = _named(section, 'py', leaves)
+            for plan in PLANS:
+                if _named(section, 'yaml', [plan.stem]):
+                    names += [config.stem for config, _ in rows(plan).values()]
+            for name in names:
+                found.setdefault(name, 'paper' if kind[0].startswith('The') else 'measured')
+    return found
+
+
+def leaves_without_result() -> list[str]:
+    """Name the leaf configs that are neither measured nor a paper's setting nor a tutorial."""
+    kept = reasons()
+    return [path.stem for path in LEAVES if path.stem not in kept]

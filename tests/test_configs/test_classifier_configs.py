@@ -1,0 +1,361 @@
+"""Every config and plan row on mmpretrain builds, trains two steps and predicts."""
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.optim import build_optim_wrapper
+from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
+from published_configs import FOLDERS, LEAVES, load, rows
+
+pytest.importorskip('mmpretrain')
+from mmpretrain.datasets import CIFAR10, CIFAR100
+from mmpretrain.registry import DATASETS, TRANSFORMS
+from mmpretrain.structures import DataSample
+
+from mmrank import losses
+from mmrank.datasets.long_tail.class_subset import exponential_sizes
+from mmrank.engine.hooks import PreviousWeightsHook
+from mmrank.losses import RankingLoss
+
+# Stored features, pairs of a table and detectors have files of their own.
+PATHS = [
+    path
+    for path in LEAVES
+    if not path.stem.endswith(('_grocery', '_omniglot-pairs', '_bccd', '_coco128', '_demo'))
+    and not path.stem.endswith(('_coco', '_lvis-v1'))
+    and not path.stem.startswith('two-tower')
+]
+LINEAR = [path for path in PATHS if path.stem.startswith('linear_')]
+LEARNERS = [path for path in PATHS if path not in LINEAR]
+# Every loss of a comparison, once for each network.
+COMPARED = (
+    'soprc/omniglot_losses',
+    'soprc/baselines_sop',
+    'long_tail/cifar10_losses_ir100',
+    'clip/caption_losses',
+    'clip/cc3m',
+    'isogclr/cifar10-lt_contrastive',
+    'isogclr/sogclr_400e',
+)
+IMAGES = {
+    'cifar10': 50000,
+    'cifar100': 50000,
+    'cifar10-lt': int(exponential_sizes(10, 5000, 100).sum()),
+    'cifar100-lt': int(exponential_sizes(100, 500, 100).sum()),
+    'imagenet100': 126689,
+    'inaturalist2018': 437513,
+    'cifar10-captions': 8168,
+    'cc3m': 2900000,
+}
+KINDS = {
+    'stable-ap': losses.StableAPLoss,
+    'stable-ap-mixup': losses.StableAPLoss,
+    'soprc': losses.SOPRCLoss,
+    'smooth-ap': losses.SmoothAPLoss,
+    'auc-huber': losses.AUCLoss,
+    'clip': losses.CLIPLoss,
+    'in-batch': losses.InBatchLoss,
+    'simclr': losses.InfoNCELoss,
+}
+
+
+def kind_named(stem):
+    """The loss that a config's name says; None for evaluations."""
+    name = stem.split('_')[1]
+    if name == 'isogclr':
+        return losses.BimodalISogCLRLoss if stem.startswith('r50-d') else losses.ISogCLRLoss
+    return KINDS.get(name)
+
+
+def pixels(*shape):
+    g = torch.Generator().manual_seed(0)
+    return torch.randint(0, 255, shape, dtype=torch.uint8, generator=g)
+
+
+def narrow_resnet(backbone):
+    """The same ResNet, narrow and without its download."""
+    assert backbone.init_cfg.checkpoint == 'torchvision://resnet50'
+    backbone.update(init_cfg=None, base_channels=8, stem_channels=8)
+
+
+def retriever(cfg):
+    """Shrink a retriever; give its batch and the number of channels of an image."""
+    small = cfg.train_dataloader.dataset.type == 'mmrank.Omniglot'
+    if not small:
+        backbone = cfg.model.image_encoder[0]
+        narrow_resnet(backbone.get('backbone', backbone))
+        cfg.model.image_encoder[-1].in_channels = 256
+    assert cfg.model.get('freeze_bn', False) != small
+    classes = cfg.model.head.num_classes
+    samples = [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label)
+        for i, label in enumerate([0, 0, 0, 1, 1, 1, classes - 1, classes - 1])
+    ]
+    return dict(inputs=list(pixels(8, 1 if small else 3, 32, 32)), data_samples=samples)
+
+
+def classifier(cfg):
+    """Shrink a one-vs-rest classifier; give its batch."""
+    model = cfg.model
+    if model.backbone.get('depth') == 50:
+        narrow_resnet(model.backbone)
+        model.head.in_channels = 256
+    elif model.backbone.type != 'mmrank.SmallConvNet':
+        model.backbone = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2)
+        model.head.in_channels = 8
+    hooks = {hook['type'] for hook in cfg.custom_hooks}
+    assert {'mmrank.ClassCountsHook', 'mmrank.DeferredReweightingHook'} <= hooks
+    samples = []
+    for i in range(12):
+        labels = [c for c in range(model.head.num_classes) if i % (c + 2) == 0]
+        label = int(i % 3 == 0) if model.head.num_classes == 1 else labels
+        samples.append(DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label))
+    return dict(inputs=list(pixels(12, 3, 32, 32)), data_samples=samples)
+
+
+def dual_encoder(cfg):
+    """Shrink a model of images and texts; give its batch."""
+    model = cfg.model
+    small = model.image_encoder[0].type == 'mmrank.SmallConvNet'
+    if not small:
+        narrow_resnet(model.image_encoder[0])
+        model.image_channels = 256
+        assert model.text_encoder.type == 'mmrank.HuggingFaceTextEncoder'
+        assert model.text_encoder.name_or_path == 'distilbert-base-uncased'
+        model.text_encoder = dict(type='mmrank.TextTransformer', channels=16, num_layers=1)
+    samples = []
+    for i, letter in enumerate('abcdef'):
+        info = dict(sample_idx=2 * i, image_id=i, text_id=i)
+        samples.append(DataSample(metainfo=info).set_gt_label(i))
+        samples[-1].set_field(f'a photo of {letter}', 'text')
+    size = 16 if small else 32
+    return dict(inputs=pixels(6, 3, size, size), data_samples=samples)
+
+
+def view_learner(cfg):
+    """Shrink a learner from two views; give its batch."""
+    neck, backbone = cfg.model.neck, cfg.model.backbone
+    small = backbone.type == 'mmrank.SmallConvNet'
+    if not small:
+        assert neck.hid_channels == neck.out_channels == 8192
+        backbone.update(depth=18, base_channels=8, norm_cfg=dict(type='BN'))
+        neck.in_channels = 64
+    extra = neck.out_channels % 2  # a temperature
+    neck.update(hid_channels=32, out_channels=32 + extra, norm_cfg=dict(type='BN1d'))
+    images = pixels(4, 3, 16, 16) if small else pixels(4, 3, 64, 64)
+    samples = [DataSample(metainfo=dict(sample_idx=7 * i)).set_gt_label(i) for i in range(4)]
+    inputs = images if small else [images, images.flip(3)]
+    return dict(inputs=inputs, data_samples=samples)
+
+
+FAMILIES = {
+    'mmrank.EmbeddingRetriever': retriever,
+    'mmpretrain.ImageClassifier': classifier,
+    'mmrank.ImageTextDualEncoder': dual_encoder,
+    'mmrank.TwoViewLearner': view_learner,
+}
+
+
+def loss_of(model):
+    return model.loss_module if hasattr(model, 'loss_module') else model.head.loss_module
+
+
+def predict(model, batch):
+    """Predict a batch; check what each family promises of it."""
+    images, samples = batch['inputs'], batch['data_samples']
+    if type(model).__name__ == 'TwoViewLearner' and isinstance(images, list):
+        images = images[0]
+    if type(model).__name__ == 'ImageTextDualEncoder':
+        for i, sample in enumerate(samples):  # several captions an image
+            sample.set_metainfo(dict(text_id=[i, i + 6]))
+            sample.set_field([sample.text, sample.text + 's'], 'text')
+    model.eval()
+    with torch.no_grad():
+        found = model.val_step(dict(inputs=images, data_samples=samples))
+    assert len(found) == len(samples)
+    if type(model).__name__ == 'EmbeddingRetriever':
+        norms = torch.stack([x.feature for x in found]).norm(dim=1)
+        torch.testing.assert_close(norms, torch.ones(len(found)))
+    elif type(model).__name__ == 'ImageClassifier':
+        scores = torch.stack([x.pred_score for x in found])
+        assert scores.shape == (len(found), model.head.num_classes)
+        assert ((scores >= 0) & (scores <= 1)).all()
+    elif type(model).__name__ == 'TwoViewLearner':
+        assert found[0].feature.isfinite().all()
+    else:
+        assert found[0].text_feature.shape == (2, len(found[0].image_feature))
+        if model.prompts is not None:
+            assert found[0].pred_score.shape == (len(model.prompts.classes),)
+    return found
+
+
+def check(cfg, kind=None):
+    """Build a small copy of a config's model, train it two steps, predict, and evaluate."""
+    if str(cfg.model).find('mmrank.PMLLoss') >= 0:
+        pytest.importorskip('pytorch_metric_learning')
+    init_default_scope(cfg.default_scope)
+    batch = FAMILIES[cfg.model.type](cfg)
+    cfg.model.setdefault('data_preprocessor', cfg.data_preprocessor)
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    loss = loss_of(model)
+    assert kind is None or type(loss) is kind
+    hooks = [HOOKS.build(hook) for hook in cfg.get('custom_hooks', [])]
+    names = {type(hook).__name__ for hook in hooks}
+    classes = cfg.model.get('head', {}).get('num_classes')
+    if getattr(loss, 'wants_class_counts', False):
+        assert 'ClassCountsHook' in names
+        args = (40,) if cfg.model.type == 'mmpretrain.ImageClassifier' else ()
+        loss.set_class_counts([20] * classes, *args)
+    if isinstance(loss, losses.InBatchLoss):
+        assert 'PairCountsHook' in names
+        loss.set_pairs(torch.arange(6), torch.arange(6), (6, 6))
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    for group in wrapper.optimizer.param_groups:
+        learned = [getattr(loss, name, None) for name in ('log_tau', 'log_scale', 'logit_bias')]
+        if any(x is y for x in group['params'] for y in learned):
+            assert group['weight_decay'] == 0
+    before = [x.detach().clone() for x in model.parameters() if x.requires_grad]
+    model.train()
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
+    for _ in range(2):
+        for hook in hooks:
+            if isinstance(hook, PreviousWeightsHook):
+                hook.before_train_iter(runner, 0, batch)
+        logs = model.train_step(batch, wrapper)
+    assert logs['loss'].isfinite()
+    after = [x for x in model.parameters() if x.requires_grad]
+    assert any(not torch.equal(x, y) for x, y in zip(before, after))
+    if isinstance(loss, RankingLoss) and classes != 1:
+        assert loss.diagnostics['num_positive'] > 0
+    found = predict(model, batch)
+    for evaluators in (cfg.get('val_evaluator'), cfg.get('test_evaluator')):
+        for evaluator in evaluators if isinstance(evaluators, list) else [evaluators]:
+            metric = evaluator and METRICS.build(evaluator)
+            if metric and cfg.model.type == 'mmrank.ImageTextDualEncoder':
+                metric.process({}, [x.to_dict() for x in found])
+                assert metric.results
+    return loss
+
+
+@pytest.mark.parametrize('path', LEARNERS, ids=lambda p: p.stem)
+def test_config_trains_and_predicts(path):
+    cfg = load(path)
+    loader = cfg.train_dataloader
+    sampler_size = loader.sampler.get('batch_size', loader.batch_size)
+    assert loader.batch_size == sampler_size
+    assert loader.sampler.get('infinite', True)
+    check(cfg, kind_named(path.stem))
+
+
+@pytest.mark.parametrize('name', COMPARED)
+def test_rows_train_and_predict(name):
+    found = set()
+    for row, (path, options) in rows(FOLDERS / f'{name}.yaml').items():
+        cfg = load(path, options)
+        loss = cfg.model.get('loss') or cfg.model.head.loss
+        # A plan at full size repeats its losses for other data.
+        if (kind := str(loss.get('loss', loss).type)) in found and name.endswith('400e'):
+            continue
+        found.add(kind)
+        check(cfg)
+        data = row.split('_')[-1] if name.endswith('400e') else path.stem.split('_')[-1]
+        num_samples = loss.get('num_samples')
+        if data in IMAGES and num_samples and 'conv3_' not in path.stem:
+            assert num_samples == IMAGES[data], row
+
+
+@pytest.mark.parametrize('path', LEARNERS, ids=lambda p: p.stem)
+def test_number_of_samples_is_that_of_the_data(path):
+    cfg = load(path)
+    loss = cfg.model.get('loss') or cfg.model.head.loss
+    data = path.stem.split('_')[-1]
+    if 'num_samples' in loss and data in IMAGES and not path.stem.startswith('conv3_'):
+        assert loss.num_samples == IMAGES[data]
+
+
+@pytest.mark.parametrize('path', PATHS, ids=lambda p: p.stem)
+def test_data_sets_and_transforms_are_known(path):
+    cfg = load(path)
+    init_default_scope(cfg.default_scope)
+    for name in ('train', 'val', 'test'):
+        loader = cfg.get(f'{name}_dataloader')
+        for dataset in loader.dataset.get('datasets', [loader.dataset]) if loader else ():
+            assert DATASETS.get(dataset.type) is not None
+            for transform in dataset.pipeline:
+                TRANSFORMS.build(transform)
+
+
+@pytest.mark.parametrize('path', LINEAR, ids=lambda p: p.stem)
+def test_linear_evaluation_trains_the_last_layer_only(path):
+    cfg = load(path)
+    init_default_scope(cfg.default_scope)
+    cfg.model.backbone.update(depth=18, base_channels=8, init_cfg=None)
+    cfg.model.head.update(in_channels=64, topk=(1,))
+    model = MODELS.build(dict(cfg.model, data_preprocessor=cfg.data_preprocessor)).train()
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    assert trained == ['head.fc.weight', 'head.fc.bias']
+    assert model.head.num_classes == cfg.data_preprocessor.num_classes
+    before = copy.deepcopy(model.backbone.state_dict())
+    wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
+    samples = [DataSample().set_gt_label(i) for i in range(4)]
+    data = dict(inputs=list(pixels(4, 3, 64, 64)), data_samples=samples)
+    assert model.train_step(data, wrapper)['loss'].isfinite()
+    for name, values in model.backbone.state_dict().items():
+        assert torch.equal(values, before[name]), name
+
+
+def test_linear_evaluation_takes_the_backbone_of_a_checkpoint(tmp_path):
+    learnt = load(FOLDERS / 'isogclr/r18_isogclr_128-400e_cifar10.py')
+    init_default_scope(learnt.default_scope)
+    view_learner(learnt)
+    learner = MODELS.build(learnt.model)
+    file = str(tmp_path / 'epoch_1.pth')
+    torch.save(dict(state_dict=learner.state_dict()), file)
+    cfg = load(FOLDERS / 'isogclr/linear_r18_256-100e_cifar10.py')
+    cfg.model.backbone.update(base_channels=8)
+    cfg.model.head.in_channels = 64
+    cfg.model.backbone.init_cfg.checkpoint = file
+    model = MODELS.build(cfg.model)
+    model.init_weights()
+    expected = learner.backbone.state_dict()
+    for name, values in model.backbone.state_dict().items():
+        assert torch.equal(values, expected[name]), name
+
+
+@pytest.mark.parametrize(
+    'path',
+    [x for x in PATHS if 'cifar' in x.stem and x.stem.startswith(('r18_simclr', 'linear'))],
+    ids=lambda p: p.stem,
+)
+def test_cifar_data_of_a_config(path, tmp_path):
+    # 20 images a class stand for the data set; counts are those of the ratio.
+    cfg = load(path)
+    init_default_scope(cfg.default_scope)
+    names = (CIFAR100 if 'cifar100' in path.stem else CIFAR10).METAINFO['classes']
+    classes = len(names)
+    for split in ('train', 'test'):
+        np.savez(
+            tmp_path / f'{split}.npz',
+            images=np.zeros((20 * classes, 8, 8, 3), np.uint8),
+            labels=np.tile(np.arange(classes), 20),
+            classes=np.array(names),
+        )
+    sizes = []
+    for loader in (cfg.train_dataloader, cfg.test_dataloader):
+        for part in loader.dataset.get('datasets', [loader.dataset]):
+            part['data_root'] = str(tmp_path)
+            part['imbalance_ratio'] = min(part['imbalance_ratio'], 20)
+        dataset = DATASETS.build(loader.dataset)
+        sizes.append(len(dataset))
+        item = dataset[len(dataset) - 1]
+        views = item['inputs'] if isinstance(item['inputs'], list) else [item['inputs']]
+        assert all(x.shape == (3, 224, 224) for x in views)
+        assert item['data_samples'].sample_idx == len(dataset) - 1
+    ratio = 20 if path.stem.endswith('-lt') else 1
+    expected = int(exponential_sizes(classes, 20, ratio).sum())
+    linear = path.stem.startswith('linear')
+    assert sizes == [expected, 20 * classes + (0 if linear else expected)]

@@ -1,0 +1,218 @@
+"""A resumed training sees the samples, augmentations and losses of an uninterrupted one."""
+
+import numpy as np
+import pytest
+import torch
+from image_shards import encoded, write_tar
+from mmengine.config import Config
+from mmengine.hooks import Hook
+from mmengine.model import BaseModel
+from mmengine.registry import HOOKS, MODELS
+from mmengine.runner import Runner
+from torch import nn
+
+pytest.importorskip('mmpretrain')
+pytest.importorskip('datasets', minversion='4')
+from mmrank.datasets.shards.shard_index import ScannedShard, write_index
+from mmrank.datasets.shards.stream import index_stream
+from mmrank.datasets.shards.tar_shard import file_note, index_tars, scan_tar
+from mmrank.errors import UserError
+from research.synthetic.glyphs import GlyphsSpec, write_glyphs
+
+SIZES = (17, 9, 22)  # 48
+
+
+@MODELS.register_module(force=True)
+class DrawingModel(BaseModel):
+    """One linear layer; augmented pixels reach the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12 * 12, 4)
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        """Give a loss that depends on every pixel and label."""
+        labels = torch.cat([sample.gt_label for sample in data_samples])
+        features = self.layer(inputs.float().flatten(1) / 255)
+        return {'loss': (features.sum(1) - labels).square().mean()}
+
+
+@MODELS.register_module(force=True)
+class ShardModel(BaseModel):
+    """Linear embeddings of pixels and of the letters of a caption, and state per sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images, self.texts = nn.Linear(48, 4), nn.Linear(8, 4)
+        self.loss = MODELS.build(dict(type='mmrank.BimodalISogCLRLoss', num_samples=48))
+
+    def forward(self, inputs, data_samples=None, mode='tensor'):
+        """The loss."""
+        letters = torch.tensor([[ord(x) for x in s.text.ljust(8)] for s in data_samples])
+        left, right = (
+            nn.functional.normalize(net(x.float().flatten(1) / 255))
+            for net, x in ((self.images, inputs), (self.texts, letters))
+        )
+        ids = torch.tensor([s.sample_idx for s in data_samples])
+        return {'loss': self.loss(left, right, ids)}
+
+
+@HOOKS.register_module(force=True)
+class BatchLogHook(Hook):
+    """Keeps the samples and the loss of every iteration."""
+
+    seen: list = []  # noqa: RUF012
+
+    def after_train_iter(self, runner, batch_idx, data_batch, outputs):
+        """Append one entry."""
+        order = [s.sample_idx for s in data_batch['data_samples']]
+        self.seen.append((runner.iter, order, outputs['loss'].item()))
+
+
+def train(work_dir, model, loader, hooks, by_epoch, length, resume, **other):
+    """Train; return what the hook saw and the weights at the end."""
+    BatchLogHook.seen = []
+    last = dict(max_epochs=length) if by_epoch else dict(max_iters=length)
+    checkpoint = dict(type='mmrank.AtomicCheckpointHook', by_epoch=by_epoch)
+    cfg = dict(
+        work_dir=str(work_dir),
+        model=dict(type=model),
+        train_dataloader=dict(batch_size=6, persistent_workers=False, **loader),
+        train_cfg=dict(by_epoch=by_epoch, **last),
+        optim_wrapper=dict(optimizer=dict(type='AdamW', lr=0.01)),
+        default_hooks=dict(checkpoint=dict(checkpoint, interval=1 if by_epoch else 5)),
+        custom_hooks=[*hooks, dict(type='mmrank.RNGStateHook'), dict(type='BatchLogHook')],
+        default_scope='mmpretrain',
+        log_level='ERROR',
+        load_from=None if resume is None else str(resume),
+        resume=resume is not None,
+        **other,
+    )
+    runner = Runner.from_cfg(Config(cfg))
+    runner.train()
+    return list(BatchLogHook.seen), runner.model.state_dict()
+
+
+def assert_resumed(whole, weights, resumed, weights_again, done):
+    assert resumed == whole[done:]
+    assert weights.keys() == weights_again.keys()
+    for key, value in weights.items():
+        assert torch.equal(value, weights_again[key])
+
+
+def train_on_drawings(root, work_dir, loop, workers, resume=None):
+    rotate = dict(magnitude_range=(0, 15), magnitude_std='inf', prob=1.0, pad_val=0)
+    pipeline = [
+        dict(type='LoadImageFromFile', color_type='grayscale'),
+        dict(type='Rotate', **rotate),
+        dict(type='RandomCrop', crop_size=12, padding=1),
+        dict(type='PackInputs'),
+    ]
+    sampler = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=3, num_batches=3)
+    loader = dict(
+        num_workers=workers,
+        collate_fn=dict(type='default_collate'),
+        sampler=dict(sampler, infinite=loop == 'infinite'),
+        dataset=dict(type='mmrank.ClassFolder', data_root=str(root), pipeline=pipeline),
+    )
+    by_epoch = loop == 'epochs'
+    length = 3 if by_epoch else 9
+    seed = dict(randomness=dict(seed=3))
+    return train(work_dir, 'DrawingModel', loader, [], by_epoch, length, resume, **seed)
+
+
+@pytest.mark.parametrize(
+    ('loop', 'workers', 'checkpoint', 'done'),
+    [
+        ('infinite', 0, 'iter_5', 5),
+        ('restarted', 0, 'iter_5', 5),
+        ('epochs', 0, 'epoch_2', 6),
+        ('epochs', 2, 'epoch_2', 6),
+    ],
+)
+def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoint, done):
+    # mmengine waits two seconds where an iterator starts over.
+    monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda _: None)
+    root = tmp_path / 'data'
+    write_glyphs(root, GlyphsSpec(6, 4, size=12))
+    whole, weights = train_on_drawings(root, tmp_path / 'a', loop, workers)
+    assert len(whole) == 9
+    assert len({tuple(order) for _, order, _ in whole}) == 9
+    saved = tmp_path / 'a' / f'{checkpoint}.pth'
+    again = train_on_drawings(root, tmp_path / 'b', loop, workers, saved)
+    assert_resumed(whole, weights, *again, done)
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp('shards'), np.random.default_rng(0)
+    for shard, size in enumerate(SIZES):
+        members = []
+        for number in range(size):
+            image = encoded(rng.integers(0, 255, (4, 4, 3), dtype=np.uint8))
+            members += [(f'{number}.png', image), (f'{number}.txt', f'n {number}'.encode())]
+        write_tar(folder / f'{shard}.tar', members)
+    index_tars(folder)
+    files = [str(folder / f'{i}.tar') for i in range(3)]
+    load = dict(path='webdataset', data_files=files, split='train')
+    index_stream(load, folder / 'stream', 'png', 'txt', '__key__')
+    return folder
+
+
+def train_on_shards(folder, work_dir, kind, workers, resume=None, **dataset):
+    flip = [] if workers else [dict(type='RandomFlip', prob=0.5)]
+    place = dict(index=str(folder / 'stream'))
+    if kind == 'ShardedCaptions':
+        place = dict(data_root=str(folder))
+    keys = dict(algorithm_keys=['text'], meta_keys=['sample_idx', 'image_id', 'text_id'])
+    pipeline = [dict(type='mmrank.LoadImageFromBytes'), *flip, dict(type='PackInputs', **keys)]
+    sampler = dict(type='mmrank.ShardSampler', batch_size=6, buffer=9, readers=2, infinite=True)
+    loader = dict(
+        num_workers=workers,
+        collate_fn=dict(type='mmrank.one_size_collate'),
+        sampler=dict(sampler, workers=max(workers, 1)),
+        dataset=dict(type=f'mmrank.{kind}', pipeline=pipeline, **{**place, **dataset}),
+    )
+    hooks = [dict(type='mmrank.SampleIndexHook')]
+    return train(work_dir, 'ShardModel', loader, hooks, False, 12, resume)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'workers'),
+    [
+        ('ShardedCaptions', 0),
+        ('StreamedCaptions', 0),
+        pytest.param('ShardedCaptions', 2, marks=pytest.mark.slow),
+        pytest.param('StreamedCaptions', 2, marks=pytest.mark.slow),
+    ],
+)
+def test_shards_and_state_per_sample(folder, tmp_path, kind, workers):
+    whole, weights = train_on_shards(folder, tmp_path / 'a', kind, workers)
+    epoch = [index for _, order, _ in whole[:8] for index in order]
+    assert sorted(epoch) == list(range(48))
+    saved = tmp_path / 'a' / 'iter_5.pth'
+    again = train_on_shards(folder, tmp_path / 'b', kind, workers, saved)
+    assert_resumed(whole, weights, *again, 5)
+
+
+def test_another_index_is_not_resumed(folder, tmp_path):
+    kind = 'ShardedCaptions'
+    train_on_shards(folder, tmp_path / 'a', kind, 0)
+    checkpoint = tmp_path / 'a' / 'iter_5.pth'
+    saved = torch.load(checkpoint, weights_only=False)
+    digest = saved['sample_index']
+    assert digest.endswith('-pair')
+    for change in (dict(unit='image'), dict(index=str(tmp_path / 'index'))):
+        if 'index' in change:
+            # The same samples, numbered from the last shard on.
+            found = [
+                (ScannedShard(name, scan_tar(folder / name)), file_note(folder / name))
+                for name in ('2.tar', '1.tar', '0.tar')
+            ]
+            source = dict(kind='tar', caption='txt')
+            write_index(tmp_path / 'index', source, found)
+        with pytest.raises(UserError, match='have other numbers than in'):
+            train_on_shards(folder, tmp_path / 'b', kind, 0, checkpoint, **change)
+    del saved['sample_index']
+    torch.save(saved, checkpoint)
+    train_on_shards(folder, tmp_path / 'c', kind, 0, checkpoint)  # with a warning

@@ -1,0 +1,166 @@
+"""One outlier in a moving average."""
+
+import copy
+import pickle
+import warnings
+
+import pytest
+import torch
+
+from mmrank.losses import StableAPLoss
+from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreVector
+
+RANGE = (-5.0, 5.0)
+
+
+def scores(*values):
+    x = torch.tensor([values], dtype=torch.float64)
+    return x, torch.ones_like(x, dtype=torch.bool)
+
+
+def tracked(mode='plain', size=1, **kwargs):
+    state = MeanPositiveScore(size, 0.01, mode, score_range=RANGE, **kwargs)
+    for _ in range(3):
+        previous(state, 1.0)
+        state.update(*scores(1.0, 2.0))
+    return state
+
+
+def previous(state, mean):
+    """What the batch had under the weights before, for mode 'exact'."""
+    if state.mode == 'exact':
+        with state.probing():
+            state.update(*scores(mean))
+
+
+@pytest.mark.parametrize('broken', [1e6, -1e6, 1e38, 1e39, 1e300])
+@pytest.mark.parametrize('mode', ['plain', 'exact'])
+def test_an_outlier_is_forgotten_at_once(mode, broken):
+    state, other = tracked(mode), tracked(mode)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        previous(state, -broken)
+        state.update(*scores(broken, broken))
+    # By 0.01 times the width of the range and the size of the mean at most.
+    assert (state.mean - other.mean).abs() <= 0.01 * (10 + 2 * 1.5)
+    before = state.mean.clone()
+    previous(state, 1.5)
+    state.update(*scores(1.5))
+    assert state.mean.isfinite()
+    assert (state.mean - before).abs() <= 0.01 * 1.5
+
+
+def test_ordinary_batches_are_averaged_bit_for_bit():
+    bounded, free = tracked(), MeanPositiveScore(1, 0.01)
+    bounded = MeanPositiveScore(1, 0.01, score_range=RANGE)
+    g = torch.Generator().manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for _ in range(50):
+            x = 10 * torch.rand(1, 7, generator=g) - 5
+            mask = torch.ones_like(x, dtype=torch.bool)
+            assert torch.equal(bounded.update(x, mask), free.update(x, mask))
+
+
+@pytest.mark.parametrize('far', [-300.0, 300.0])
+def test_scores_far_outside_of_the_range_are_followed(far):
+    """A range that was declared too narrow costs nothing but a warning."""
+    state = MeanPositiveScore(1, 0.1, score_range=RANGE)
+    with pytest.warns(UserWarning, match='score_range'):
+        state.update(*scores(far, far))
+    for _ in range(200):
+        state.update(*scores(far, far))
+    torch.testing.assert_close(state.mean, torch.tensor([far]))
+    for _ in range(200):
+        state.update(*scores(1.0))
+    torch.testing.assert_close(state.mean, torch.ones(1))
+
+
+def test_the_first_batch_is_clipped_to_the_range():
+    state = MeanPositiveScore(1, 0.01, score_range=RANGE)
+    with pytest.warns(UserWarning, match='mean positive score of a batch'):
+        state.update(*scores(1e6))
+    assert state.mean.item() == 15.0
+
+
+def test_warns_once_and_a_copy_for_itself():
+    state = tracked()
+    with pytest.warns(UserWarning, match='score_range explains'):
+        state.update(*scores(1e6))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        state.update(*scores(1e6))
+    for other in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
+        with pytest.warns(UserWarning, match='score_range explains'):
+            other.update(*scores(1e6))
+
+
+def test_an_infinite_mean_of_an_old_checkpoint_starts_afresh():
+    state = tracked()
+    saved = state.state_dict()
+    saved['mean'] = torch.full_like(saved['mean'], torch.inf)
+    state.load_state_dict(saved)
+    state.update(*scores(1.0, 2.0))
+    assert state.mean.item() == 1.5
+
+
+def test_without_a_range_what_float32_cannot_hold_is_left_out():
+    state = MeanPositiveScore(1, 0.5)
+    state.update(*scores(2.0))
+    state.update(*scores(1e39))
+    assert state.mean.item() == 2.0
+    assert state.num_updates.item() == 1
+
+
+@pytest.mark.parametrize('broken', [1e6, 1e38, 1e39])
+def test_a_score_vector_forgets_an_outlier(broken):
+    state, other = (ScoreVector(1, 4, 0.1, RANGE) for _ in range(2))
+    ordinary, mask = scores(0.5, 1.0, 1.5, 2.0)
+    for x in (state, other):
+        x.update(ordinary, mask)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        state.update(broken * ordinary, mask)
+    # What does not fit into float32 is left out without a word, as before.
+    assert len(caught) == (broken < 1e39)
+    assert (state.vector - other.vector).abs().max() <= 0.1 * (100 + 2 * 2)
+    for _ in range(60):
+        state.update(ordinary, mask)
+    torch.testing.assert_close(state.vector, other.vector, atol=0.1, rtol=0)
+
+
+def test_an_imbalance_does_not_start_from_an_outlier():
+    state = CappedImbalance(1, largest=100.0)
+    has = torch.ones(1, dtype=torch.bool)
+    ratio = torch.full((1,), 1e3, dtype=torch.float64)
+    state.rho(torch.tensor([1e30]), ratio, has)
+    assert state.mean.item() == 100.0
+    free = CappedImbalance(1)
+    free.rho(torch.tensor([3.0]), ratio, has)
+    state = CappedImbalance(1, largest=100.0)
+    state.rho(torch.tensor([3.0]), ratio, has)
+    assert torch.equal(state.mean, free.mean)
+
+
+def test_a_loss_declares_its_range():
+    loss = StableAPLoss(score_range=(-1.0, 1.0), tau=0.1)
+    target = torch.tensor([0, 1, 1])
+    loss(torch.tensor([[0.5], [0.1], [-0.2]]), target)
+    with pytest.warns(UserWarning, match='mean positive score'):
+        loss(torch.tensor([[1e6], [0.1], [-0.2]]), target)
+    assert (loss.mean_positive.mean - 0.5).abs() <= 0.01 * 2.5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
+def test_a_gpu_is_not_waited_for():
+    state = MeanPositiveScore(1, 0.01, score_range=RANGE).cuda()
+    x, mask = (t.cuda() for t in scores(1.0, 2.0))
+    state.update(x, mask)
+    torch.cuda.set_sync_debug_mode('error')
+    try:
+        state.update(1e6 * x, mask)
+    finally:
+        torch.cuda.set_sync_debug_mode('default')
+    torch.cuda.synchronize()
+    with pytest.warns(UserWarning, match='score_range'):
+        state.update(x, mask)

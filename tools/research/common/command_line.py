@@ -1,0 +1,95 @@
+"""Shared by command lines: options with defaults, and the models of a table or report."""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmrank.errors import UserError
+
+
+def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+    """A parser with an option for each keyword, which is its default or (default, help).
+
+    A list takes several values, False is a switch, ``device`` is ``cpu`` or ``cuda``.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in options.items():
+        default, text = default if isinstance(default, tuple) else (default, '')
+        rest: dict = dict(default=default, help=f'{text} (default: %(default)s)'.lstrip())
+        if default is False:
+            rest = dict(action='store_true', help=text)
+        elif name == 'device':
+            rest['choices'] = ['cpu', 'cuda']
+        elif isinstance(default, list):
+            rest.update(nargs='+', type=type(default[0]))
+        elif default is not None:
+            rest['type'] = type(default)
+        parser.add_argument(f'--{name.replace("_", "-")}', **rest)
+    return parser
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model: its name, its config or what a run of it has left, and a config's checkpoint."""
+
+    name: str
+    path: Path
+    checkpoint: Path | None = None
+
+    @property
+    def is_config(self) -> bool:
+        """Whether the model has to be run."""
+        return self.path.suffix == '.py'
+
+    @property
+    def file_name(self) -> str:
+        """The name, fit to be part of a file name."""
+        return safe_name(self.name)
+
+
+def safe_name(name: str) -> str:
+    """Replace what a file name should not hold by ``_``."""
+    return ''.join(c if c.isalnum() or c in '.+-' else '_' for c in name)
+
+
+def split_entry(word: str) -> tuple[str, str, str | None]:
+    """Take ``[NAME=]PATH[,CHECKPOINT]`` apart; without a name it is ``''``."""
+    name, equals, text = word.partition('=')
+    # A path may have an equals sign of its own.
+    if not equals or Path(word.partition(',')[0]).exists():
+        name, text = '', word
+    path, comma, checkpoint = text.partition(',')
+    return name, path, checkpoint if comma else None
+
+
+def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> Path | None:
+    """Return a checkpoint that is there; ``otherwise`` tells in the error what else can be done."""
+    if checkpoint is None:
+        return None
+    if not Path(checkpoint).is_file():
+        raise UserError(
+            f'{word!r}: checkpoint {checkpoint!r} does not exist. Fix: pass the .pth file of a '
+            f'training{otherwise}.'
+        )
+    return Path(checkpoint)
+
+
+def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
+    """Sixteen hexadecimal digits of what a test run's figures depend on.
+
+    The config with its overrides; the content of the checkpoint, None where the config is trained
+    first; the kind of device (``'cuda'``, ``'cpu'``), as speeds are not those of another.
+    """
+    content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
+    if checkpoint is not None:
+        with open(checkpoint, 'rb') as file:
+            while block := file.read(2**20):
+                content.update(block)
+    return content.hexdigest()[:16]
