@@ -7,7 +7,7 @@ from mmrank.autograd import inside_backward
 from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_count, check_rows, check_share, fits_float32
-from .outliers import OutlierWarning, within_reach
+from .running_mean import OutlierWarning, within_reach
 
 MODES = ('ema', 'off')
 

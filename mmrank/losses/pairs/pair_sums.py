@@ -117,7 +117,6 @@ class Buffers:
         return memory[:size].view(values.shape)
 
     def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """A copy of ``values``."""
         return self.like(name, values, dtype).copy_(values)
 
 
