@@ -4,9 +4,7 @@ import csv
 import importlib.util
 import io
 import json
-import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -122,10 +120,6 @@ def test_images_without_predictions_are_told(call, data, tmp_path):
 
 def test_wrong_input_is_refused(call, data, monkeypatch):
     good = f'{data}/val_good'
-    with pytest.raises(UserError, match="'m' is used for 2 models"):
-        call(f'm={good}', f'm={good}')
-    with pytest.raises(UserError, match='is unknown'):
-        call(good, ann_file=None)
     with pytest.raises(UserError, match='pass --image-dir'):
         call(f'a={good}', f'b={good}', '--side-by-side', 'a', 'b')
     with pytest.raises(UserError, match='are not in the annotations'):
@@ -318,37 +312,6 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
     with pytest.raises(UserError, match='writes no COCO predictions'):
         measure.main(measure.parse_args(words))
-
-
-def test_what_is_trained_before_it_is_measured(tmp_path, monkeypatch):
-    tool, commands = load_tool('measure_detector'), []
-
-    def run(command, check):
-        commands.append(command)
-        return subprocess.CompletedProcess(command, 0)
-
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(subprocess, 'run', run)
-    args = types.SimpleNamespace(
-        checkpoint=None,
-        config='a.py',
-        out=tmp_path,
-        cfg_options=['b=1'],
-        trust_checkpoint=True,
-        allow_partial=['a.*', 'b'],
-    )
-    with pytest.raises(ValueError, match='left no checkpoint'):
-        tool.get_checkpoint(args)
-    folder = str(tmp_path / 'train')
-    assert commands == [
-        [
-            sys.executable,
-            str(ROOT / 'tools' / 'train.py'),
-            *('a.py', '--work-dir', folder, '--resume', 'auto'),
-            *('--trust-checkpoint', '--allow-partial', 'a.*'),
-            *('--allow-partial', 'b', '--cfg-options', 'b=1'),
-        ]
-    ]
 
 
 @pytest.mark.slow

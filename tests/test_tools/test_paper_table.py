@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mmrank.errors import UserError
-from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES, table_named
+from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / 'tools/benchmarks/paper_table.py'
@@ -165,9 +165,3 @@ def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
     (tmp_path / 'seed_0-cd/iter_9.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
         tool.expand(word)
-
-
-def test_names_are_found():
-    assert table_named('soprc/table3').title.startswith('Stanford')
-    with pytest.raises(KeyError):
-        table_named('table3')

@@ -277,7 +277,7 @@ def on_slurm(tmp_path):
 
 @pytest.mark.slow
 def test_slurm_stand_in(make_queue, slurm, tmp_path, monkeypatch):
-    monkeypatch.delenv('OMP_NUM_THREADS')
+    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     check_deaths(make_queue, on_slurm(tmp_path))
     script = (slurm / '101.sh').read_text()
     for flag in (
