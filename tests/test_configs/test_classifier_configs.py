@@ -14,6 +14,7 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.datasets import CIFAR10, CIFAR100
 from mmpretrain.registry import DATASETS, TRANSFORMS
 from mmpretrain.structures import DataSample
+from small_config_models import FAMILIES, pixels, view_learner
 
 from mmrank import losses
 from mmrank.datasets.long_tail.class_subset import exponential_sizes
@@ -68,95 +69,6 @@ def kind_named(stem):
     if name == 'isogclr':
         return losses.BimodalISogCLRLoss if stem.startswith('r50-d') else losses.ISogCLRLoss
     return KINDS.get(name)
-
-
-def pixels(*shape):
-    g = torch.Generator().manual_seed(0)
-    return torch.randint(0, 255, shape, dtype=torch.uint8, generator=g)
-
-
-def narrow_resnet(backbone):
-    """The same ResNet, narrow and without its download."""
-    assert backbone.init_cfg.checkpoint == 'torchvision://resnet50'
-    backbone.update(init_cfg=None, base_channels=8, stem_channels=8)
-
-
-def retriever(cfg):
-    """Shrink a retriever; give its batch and the number of channels of an image."""
-    small = cfg.train_dataloader.dataset.type == 'mmrank.Omniglot'
-    if not small:
-        backbone = cfg.model.image_encoder[0]
-        narrow_resnet(backbone.get('backbone', backbone))
-        cfg.model.image_encoder[-1].in_channels = 256
-    assert cfg.model.get('freeze_bn', False) != small
-    classes = cfg.model.head.num_classes
-    samples = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label)
-        for i, label in enumerate([0, 0, 0, 1, 1, 1, classes - 1, classes - 1])
-    ]
-    return dict(inputs=list(pixels(8, 1 if small else 3, 32, 32)), data_samples=samples)
-
-
-def classifier(cfg):
-    """Shrink a one-vs-rest classifier; give its batch."""
-    model = cfg.model
-    if model.backbone.get('depth') == 50:
-        narrow_resnet(model.backbone)
-        model.head.in_channels = 256
-    elif model.backbone.type != 'mmrank.SmallConvNet':
-        model.backbone = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2)
-        model.head.in_channels = 8
-    hooks = {hook['type'] for hook in cfg.custom_hooks}
-    assert {'mmrank.ClassCountsHook', 'mmrank.DeferredReweightingHook'} <= hooks
-    samples = []
-    for i in range(12):
-        labels = [c for c in range(model.head.num_classes) if i % (c + 2) == 0]
-        label = int(i % 3 == 0) if model.head.num_classes == 1 else labels
-        samples.append(DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label))
-    return dict(inputs=list(pixels(12, 3, 32, 32)), data_samples=samples)
-
-
-def dual_encoder(cfg):
-    """Shrink a model of images and texts; give its batch."""
-    model = cfg.model
-    small = model.image_encoder[0].type == 'mmrank.SmallConvNet'
-    if not small:
-        narrow_resnet(model.image_encoder[0])
-        model.image_channels = 256
-        assert model.text_encoder.type == 'mmrank.HuggingFaceTextEncoder'
-        assert model.text_encoder.name_or_path == 'distilbert-base-uncased'
-        model.text_encoder = dict(type='mmrank.TextTransformer', channels=16, num_layers=1)
-    samples = []
-    for i, letter in enumerate('abcdef'):
-        info = dict(sample_idx=2 * i, image_id=i, text_id=i)
-        samples.append(DataSample(metainfo=info).set_gt_label(i))
-        samples[-1].set_field(f'a photo of {letter}', 'text')
-    size = 16 if small else 32
-    return dict(inputs=pixels(6, 3, size, size), data_samples=samples)
-
-
-def view_learner(cfg):
-    """Shrink a learner from two views; give its batch."""
-    neck, backbone = cfg.model.neck, cfg.model.backbone
-    small = backbone.type == 'mmrank.SmallConvNet'
-    if not small:
-        assert neck.hid_channels == neck.out_channels == 8192
-        backbone.update(depth=18, base_channels=8, norm_cfg=dict(type='BN'))
-        neck.in_channels = 64
-    extra = neck.out_channels % 2  # a temperature
-    neck.update(hid_channels=32, out_channels=32 + extra, norm_cfg=dict(type='BN1d'))
-    images = pixels(4, 3, 16, 16) if small else pixels(4, 3, 64, 64)
-    samples = [DataSample(metainfo=dict(sample_idx=7 * i)).set_gt_label(i) for i in range(4)]
-    inputs = images if small else [images, images.flip(3)]
-    return dict(inputs=inputs, data_samples=samples)
-
-
-FAMILIES = {
-    'mmrank.EmbeddingRetriever': retriever,
-    'mmpretrain.ImageClassifier': classifier,
-    'mmrank.ImageTextDualEncoder': dual_encoder,
-    'mmrank.TwoViewLearner': view_learner,
-}
 
 
 def loss_of(model):
@@ -248,6 +160,10 @@ def test_config_trains_and_predicts(path):
     sampler_size = loader.sampler.get('batch_size', loader.batch_size)
     assert loader.batch_size == sampler_size
     assert loader.sampler.get('infinite', True)
+    loss = cfg.model.get('loss') or cfg.model.head.loss
+    data = path.stem.split('_')[-1]
+    if data in IMAGES and not path.stem.startswith('conv3_'):
+        assert loss.get('num_samples', IMAGES[data]) == IMAGES[data]
     check(cfg, kind_named(path.stem))
 
 
@@ -266,15 +182,6 @@ def test_rows_train_and_predict(name):
         num_samples = loss.get('num_samples')
         if data in IMAGES and num_samples and 'conv3_' not in path.stem:
             assert num_samples == IMAGES[data], row
-
-
-@pytest.mark.parametrize('path', LEARNERS, ids=lambda p: p.stem)
-def test_number_of_samples_is_that_of_the_data(path):
-    cfg = load(path)
-    loss = cfg.model.get('loss') or cfg.model.head.loss
-    data = path.stem.split('_')[-1]
-    if 'num_samples' in loss and data in IMAGES and not path.stem.startswith('conv3_'):
-        assert loss.num_samples == IMAGES[data]
 
 
 @pytest.mark.parametrize('path', PATHS, ids=lambda p: p.stem)

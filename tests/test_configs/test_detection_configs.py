@@ -1,6 +1,5 @@
 """Every detection config and every ranking loss trains a step and predicts."""
 
-import numpy as np
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
@@ -10,7 +9,6 @@ from published_configs import FOLDERS, LEAVES, load, rows
 pytest.importorskip('mmdet')
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
-from mmdet.structures.mask import BitmapMasks
 from mmengine.structures import InstanceData
 from random_weights import without_downloads
 
@@ -48,12 +46,8 @@ def _batch(classes, size=128):
     samples = []
     for box in ([8, 8, 72, 80], [40, 30, 120, 110]):
         sample = DetDataSample()
-        mask = np.zeros((1, size, size), dtype=np.uint8)
-        mask[0, box[1] : box[3], box[0] : box[2]] = 1
         sample.gt_instances = InstanceData(
-            bboxes=torch.tensor([box], dtype=torch.float),
-            labels=torch.tensor([classes - 1]),
-            masks=BitmapMasks(mask, size, size),
+            bboxes=torch.tensor([box], dtype=torch.float), labels=torch.tensor([classes - 1])
         )
         sample.set_metainfo(
             dict(

@@ -9,40 +9,47 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmrank.errors import UserError
+from mmrank.evaluation import retrieval_metric
 from mmrank.evaluation.retrieval_features import load_features
 from mmrank.evaluation.retrieval_metric import RetrievalMetric, random_galleries
 from mmrank.functional import retrieval_metrics
+
+ROLES = torch.arange(61) % 3 == 0
+PATHS = [f'images/{i}.png' for i in range(61)]
+NAMES = ['mAP', 'R_precision', 'MAP_at_R', 'recall@1', 'recall@10', 'recall@100', 'recall@1000']
+COUNTS = ['queries', 'queries_without_positive']
 
 
 def make_set(samples=61, classes=7, seed=0):
     g = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (samples,), generator=g)
-    return torch.randn(samples, 6, generator=g), labels
+    scale = torch.linspace(0.1, 9, samples)[:, None]
+    return scale * torch.randn(samples, 6, generator=g), labels
 
 
-def data_samples(features, labels, **fields):
+def data_samples(features, labels):
     result = []
     for i, (row, label) in enumerate(zip(features, labels)):
-        sample = BaseDataElement(metainfo=dict(sample_idx=i))
+        fields = dict(sample_idx=i, to_gallery=ROLES[i], img_path=PATHS[i])
+        sample = BaseDataElement(metainfo=fields)
         sample.set_field(row, 'feature')
         sample.set_field(label.reshape(1), 'gt_label')
-        for name, values in fields.items():
-            sample.set_field(values[i], name, field_type='metainfo')
         result.append(sample)
     return result
 
 
 def evaluate(samples, batch=8, **options):
     metric = METRICS.build(dict(type='mmrank.RetrievalMetric', **options))
+    metric.dataset_meta = dict(classes=list('abcdefg'))
     evaluator = Evaluator(metric)
     for begin in range(0, len(samples), batch):
         evaluator.process(samples[begin : begin + batch])
     return evaluator.evaluate(len(samples))
 
 
-def in_percent(figures):
+def in_percent(figures, prefix='retrieval'):
     return {
-        f'retrieval/{name}': value if 'queries' in name else 100 * value
+        f'{prefix}/{name}': value if 'queries' in name else 100 * value
         for name, value in figures.items()
     }
 
@@ -51,49 +58,25 @@ def test_equals_the_function_in_percent():
     x, y = make_set()
     got = evaluate(data_samples(x, y))
     assert got == pytest.approx(in_percent(retrieval_metrics(x, y).summary()))
-    assert set(got) == {
-        f'retrieval/{name}'
-        for name in (
-            *('mAP', 'R_precision', 'MAP_at_R', 'recall@1', 'recall@10'),
-            *('recall@100', 'recall@1000', 'queries'),
-            'queries_without_positive',
-        )
-    }
-
-
-def test_recall_alone():
-    x, y = make_set()
-    whole, alone = (
-        evaluate(data_samples(x, y), recall_only=only, recall_at=[1, 3]) for only in (False, True)
-    )
-    names = ('recall@1', 'recall@3', 'queries', 'queries_without_positive')
-    assert alone == {f'retrieval/{name}': whole[f'retrieval/{name}'] for name in names}
-
-
-def test_options_reach_the_function():
-    x, y = make_set()
-    x = x * torch.linspace(0.1, 9, 61)[:, None]
-    got = evaluate(data_samples(x, y), similarity='dot', recall_at=[2, 3], prefix='test')
+    assert set(got) == {f'retrieval/{name}' for name in NAMES + COUNTS}
+    options = dict(similarity='dot', recall_at=[2, 3], prefix='test')
+    got = evaluate(data_samples(x, y), **options)
     expected = retrieval_metrics(x, y, similarity='dot').summary([2, 3])
-    assert got['test/mAP'] == pytest.approx(100 * expected['mAP'])
-    assert got['test/recall@3'] == pytest.approx(100 * expected['recall@3'])
-    assert 'test/recall@1' not in got
+    assert got == pytest.approx(in_percent(expected, 'test'))
+    alone = evaluate(data_samples(x, y), recall_only=True, **options)
+    assert alone == {k: v for k, v in got.items() if 'recall' in k or 'queries' in k}
+    got = evaluate(data_samples(x, y), gallery_key='to_gallery')
+    expected = retrieval_metrics(x[~ROLES], y[~ROLES], x[ROLES], y[ROLES])
+    assert got == pytest.approx(in_percent(expected.summary()))
     with pytest.raises(ValueError, match='memory_limit=10 is too small'):
         evaluate(data_samples(x, y), memory_limit=10)
-
-
-def test_separate_gallery():
-    x, y = make_set()
-    mask = torch.arange(61) % 3 == 0
-    got = evaluate(data_samples(x, y, to_gallery=mask), gallery_key='to_gallery')
-    expected = retrieval_metrics(x[~mask], y[~mask], x[mask], y[mask])
-    assert got == pytest.approx(in_percent(expected.summary()))
+    with pytest.raises(ValueError, match=r'shape \(D,\).*\[1, 6\]'):
+        evaluate(data_samples(x[:, None], y))
 
 
 class _Points(BaseDataset):
     def load_data_list(self):
-        x, y = make_set()
-        return [dict(x=a, y=b) for a, b in zip(x, y)]
+        return [dict(x=a, y=b) for a, b in zip(*make_set())]
 
 
 class _Embedder(BaseModel):
@@ -104,46 +87,34 @@ class _Embedder(BaseModel):
 
 
 def test_in_a_runner(tmp_path):
+    sampler = dict(type='DefaultSampler', shuffle=False)
     runner = Runner(
         model=_Embedder(),
         work_dir=str(tmp_path),
-        val_dataloader=dict(
-            dataset=_Points(), batch_size=9, sampler=dict(type='DefaultSampler', shuffle=False)
-        ),
+        val_dataloader=dict(dataset=_Points(), batch_size=9, sampler=sampler),
         val_cfg=dict(),
         val_evaluator=dict(type='mmrank.RetrievalMetric'),
         experiment_name='retrieval',
     )
-    x, y = make_set()
     got = runner.val()
-    expected = in_percent(retrieval_metrics(x, y).summary())
+    expected = in_percent(retrieval_metrics(*make_set()).summary())
     assert {name: got[name] for name in expected} == pytest.approx(expected)
 
 
-OPTIONS = (
-    dict(),
-    dict(gallery_key='to_gallery'),
-    dict(gallery_per_class=2, num_splits=3, similarity='dot'),
+@pytest.mark.parametrize(
+    'options',
+    [{}, dict(gallery_key='to_gallery'), dict(gallery_per_class=2, num_splits=3, similarity='dot')],
 )
-
-
-def _roles(samples):
-    return torch.arange(samples) % 3 == 0
-
-
-def test_memory_keeps_embeddings_in_a_file(tmp_path):
-    samples = data_samples(*make_set(), to_gallery=_roles(61), img_path=list(map(str, range(61))))
-    out = tmp_path / 'features.npz'
-    for options in OPTIONS:
-        expected = evaluate(samples, **options)
-        folder = tmp_path / 'scratch'
-        got = evaluate(samples, memory=8, collect_dir=str(folder), out_file=str(out), **options)
-        assert got == pytest.approx(expected, rel=1e-12)
-        assert list(folder.iterdir()) == []
-        assert load_features(out).paths == list(map(str, range(61)))
-        stored = load_features(out, stored=True)
-        assert isinstance(stored.features, np.memmap)
-        assert np.array_equal(stored.features, load_features(out).features)
+def test_memory_keeps_embeddings_in_a_file(tmp_path, options):
+    samples, out, folder = data_samples(*make_set()), tmp_path / 'x.npz', tmp_path / 'scratch'
+    expected = evaluate(samples, **options)
+    got = evaluate(samples, memory=8, collect_dir=str(folder), out_file=str(out), **options)
+    assert got == pytest.approx(expected, rel=1e-12)
+    assert list(folder.iterdir()) == []
+    assert load_features(out).paths == PATHS
+    stored = load_features(out, stored=True)
+    assert isinstance(stored.features, np.memmap)
+    assert np.array_equal(stored.features, load_features(out).features)
 
 
 @pytest.mark.parametrize('change', [torch.Tensor.double, lambda x: x[:, :4]])
@@ -155,14 +126,6 @@ def test_one_file_holds_rows_of_one_kind(tmp_path, change):
         evaluate(samples, memory=8, collect_dir=str(tmp_path))
 
 
-def test_compressed_features_cannot_stay_on_disk(tmp_path):
-    path = tmp_path / 'x.npz'
-    np.savez_compressed(path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int))
-    assert load_features(path).features.shape == (3, 2)
-    with pytest.raises(UserError, match='it is compressed'):
-        load_features(path, stored=True)
-
-
 @pytest.mark.parametrize('memory', [None, 8])
 def test_index_gives_recall_alone(tmp_path, memory):
     pytest.importorskip('faiss')
@@ -171,75 +134,61 @@ def test_index_gives_recall_alone(tmp_path, memory):
     options = dict(recall_at=(1, 5), memory=memory, collect_dir=str(tmp_path))
     got = evaluate(samples, index='flat', **options)
     assert got == {k: v for k, v in expected.items() if 'recall' in k or 'quer' in k}
-    ivf = dict(type='ivf', lists=6, probes=1)
-    got = evaluate(samples, index=ivf, **options)
-    assert set(got) == {
-        f'retrieval/{name}'
-        for name in (
-            *('approximate_recall@1', 'approximate_recall@5'),
-            *('neighbours_found@10', 'queries', 'queries_without_positive'),
-        )
-    }
+    got = evaluate(samples, index=dict(type='ivf', lists=6, probes=1), **options)
+    names = ['approximate_recall@1', 'approximate_recall@5', 'neighbours_found@10', *COUNTS]
+    assert set(got) == {f'retrieval/{name}' for name in names}
     assert 5 < got['retrieval/neighbours_found@10'] < 100
 
 
 def test_drawn_galleries():
     x, y = make_set()
     got = evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4, split_seed=3)
-    masks = list(random_galleries(y, 1, 4, 3))
+    masks = random_galleries(y, 1, 4, 3)
     expected = [in_percent(retrieval_metrics(x[~m], y[~m], x[m], y[m]).summary()) for m in masks]
     for name in got:
         assert got[name] == pytest.approx(np.mean([x[name] for x in expected]))
     assert got['retrieval/queries'] == 61 - 7
     # One positive: a hit at the first place is all of R-Precision.
     assert got['retrieval/R_precision'] == pytest.approx(got['retrieval/recall@1'])
-    other = evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4)
-    assert other != got
+    assert evaluate(data_samples(x, y), gallery_per_class=1, num_splits=4) != got
 
 
 @pytest.mark.parametrize('per_class', [1, 3])
 def test_galleries_hold_so_many_of_each_class(per_class):
     labels = torch.tensor([5, 2, 5, 5, 2, 9, 5])
-    counts = torch.zeros(7)
-    for mask in random_galleries(labels, per_class, 200, 0):
+    masks = list(random_galleries(labels, per_class, 200, 0))
+    for mask in masks:
         for label, size in ((5, 4), (2, 2), (9, 1)):
-            of_class = int(mask[labels == label].sum())
-            assert of_class == min(per_class, size)
-        counts += mask
+            assert int(mask[labels == label].sum()) == min(per_class, size)
     # Each image of class 5 is drawn equally often.
-    assert counts[labels == 5].tolist() == pytest.approx([50 * per_class] * 4, abs=30)
-    again = random_galleries(labels, per_class, 2, 0)
-    first = list(random_galleries(labels, per_class, 2, 0))
-    assert all(torch.equal(a, b) for a, b in zip(again, first))
+    counts = torch.stack(masks)[:, labels == 5].sum(0)
+    assert counts.tolist() == pytest.approx([50 * per_class] * 4, abs=30)
+    assert torch.equal(next(random_galleries(labels, per_class, 2, 0)), masks[0])
     assert next(random_galleries(labels[:0], 1, 1, 0)).shape == (0,)
 
 
 def test_features_are_written(tmp_path):
     x, y = make_set()
-    names = [f'images/{i}.png' for i in range(61)]
-    samples = data_samples(x.half(), y, to_gallery=_roles(61), img_path=names)
     file = tmp_path / 'made' / 'features.npz'
-    metric = RetrievalMetric(out_file=str(file), gallery_key='to_gallery')
-    metric.dataset_meta = dict(classes=list('abcdefg'))
-    metric.process(None, [s.to_dict() for s in samples])
-    figures = metric.evaluate(61)
+    figures = evaluate(data_samples(x.half(), y), out_file=str(file), gallery_key='to_gallery')
     assert [f.name for f in file.parent.iterdir()] == ['features.npz']
     got = load_features(file)
     assert torch.equal(got.features, x.half())
     assert torch.equal(got.labels, y)
-    assert torch.equal(got.in_gallery, _roles(61))
-    assert (got.paths, got.classes) == (names, list('abcdefg'))
+    assert torch.equal(got.in_gallery, ROLES)
+    assert (got.paths, got.classes) == (PATHS, list('abcdefg'))
     assert got.similarity == 'cosine'
-    expected = retrieval_metrics(*got.sets())
-    assert figures == pytest.approx(in_percent(expected.summary()))
+    assert figures == pytest.approx(in_percent(retrieval_metrics(*got.sets()).summary()))
     assert torch.equal(got.labels[got.rows_of_queries()], got.sets()[1])
     assert torch.equal(got.labels[got.rows_of_gallery()], got.sets()[3])
 
 
 def test_features_without_paths_and_roles(tmp_path):
     x, y = make_set()
-    file = tmp_path / 'features.npz'
-    evaluate(data_samples(x.bfloat16(), y), out_file=str(file), similarity='dot')
+    file = str(tmp_path / 'features.npz')
+    metric = RetrievalMetric(out_file=file, similarity='dot', path_key='absent')
+    metric.process(None, [sample.to_dict() for sample in data_samples(x.bfloat16(), y)])
+    metric.evaluate(61)
     got = load_features(file)
     assert torch.equal(got.features, x.bfloat16().float())
     assert got.in_gallery is got.paths is got.classes is None
@@ -247,41 +196,44 @@ def test_features_without_paths_and_roles(tmp_path):
     assert len(got.sets()) == 2
 
 
-def test_bad_feature_files_are_named(tmp_path):
+@pytest.mark.parametrize('content', [b'', b'text', b'PK\x03\x04 half a file', np.ones(3)])
+def test_other_files_are_named(tmp_path, content):
     file = tmp_path / 'x.npz'
     with pytest.raises(UserError, match=r'x.npz.*does not exist'):
         load_features(file)
-    for content in (b'', b'text', b'PK\x03\x04 half a file'):
-        file.write_bytes(content)
-        with pytest.raises(UserError, match=r'is not an \.npz'):
-            load_features(file)
-    with open(file, 'wb') as stream:
-        np.save(stream, np.ones(3))
+    with file.open('wb') as stream:
+        stream.write(content) if isinstance(content, bytes) else np.save(stream, content)
     with pytest.raises(UserError, match=r'is not an \.npz'):
         load_features(file)
-    np.savez(file, features=np.ones((3, 2)))
-    with pytest.raises(UserError, match="no array 'labels'"):
-        load_features(file)
-    np.savez(file, features=np.ones((3, 2)), labels=np.ones(3))
-    with pytest.raises(UserError, match="'labels' of integers"):
-        load_features(file)
-    np.savez(file, features=np.ones((3, 2)), labels=np.arange(4))
-    with pytest.raises(UserError, match=r"'labels' has the shape \(4,\)"):
+
+
+@pytest.mark.parametrize(
+    ('labels', 'message'),
+    [
+        ({}, "no array 'labels'"),
+        (dict(labels=np.ones(3)), "'labels' of integers"),
+        (dict(labels=np.arange(4)), r"'labels' has the shape \(4,\)"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path, labels, message):
+    file = tmp_path / 'x.npz'
+    np.savez(file, features=np.ones((3, 2)), **labels)
+    with pytest.raises(UserError, match=message):
         load_features(file)
 
 
-def test_features_of_other_shapes_are_named():
-    x, y = make_set(5)
-    with pytest.raises(ValueError, match=r'shape \(D,\).*\[1, 6\]'):
-        evaluate(data_samples(x[:, None], y))
+def test_compressed_features_cannot_stay_on_disk(tmp_path):
+    path = tmp_path / 'x.npz'
+    np.savez_compressed(path, features=np.ones((3, 2), 'float32'), labels=np.zeros(3, int))
+    assert load_features(path).features.shape == (3, 2)
+    with pytest.raises(UserError, match='it is compressed'):
+        load_features(path, stored=True)
 
 
 def test_long_work_shows_its_progress(monkeypatch):
-    from mmrank.evaluation import retrieval_metric as module
-
     lines = []
-    monkeypatch.setattr(module, '_INTERVAL', 0.0)
-    monkeypatch.setattr(module, 'print_log', lambda x, **_: lines.append(x))
+    monkeypatch.setattr(retrieval_metric, '_INTERVAL', 0.0)
+    monkeypatch.setattr(retrieval_metric, 'print_log', lambda x, **_: lines.append(x))
     evaluate(data_samples(*make_set()), memory_limit=150_000)
     assert len(lines) > 1
     assert 'of 61 queries ranked' in lines[0]

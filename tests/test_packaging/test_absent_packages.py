@@ -19,7 +19,7 @@ class Blocker:
             raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
 
 sys.meta_path.insert(0, Blocker())
-sys.path.insert(0, {root!r})
+sys.path[:0] = [{root!r}, {root!r} + '/tools']
 """
 
 

@@ -172,7 +172,8 @@ class _Tile:
         column = self._begin[:, None] + place - first
         here = (column >= 0) & (column < scores.size(1)) & (place < self._size[:, None])
         found = scores.gather(1, column.clamp_(0, scores.size(1) - 1))
-        torch.where(here, found, self._found, out=self._found)
+        # Not in place: a worker may not change tensors of the caller's inference mode.
+        self._found = torch.where(here, found, self._found)
 
     def sort_positives(self) -> None:
         """Put them in descending order, the query itself after them, before the padding."""
@@ -185,7 +186,7 @@ class _Tile:
 
     def count(self, scores: Tensor) -> None:
         """Add the scores of a block at or above each positive."""
-        self._counts += count_rows_at_or_above(scores, self._thresholds)
+        self._counts = self._counts + count_rows_at_or_above(scores, self._thresholds)
 
     def ranks(self) -> tuple[Tensor, Tensor, Tensor]:
         """Arguments of ``reduce``."""
