@@ -57,12 +57,7 @@ class ImageTextRetrievalMetric(BaseMetric):
         self.device = device
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep the embeddings of a batch.
-
-        Raises:
-            KeyError: If the model has left no embedding.
-            ValueError: If a data sample has not a ``text_id`` for each text.
-        """
+        """Keep the embeddings of a batch."""
         for sample in data_samples:
             if 'image_feature' not in sample:
                 raise KeyError(
@@ -86,11 +81,7 @@ class ImageTextRetrievalMetric(BaseMetric):
             self.results.append((image, texts, ids))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``.
-
-        Raises:
-            ValueError: If there are no texts, or an embedding is not finite.
-        """
+        """``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``."""
         if not results:
             raise ValueError('ImageTextRetrievalMetric got no sample; is the data set empty?')
         images, texts, ids = zip(*results)

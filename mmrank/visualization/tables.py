@@ -18,14 +18,9 @@ def markdown_table(
     best: Sequence[Sequence[bool]] | None = None,
     align: str = '',
 ) -> list[str]:
-    """Lines of a Markdown table.
+    """Lines of a Markdown table of rows of :func:`cell_text`; ``best`` tells which are bold.
 
-    Args:
-        header: Column names.
-        cells: Row by row; see :func:`cell_text`.
-        best: Whether each cell is bold; None: no cell is.
-        align: A letter for each column, ``l`` for left and ``r`` for right; by default the first is
-            left and the others are right.
+    ``align`` has an ``l`` or ``r`` for each column; by default the first is left, the others right.
     """
     align = align or 'l' + 'r' * (len(header) - 1)
     shown = [[cell_text(cell) for cell in row] for row in cells]
@@ -77,15 +72,8 @@ def write_table(
 ) -> tuple[Path, Path]:
     """Write ``<stem>.md`` and ``<stem>.csv``, each whole or not at all.
 
-    Args:
-        header: Column names.
-        rows: Cells; floats are written with 4 significant digits in Markdown and with all digits in
-            CSV.
-        stem: Path without suffix; its folder is made if needed.
-        title: Heading of the Markdown file.
-        note: Paragraph under the heading.
-        align: See :func:`markdown_table`; by default the columns of numbers are right, those of
-            text left.
+    Floats have 4 significant digits in Markdown and all digits in CSV. By default columns of
+    numbers are right, those of text left; see :func:`markdown_table`.
     """
     stem = Path(stem)
     align = align or ''.join('r' if isinstance(cell, int | float) else 'l' for cell in rows[0])

@@ -52,12 +52,7 @@ class SmallConvNet(BaseModule):
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
-        """Tuple of (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks), the last block's map.
-
-        Raises:
-            ValueError: If the images are not (B, in_channels, H, W), H and W at least
-                ``2 ** num_blocks``.
-        """
+        """Tuple of the last (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks) map."""
         if (
             images.dim() != 4
             or images.size(1) != self.in_channels

@@ -86,9 +86,6 @@ def ListwiseHead(
             ``PackDetInputs``.
         **kwargs: Arguments of the head.
 
-    Returns:
-        The head, a subclass of ``head_type``.
-
     Raises:
         KeyError: If ``head_type`` or the loss is not registered.
         TypeError: If the head cannot be served by a listwise loss.

@@ -155,14 +155,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         self.channels_last = channels_last
 
     def forward(self, data: dict, training: bool = False) -> dict:
-        """Views in training, images in evaluation, both normalised.
-
-        Returns:
-            ``inputs``: a list of two (B, 3, H, W), or one; ``data_samples``.
-
-        Raises:
-            ValueError: If the inputs are no batch of colour images.
-        """
+        """``inputs``, two views, (B, 3, H, W), in training, else the images; ``data_samples``."""
         data = self.cast_data(data)
         images = data['inputs']
         if not isinstance(images, Tensor) or images.dim() != 4:
