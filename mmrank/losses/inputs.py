@@ -16,11 +16,6 @@ from mmrank.gathering import all_gather_lists, join
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     """Refuse NaN, which compares as False and would pass for a label.
 
-    Args:
-        name: Name of the argument.
-        values: Numbers of any shape and dtype.
-        fix: What to do, for the message.
-
     Raises:
         ValueError: If a value is NaN; on a GPU it is a device-side assertion, which does not make
             the host wait.

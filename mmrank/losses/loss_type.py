@@ -12,14 +12,9 @@ from mmrank.registry import MODELS
 
 
 def model_type(named: str | type):
-    """Look up what a config means by ``type``.
+    """Class or function that a config means by ``type``, a name with its scope or the class itself.
 
-    Args:
-        named: Name with its scope, or the class, as in pure-Python configs.
-
-    Returns:
-        The class or function; None if there is none of that name. Without mmengine, which has the
-        registry, the name itself.
+    None if there is none of that name. Without mmengine, which has the registry, the name.
     """
     if not (isinstance(named, str) and hasattr(MODELS, 'get')):
         return named
@@ -29,14 +24,7 @@ def model_type(named: str | type):
 
 
 def loss_type(field: str, config: Mapping):
-    """Look up the class of a loss.
-
-    Args:
-        field: Where the config stands, for the message.
-        config: Config of the loss.
-
-    Returns:
-        The class or function.
+    """Class of the loss of a config that stands at ``field``.
 
     Raises:
         KeyError: If the config has no type, or none that is registered.
@@ -66,33 +54,14 @@ def _similar(named: object) -> str:
 
 
 def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> nn.Module:
-    """Build a loss, the number of classes filled in.
-
-    Args:
-        field: Where the config stands, for messages.
-        config: Config of the loss.
-        num_classes: See :func:`with_num_classes`.
-
-    Returns:
-        The loss.
-
-    Raises:
-        KeyError: If the config has no type, or none that is registered.
-    """
+    """Build a loss, the number of classes filled in; see :func:`with_num_classes`."""
     return MODELS.build(with_num_classes(field, config, num_classes))
 
 
 def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
-    """Config of a loss with the number of classes, if it takes one.
+    """Copy of a config with ``num_classes`` of the head, if mmrank's loss takes it.
 
-    Args:
-        field: Where the config stands, for messages.
-        config: Config of the loss.
-        num_classes: Number of classes of the head, None if it is not set.
-
-    Returns:
-        A copy, with ``num_classes`` for losses of mmrank that rank or count classes and take it.
-        Values of the config take precedence.
+    Values of the config take precedence.
 
     Raises:
         KeyError: If the config has no type, or none that is registered.

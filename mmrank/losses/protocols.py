@@ -13,13 +13,11 @@ class TakesClassCounts(Protocol):
     """Takes the class counts of the training set.
 
     ``mmrank.ClassCountsHook`` passes them before training.
-
-    Attributes:
-        num_classes: Number of classes C.
-        wants_class_counts: Whether the counts are still needed.
     """
 
+    #: Number of classes C.
     num_classes: int | None
+    #: Whether the counts are still needed.
     wants_class_counts: bool
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
@@ -31,11 +29,9 @@ class TakesPairCounts(Protocol):
     """Takes the positive pairs of the training set, and counts them.
 
     ``mmrank.PairCountsHook`` passes them before training.
-
-    Attributes:
-        wants_pair_counts: Whether the pairs are still needed.
     """
 
+    #: Whether the pairs are still needed.
     wants_pair_counts: bool
 
     def set_pairs(self, rows: Any, cols: Any, shape: tuple[int, int]) -> None:
@@ -47,11 +43,9 @@ class TakesClassLabels(Protocol):
     """Takes the class of each image of the training set.
 
     ``mmrank.ClassPairsHook`` passes them before training.
-
-    Attributes:
-        wants_class_labels: Whether the classes are still needed.
     """
 
+    #: Whether the classes are still needed.
     wants_class_labels: bool
 
     def set_class_labels(self, labels: Any) -> None:
@@ -63,13 +57,11 @@ class KeepsSampleState(Protocol):
     """Keeps state for each sample, so its ``forward`` takes ``sample_idx``.
 
     ``mmrank.SampleIndexHook`` compares the number with the training set.
-
-    Attributes:
-        keeps_samples: Whether there is such state.
-        num_samples: Number of samples that the state is for.
     """
 
+    #: Whether there is such state.
     keeps_samples: bool
+    #: Number of samples that the state is for.
     num_samples: int
 
 
@@ -97,12 +89,10 @@ class TakesBoxValues(Protocol):
     """Takes values of the predicted boxes.
 
     ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead`` pass them to ``forward``.
-
-    Attributes:
-        box_input: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``:
-            its box loss, as ``box_loss``.
     """
 
+    #: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``: its box
+    #: loss, as ``box_loss``.
     box_input: str | None
 
 
@@ -128,28 +118,20 @@ class ShiftsLogits(Protocol):
 
 @runtime_checkable
 class HasDiagnostics(Protocol):
-    """Has scalars for the log, which ``mmrank.RankingMonitorHook`` reads.
+    """Has scalars for the log, which ``mmrank.RankingMonitorHook`` reads."""
 
-    Attributes:
-        diagnostics: Detached scalars of the last forward by name.
-            ``argument`` is what an outer function like ``x/(1 + x)`` is applied to: far above 1 its
-            gradient vanishes.
-        saturation_advice: What to change when ``argument`` stays far above 1.
-    """
-
+    #: Detached scalars of the last forward by name. ``argument`` is what an outer function like
+    #: ``x/(1 + x)`` is applied to: far above 1 its gradient vanishes.
     diagnostics: Mapping[str, Any]
+    #: What to change when ``argument`` stays far above 1.
     saturation_advice: str
 
 
 @runtime_checkable
 class TrainsEmbeddings(Protocol):
-    """Ranks a gallery for each query, as ``mmrank.RetrievalHead`` needs.
+    """Ranks a gallery for each query, as ``mmrank.RetrievalHead`` needs."""
 
-    Attributes:
-        scope: ``global``: the queries of all ranks form one batch.
-            ``local``: those of each rank.
-    """
-
+    #: ``global``: the queries of all ranks form one batch. ``local``: those of each rank.
     scope: str
 
     def embedding_loss(self, batch: Any) -> Any:
@@ -158,10 +140,7 @@ class TrainsEmbeddings(Protocol):
 
 @runtime_checkable
 class TakesPairLabels(Protocol):
-    """Takes labels of pairs instead of a batch of positive pairs.
+    """Takes labels of pairs instead of a batch of positive pairs."""
 
-    Attributes:
-        takes_labels: Whether ``forward`` takes ``is_positive``.
-    """
-
+    #: Whether ``forward`` takes ``is_positive``.
     takes_labels: bool

@@ -1,8 +1,7 @@
-"""Rankings with a loss and a state each, computed as lists of one call.
+"""Evaluates independent copies of a loss in one batched call.
 
 The layers of a decoder are a dozen rankings of one size. One by one, each costs a thousand small
-operations, on a GPU a kernel launch each; as lists
-they share them.
+operations, on a GPU a kernel launch each.
 """
 
 from collections.abc import Sequence
@@ -30,11 +29,7 @@ class _Separate(nn.Module):
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
-    """Whether :func:`separate_rankings` does all that calling them does.
-
-    Args:
-        losses: Copies of one loss.
-    """
+    """Whether :func:`separate_rankings` does all that calling copies of one loss does."""
     return all(
         getattr(loss, 'can_be_separate', False)
         # A hook expects calls.
@@ -78,7 +73,7 @@ def separate_rankings(
         for name, buffer in joined.items():
             for state, own in zip(states, buffer.split(1)):
                 state[name].copy_(own)
-    told = first.diagnostics
+    together = first.diagnostics
     for index, loss in enumerate(losses):
-        loss.diagnostics = {key: x[index] for key, x in told.items()}
+        loss.diagnostics = {key: x[index] for key, x in together.items()}
     return [*values.unbind()]

@@ -152,7 +152,7 @@ def check_retrieval_loss(name, data, cfg):
     elif name == 'soprc':
         lam1, lam2, prior, beta = SOPRC[data]
         assert (loss.lam1, loss.lam2) == (lam1, lam2)
-        assert loss.semi_variance == 'batch'
+        assert loss.per_batch  # semi_variance='batch'
         assert loss.prior.from_counts
         assert loss.prior.maximum == prior
         assert loss.score_vector.momentum == beta

@@ -49,13 +49,9 @@ def _flat(bins: Tensor, table: Tensor) -> Tensor:
 
 
 def _add_moments(moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers) -> None:
-    """Add count, sum and sum of squares of u to (3, R, K) moments.
+    """Add count, sum and sum of squares of (R, n) float64 u, overwritten, to (3, R, K) moments.
 
-    Args:
-        moments: What to add to.
-        bins: (R, n) bins or, on the CPU, (R * n,) entries of the flat table.
-        u: (R, n) float64 values, which are overwritten.
-        buffers: Memory to use.
+    ``bins`` are (R, n) or, on the CPU, (R * n,) entries of the flat table.
     """
     if bins.dim() == 1:
         count, first, second = (m.view(-1) for m in moments.unbind(0))

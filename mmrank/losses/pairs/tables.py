@@ -146,12 +146,7 @@ class ScoreBinner:
         return places if len(first) == 1 else places + first
 
     def __call__(self, scores: Tensor, out: Tensor) -> None:
-        """Bin scores of the thresholds' dtype; NaN goes to the top.
-
-        Args:
-            scores: (R, n) scores.
-            out: (R, n) contiguous int32, receives counts in ``[0, T]``.
-        """
+        """Bin (R, n) scores of the thresholds' dtype, NaN at the top, into contiguous int32."""
         if not self.use_grid:
             out.copy_(torch.searchsorted(self.thresholds, scores, out_int32=True))
             return
@@ -241,14 +236,7 @@ class PairwiseTables:
     def build(
         cls, pos: Tensor, pos_mask: Tensor, tau: float, dtype: torch.dtype
     ) -> 'PairwiseTables':
-        """Sort the thresholds of (L, P) positives; P >= 1.
-
-        Args:
-            pos: Scores of the positives.
-            pos_mask: (L, P) bool, False for padding.
-            tau: Margin, > 0.
-            dtype: float32 or float64, what the negatives are compared in.
-        """
+        """Sort the thresholds of (L, P) positives, P >= 1, in the dtype of the comparison."""
         s = clamp_infinite(pos.double())
         s = torch.where(pos_mask, s, float('inf'))
         # The median, not the mean: one huge score must not cost the others their digits.
@@ -307,15 +295,9 @@ class PairwiseTables:
             yield self.edges[part], self.edges[part + 1], self.q + shift
 
     def reduce(self, moments: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums and their slopes from the moments of the intervals.
+        """(L, P) sums over the negatives and their derivatives by p, undefined at padding.
 
-        Args:
-            moments: (3, L, K) float64 count, sum of u and sum of u^2 of the negatives of each
-                interval.
-
-        Returns:
-            (L, P) sums over the negatives of the surrogate, and (L, P) their derivatives by p;
-            values at padding are undefined.
+        ``moments`` are (3, L, K) float64: count, sum of u and of u^2 of each interval.
         """
         count, first, second = moments
         # Below the lowest threshold nothing counts, whatever is in there.
@@ -341,14 +323,9 @@ class PairwiseTables:
         return total, -2 * slope
 
     def slope_coefficients(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Coefficients of a negative's gradient, linear in its own y.
+        """(L, K) ``c0`` and ``c1`` of a negative's gradient, from those of the sums.
 
-        Args:
-            grad: (L, P) float64 gradients of the sums, 0 at padding.
-
-        Returns:
-            (L, K) ``c0`` and ``c1``: the derivative by y of
-            ``sum_i grad_i * l(p_i - y)`` is ``c0 + c1 * y`` in interval k.
+        The derivative by y of ``sum_i grad_i * l(p_i - y)`` is ``c0 + c1 * y`` in interval k.
         """
         low, mid1, mid2, high = self.edges
         shape = self.anchors

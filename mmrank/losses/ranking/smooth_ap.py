@@ -22,15 +22,12 @@ def smooth_ap_loss(
         scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
         is_positive: Same shape, nonzero at the positives.
         mask: Same shape, False at entries to ignore, such as the query itself. None: all count.
-        tau: Temperature in units of the scores, > 0. The paper's 0.01 is for cosines; beyond a few
-            tau a pair has no gradient.
+        tau: Temperature in units of the scores, > 0, else ValueError. The paper's 0.01 is for
+            cosines; beyond a few tau a pair has no gradient.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives. Memory does not grow with the number of pairs.
-
-    Raises:
-        ValueError, TypeError: If ``tau`` is not > 0, or shapes or dtypes do not fit.
 
     Example:
         >>> smooth_ap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0]))
@@ -55,8 +52,11 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid) -> Tensor:
 class SmoothAPLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.smooth_ap_loss` of a batch.
 
-    ``**kwargs`` are those of :class:`mmrank.losses.RankingLoss`. The query itself is excluded from
-    its own list; the authors' code counts it as a positive on the first rank.
+    The query is left out of its own list; the authors' code counts it as a first positive.
+
+    Args:
+        tau: Temperature in units of the (activated) scores, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
     saturation_advice = (

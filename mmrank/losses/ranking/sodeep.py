@@ -98,14 +98,7 @@ class RankSorter(nn.Module):
         return super().train(True)
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Ranks over n, 1/n for the highest score.
-
-        Args:
-            scores: (L, n) floats, of about -1 to 1, in any order.
-
-        Returns:
-            (L, n) approximate ranks over n; exact ones are 1/n, 2/n, ... 1.
-        """
+        """(L, n) approximate ranks over n (exact: 1/n, ... 1) of scores of about -1 to 1."""
         centred = scores - scores.mean(1, keepdim=True)
         variance = centred.square().mean(1, keepdim=True)
         # The smallest spread that is made up to 1.
@@ -118,12 +111,7 @@ class RankSorter(nn.Module):
         return self(scores[:, self.order])[:, place]
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
-        """Write the network to a file that :meth:`load` reads.
-
-        Args:
-            path: File.
-            rank_error: Mean distance to the exact rank, which is noted.
-        """
+        """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
         file = io.BytesIO()
         content = dict(
             settings=self.settings, state_dict=self.state_dict(), rank_error=float(rank_error)
@@ -133,11 +121,7 @@ class RankSorter(nn.Module):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'RankSorter':
-        """Read a network.
-
-        Raises:
-            UserError: If the file is not there, or is no sorter.
-        """
+        """Read a network; UserError if the file is not there, or is no sorter."""
         fix = f'Fix: train one with {TRAIN}'
         if not Path(path).is_file():
             raise UserError(f'sorter={str(path)!r} is no file. {fix}')
@@ -151,14 +135,7 @@ class RankSorter(nn.Module):
 
 
 def exact_ranks(scores: Tensor) -> Tensor:
-    """Ranks over n, 1/n for the highest score of each list; no ties.
-
-    Args:
-        scores: (L, n) floats.
-
-    Returns:
-        (L, n) of the dtype of the scores.
-    """
+    """(L, n) ranks over n of (L, n) scores without ties, 1/n for the highest of each list."""
     ranks = scores.argsort(1, descending=True).argsort(1) + 1
     return ranks.to(scores.dtype) / scores.size(1)
 
