@@ -231,7 +231,7 @@ def detach(model: nn.Module) -> None:
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
-    """Load the state of the ranking losses that ``save_pretrained`` wrote.
+    """Load the state of the ranking losses that ``save_pretrained`` wrote into ``folder``.
 
     ``from_pretrained`` builds the model of transformers, which does not know them, and warns that
     they were not used. To train on::
@@ -240,15 +240,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
         model = use_ranking_loss(model, StableAPLoss())
         model = load_ranking_state(model, folder)
 
-    Args:
-        model: A model that ``use_ranking_loss`` returned.
-        folder: What ``save_pretrained`` was called with.
-
-    Returns:
-        The model, changed in place.
-
-    Raises:
-        UserError: If there is no such state, or it is that of another loss.
+    A ``UserError`` says if there is no such state, or it is that of another loss.
     """
     from safetensors.torch import load_file
 

@@ -125,9 +125,6 @@ class SentenceRetrievalLoss(SentenceLoss):
         model: A ``SentenceTransformer``.
         loss: A loss with ``embedding_loss``: a ranking loss or ``PMLLoss``.
         normalize: Rank by cosines instead of inner products.
-
-    Raises:
-        TypeError: If the loss is another one.
     """
 
     def __init__(self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True) -> None:

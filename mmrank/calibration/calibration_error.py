@@ -78,9 +78,6 @@ def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 
     Returns:
         Float64 scalar in [0, 1]; NaN without a score.
 
-    Raises:
-        ValueError: See :func:`reliability_bins`.
-
     Example:
         >>> expected_calibration_error(torch.tensor([0.9, 0.9, 0.2]),
         ...                            torch.tensor([1, 0, 0]))
@@ -109,9 +106,6 @@ def localisation_aware_calibration_error(
 
     Returns:
         Float64 scalar in [0, 1]; NaN without a box.
-
-    Raises:
-        ValueError: See :func:`reliability_bins`.
     """
     if labels.shape != scores.shape:
         raise ValueError(

@@ -119,12 +119,6 @@ class AveragePrecisionMetric(BaseMetric):
         skip_empty: Leave classes without a positive or a negative out of the means, and name them
             in the log. False: raise an error.
         out_stem: Path without suffix of the table's files. None: none.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See mmengine's ``BaseMetric``.
-        collect_dir: See mmengine's ``BaseMetric``.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.AveragePrecisionMetric')
     """
 
     default_prefix = 'ranking'

@@ -95,9 +95,6 @@ class KNNMetric(FrozenFeatureMetric):
         k: Number of neighbours.
         tau: Temperature of the votes.
         **kwargs: See :class:`FrozenFeatureMetric`.
-
-    Raises:
-        ValueError: If ``k`` or ``tau`` is not positive.
     """
 
     default_prefix = 'knn'
@@ -206,9 +203,6 @@ class LinearProbeMetric(FrozenFeatureMetric):
         max_iter: Most iterations of L-BFGS.
         tolerance: Largest entry of the gradient at which it stops.
         **kwargs: See :class:`FrozenFeatureMetric`.
-
-    Raises:
-        ValueError: If ``l2`` is not positive.
     """
 
     default_prefix = 'linear'

@@ -50,26 +50,17 @@ def index_options(index: str | Mapping) -> dict:
 
 
 class GalleryIndex:
-    """Finds the samples of a gallery with the largest similarities.
+    """Finds the samples of an (N, D) gallery with the largest similarities.
 
     ``'flat'`` compares each query with the whole gallery; its scores are those of
     :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'`` compares
-    it with the gallery samples in those of ``lists`` cells whose centres are nearest (an inverted
-    file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization for
-    Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
+    it with the gallery samples in those ``probes`` of ``lists`` cells whose centres are nearest (an
+    inverted file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization
+    for Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some. By default there are 4 sqrt(N)
+    cells, fewer in a small gallery, and a query is compared with a 16th of them.
 
-    Args:
-        gallery: (N, D) floats; of stored embeddings a block is in memory at a time, and the lists
-            of ``'ivf'`` are in files beside them.
-        type: ``'flat'`` or ``'ivf'``.
-        similarity: ``'cosine'`` or ``'dot'``.
-        lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
-        probes: Cells that a query is compared with; None for a 16th of them.
-        path: File of the lists of ``'ivf'``, which is read if it holds the rows of this gallery,
-            else written; None keeps none.
-
-    Raises:
-        ImportError: If faiss is not installed, or is too old.
+    Of stored embeddings a block is in memory at a time, and the lists are in files beside them. The
+    lists are read from ``path`` if it holds the rows of this gallery, else written there.
     """
 
     def __init__(

@@ -27,17 +27,6 @@ class ImageTextRetrievalMetric(BaseMetric):
             captions with the same ``text_id`` are one text, which finds any image that has it: for
             made-up captions that many images share.
         device: Where to compute; None takes the first GPU if there is one.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See there.
-        collect_dir: See there.
-
-    Raises:
-        ValueError: If a K is no integer of at least 1.
-        TypeError: If ``recall_at`` is no list.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.ImageTextRetrievalMetric',
-        ...                      recall_at=(1, 5, 10))
     """
 
     default_prefix = 'image_text'

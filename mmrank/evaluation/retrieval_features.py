@@ -23,16 +23,11 @@ _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class RetrievalFeatures:
-    """Input of a retrieval.
+    """Input of a retrieval: (N, D) float embeddings, a tensor or mapped from a file.
 
-    Attributes:
-        features: (N, D) float embeddings: a tensor, or mapped from a file.
-        labels: (N,) int64 class indices.
-        in_gallery: (N,) bool, True for the gallery and False for queries; None when every sample is
-            both and searches all others.
-        paths: Image file of each sample, where known.
-        classes: Class names by index, where known.
-        similarity: ``'cosine'`` or ``'dot'``.
+    ``labels`` are (N,) int64 class indices. ``in_gallery`` is (N,) bool, False for queries; None
+    when every sample is both and searches all others. ``classes`` are names by index; these and the
+    image ``paths`` are None where not known. ``similarity`` is ``'cosine'`` or ``'dot'``.
     """
 
     features: Tensor | np.memmap

@@ -103,14 +103,6 @@ class RetrievalMetric(FeatureMetric):
         path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
             none, no paths are written.
         **kwargs: See :class:`mmrank.evaluation.feature_metric.FeatureMetric`.
-
-    Raises:
-        ValueError: If an option makes no sense, or two do not go together.
-        TypeError: If ``recall_at`` is not a list.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.RetrievalMetric',
-        ...                      recall_at=(1, 10, 100, 1000))
     """
 
     default_prefix = 'retrieval'

@@ -19,12 +19,6 @@ class TopKMetric(BaseMetric):
 
     Args:
         k: The values of K.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See there.
-        collect_dir: See there.
-
-    Raises:
-        ValueError: If ``k`` is empty or not positive.
     """
 
     default_prefix = 'top_k'

@@ -84,12 +84,6 @@ def CalibratedModel(
             ``mmpretrain.ImageClassifier`` with a head of sigmoid scores.
         calibration: Calibration file.
         **kwargs: Arguments of the model.
-
-    Raises:
-        KeyError: If ``model_type`` is not registered.
-        TypeError: If it is no class with a ``predict``.
-        UserError: If the file cannot be read, or is of another task or number of classes, or the
-            scores are a softmax over classes.
     """
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
     if not (isinstance(host, type) and hasattr(host, 'predict')):

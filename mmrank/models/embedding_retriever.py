@@ -50,12 +50,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         similarity_fn: ``cosine_similarity`` or a function of (N, D) and (M, D) to (N, M), between
             images and prototypes.
         train_cfg: Not supported, see below.
-        data_preprocessor: See mmpretrain's ``ImageToImageRetriever``.
         topk: Number of prototypes in ``pred_label``; -1 for all.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: On batch augmentations, which mix images of two classes.
     """
 
     def __init__(

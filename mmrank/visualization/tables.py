@@ -1,6 +1,5 @@
 """Tables as Markdown and CSV, the best figures marked."""
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,17 +83,3 @@ def write_table(
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
     table = write_csv_atomically([header, *rows], stem.with_name(stem.name + '.csv'))
     return markdown, table
-
-
-def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
-    """Whether each value of a column is the highest, or reads like it; none if all read the same.
-
-    Args:
-        shown: The values as the table shows them.
-        values: Figures, NaN where unknown.
-    """
-    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
-    if len(set(known.values())) < 2:
-        return [False] * len(values)
-    top = known[max(known)]
-    return [text == top for text in shown]

@@ -116,11 +116,6 @@ def DeepFeatureMixup(
         stages: Names of the submodules of the backbone before which to mix, such as ``layer3`` or
             ``blocks.2``.
         u: Share of the sample's own features, in [0, 1].
-
-    Raises:
-        KeyError: If the backbone is not registered.
-        TypeError: If it is no class.
-        ValueError: If ``u`` is out of range or a stage does not exist.
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
     if not isinstance(host, type):

@@ -17,10 +17,6 @@ class SmallConvNet(BaseModule):
         in_channels: Channels of the images.
         channels: Channels of each block.
         num_blocks: Number of blocks; each halves the size.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: If a number is not >= 1.
     """
 
     def __init__(

@@ -27,10 +27,6 @@ class ImageTextContrastHead(BaseModule):
             same index are no negatives of each other. ``sample_idx``: the pair. ``image_id``: the
             image, whose captions then share a state. Set ``num_samples`` of the loss to the number
             of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss is not contrastive.
     """
 
     def __init__(
@@ -81,11 +77,6 @@ class ImageTextInBatchHead(BaseModule):
         row_key: Field of the data samples with the image.
         col_key: Field with the caption.
         scale: Factor of the scores, > 0.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss is none of these.
-        ValueError: If ``scale`` is not > 0.
     """
 
     def __init__(

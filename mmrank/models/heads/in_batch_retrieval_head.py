@@ -34,11 +34,6 @@ class InBatchRetrievalHead(BaseModule):
         scale: Factor of the cosine, > 0: the logistic loss needs scores beyond [-1, 1].
         bias: Constant of the score. Where positives are rare, about the log of their share starts a
             logistic loss at rest.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss takes no counts of pairs.
-        ValueError: If ``scale`` is not positive.
     """
 
     wants_class_labels = True

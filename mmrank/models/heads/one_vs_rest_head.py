@@ -34,11 +34,6 @@ class OneVsRestHead(BaseModule):
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
         thr: Lowest score of a predicted label.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        KeyError: If the loss is not registered.
-        ValueError: If ``num_classes`` is not positive, or the loss has another number.
     """
 
     def __init__(

@@ -82,11 +82,6 @@ class RetrievalHead(BaseModule):
             ``start_iter``, ``storage``. The batch is added after its loss was computed. None: no
             memory.
         normalize: Scale embeddings to length 1, so that scores are cosines.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        KeyError: If the loss is not registered.
-        TypeError: If the loss has no ``embedding_loss``.
     """
 
     def __init__(

@@ -32,12 +32,6 @@ class ZeroShotPrompts:
             with one a line. ``_`` in a name is a blank.
         templates: Texts with ``{}`` where the name goes.
 
-    Attributes:
-        texts: C x T texts, those of a class one behind the other.
-
-    Raises:
-        ValueError: If there are no classes or templates, or a template has not one ``{}``.
-
     Example:
         >>> ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.']).texts
         ['a sea lion.', 'a cat.']
@@ -102,7 +96,6 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             then also classifies the images. None: it does not.
         data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see mmengine's
             ``BaseModel``.
-        init_cfg: See mmengine's ``BaseModel``.
     """
 
     def __init__(

@@ -64,10 +64,6 @@ class TextTransformer(BaseModule):
         num_heads: Attention heads; must divide ``channels``.
         max_length: Most bytes of a text and 2; see :class:`ByteTokenizer`.
         dropout: Share of activations left out in training.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -137,13 +133,8 @@ class HuggingFaceTextEncoder(BaseModule):
         pooling: ``first``: state of the first token, as BERT's ``[CLS]``. ``mean``: mean over the
             tokens.
         pretrained: False: only its architecture, with random weights.
-        init_cfg: See mmengine's ``BaseModule``.
         revision: Commit, tag or branch of the hub from which the files come; a commit makes a
             training repeatable. None: the main branch.
-
-    Raises:
-        ImportError: If transformers is not installed.
-        ValueError: On a parameter out of range.
     """
 
     def __init__(

@@ -194,13 +194,6 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
               Defaults to ``rois``.
-
-    Raises:
-        KeyError: If ``head_type`` or the loss is not registered.
-        TypeError: If the head computes its losses in a way of its own, or the loss is not a ranking
-            loss.
-        ValueError: If the loss needs boxes that the head does not decode, or an option has no place
-            beside the loss.
     """
     host = host_class('head_type', head_type, 'mmdet.Shared2FCBBoxHead')
     from mmdet.models.roi_heads.bbox_heads import BBoxHead

@@ -33,9 +33,6 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         loss: Config of the loss: ``mmrank.InfoNCELoss``, ``mmrank.ISogCLRLoss`` and others.
         neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``; it is not used after
             training. None: averages over the image.
-        data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the default is its
-            ``SelfSupDataPreprocessor``.
-        init_cfg: See mmengine's ``BaseModule``.
     """
 
     def __init__(

@@ -80,9 +80,6 @@ class MLPTower(GradCacheMixin, nn.Module):
         stem: Config of the tower that reads the entities.
         stem_channels: Width of its embeddings.
         channels: Widths of the linear layers behind; the last is D.
-
-    Raises:
-        ValueError: If ``channels`` is empty.
     """
 
     def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:

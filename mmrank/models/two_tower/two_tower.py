@@ -22,11 +22,6 @@ class TwoTower(BaseModel):
         loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``, or of
             ``mmrank.LabelledPairLoss`` for naive and cross sampling.
         top_k: Right entities to find for each left one in evaluation.
-        data_preprocessor: See mmengine's ``BaseModel``.
-        init_cfg: See mmengine's ``BaseModel``.
-
-    Raises:
-        ValueError: If ``top_k`` is not positive.
     """
 
     def __init__(
