@@ -34,11 +34,7 @@ class CheckedCocoDataset(CocoDataset):
         super().__init__(*args, **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Load annotations after checking them.
-
-        Raises:
-            UserError: If the file cannot be read or has an error.
-        """
+        """Load annotations after checking them."""
         # CocoDataset builds self.COCOAPI(path); checking there reads a large file once and not
         # twice.
         self.COCOAPI = partial(_load_checked, dataset=self)

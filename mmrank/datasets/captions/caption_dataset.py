@@ -81,19 +81,11 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         )
 
     def read_list(self) -> CaptionList:
-        """Read the captions.
-
-        Raises:
-            UserError: If they cannot be read.
-        """
+        """Read the captions."""
         raise NotImplementedError
 
     def load_data_list(self) -> list[dict]:
-        """Return the items.
-
-        Raises:
-            UserError: If the file or its images cannot be used.
-        """
+        """Return the items."""
         found = self.read_list()
         found.raise_if_bad()
         prefix = self.img_prefix
@@ -147,11 +139,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
     @cached_property
     def interactions(self) -> Interactions:
-        """Images and captions as the positive pairs of a two-tower.
-
-        Raises:
-            ValueError: If an item is no pair, or a pair occurs twice.
-        """
+        """Images and captions as the positive pairs of a two-tower."""
         if self.unit != 'pair':
             raise ValueError(f"unit={self.unit!r} has no pairs to sample; use unit='pair'")
         infos = [self.get_data_info(i) for i in range(len(self))]

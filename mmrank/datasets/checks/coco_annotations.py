@@ -58,25 +58,15 @@ _SUBSTITUTES |= {'bbox': [0, 0, 1, 1], 'area': 1, 'iscrowd': 0}
 
 
 class _Chunk(NamedTuple):
-    """Values of n annotations.
+    """Values of n annotations."""
 
-    Attributes:
-        again: (n,) bool, whether the id occurs earlier.
-        image: (n,) position of the image, -1 for an unknown one.
-        label: (n,) position of the category, -1 for an unknown one.
-        size: (n, 2) width and height of the image, infinite for an unknown one.
-        box: (n, 4) x, y, width and height.
-        area: (n,).
-        crowd: (n,) 0 or 1.
-    """
-
-    again: np.ndarray
-    image: np.ndarray
-    label: np.ndarray
-    size: np.ndarray
-    box: np.ndarray
-    area: np.ndarray
-    crowd: np.ndarray
+    again: np.ndarray  # (n,) bool, whether the id occurs earlier
+    image: np.ndarray  # (n,) position of the image, -1 for an unknown one
+    label: np.ndarray  # (n,) position of the category, -1 for an unknown one
+    size: np.ndarray  # (n, 2) width and height of the image, infinite for an unknown one
+    box: np.ndarray  # (n, 4) x, y, width and height
+    area: np.ndarray  # (n,)
+    crowd: np.ndarray  # (n,) 0 or 1
 
 
 class _Rule(NamedTuple):
@@ -164,10 +154,8 @@ def scan_annotations(
     """Check and count annotations.
 
     ``images`` are (width, height) by image id, ``names`` class names by category id, ``wanted`` the
-    class names that are trained on (None: all). ``report`` gets counts and bad annotations.
-
-    Returns:
-        Image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
+    class names that are trained on (None: all). ``report`` gets counts and bad annotations. Returns
+    the image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
     """
     scan = _Scan(images, names, report, found)
     for start in range(0, len(annotations), _CHUNK):
@@ -188,12 +176,7 @@ def scan_annotations(
 
 
 class _Scan:
-    """Checks chunks of annotations and counts the good ones.
-
-    Attributes:
-        empty: Positions of the boxes of zero size.
-        overhang: Boxes that reach beyond their image.
-    """
+    """Checks chunks of annotations and counts the good ones."""
 
     def __init__(self, images: dict, names: dict, report: CocoReport, found: Findings) -> None:
         self.images, self.names = images, names
@@ -206,8 +189,8 @@ class _Scan:
         # (2, n): the image and the class of each good annotation.
         self.pairs: list[np.ndarray] = []
         self.seen_ids: set = set()
-        self.empty: list[int] = []
-        self.overhang = 0
+        self.empty: list[int] = []  # positions of the boxes of zero size
+        self.overhang = 0  # boxes that reach beyond their image
 
     def add(self, start: int, chunk: list) -> None:
         """Check and count some annotations, the first at position ``start``."""

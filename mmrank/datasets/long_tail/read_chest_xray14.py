@@ -45,10 +45,6 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
 
     It has at least the columns ``Image Index``, ``Finding Labels`` (names parted by ``|``, or ``No
     Finding``) and ``Patient ID``.
-
-    Raises:
-        UserError: If it cannot be read, a column is missing, a label is unknown, or an image is
-            listed twice.
     """
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
@@ -103,11 +99,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
 
 
 def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[str]:
-    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``.
-
-    Raises:
-        UserError: If it cannot be read, is empty, or names an image without labels or twice.
-    """
+    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
     try:
         names = Path(path).read_text(encoding='utf-8').split()
     except (OSError, ValueError) as error:
@@ -130,11 +122,7 @@ def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[
 
 
 def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
-    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on.
-
-    Raises:
-        UserError: If some are missing.
-    """
+    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on."""
     folder = Path(folder)
     places = [folder, folder / 'images', *sorted(folder.glob('images_*/images'))]
     found = {

@@ -120,9 +120,6 @@ class BatchStream(Sampler):
 
         The contract of mmengine's ``InfiniteSampler.skip``: counted from the start of the stream,
         and called before the iteration.
-
-        Raises:
-            ValueError: If it is negative.
         """
         if num_samples < 0:
             raise ValueError(f'num_samples must not be negative, got {num_samples}')
@@ -130,11 +127,7 @@ class BatchStream(Sampler):
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`.
-
-    Raises:
-        UserError: If the loader and the sampler disagree.
-    """
+    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`."""
     sampler = getattr(loader, 'sampler', None)
     if isinstance(sampler, BatchStream) and loader.batch_size is not None:
         sampler.drawn_batch().check(loader.batch_size)

@@ -100,12 +100,7 @@ class PKSampler(BatchStream):
             )
 
     def global_batch(self, number: int) -> np.ndarray:
-        """Draw batch ``number`` of the stream.
-
-        Returns:
-            (batch_size / num_per_class, num_per_class) indices, one class a row, the same on every
-            rank.
-        """
+        """(P, num_per_class) indices of a batch, one class a row, the same on every rank."""
         rng = self.generator(number)
         keys = rng.random(len(self._sizes))
         if self._weights is not None:

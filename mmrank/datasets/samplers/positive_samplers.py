@@ -13,13 +13,9 @@ from mmrank.registry import DATA_SAMPLERS
 class ShuffledCycle:
     """The same number of members for every batch, in shuffled rounds.
 
-    A round shuffles all members and deals them out; the few that do not fill a batch wait for the
-    next round, so that no batch holds one twice. What a batch gets depends on its number alone.
-
-    Args:
-        members: (n,) indices.
-        count: Members in a batch, at most n.
-        generator: Returns the random numbers of a round by its number.
+    A round, of which ``generator`` returns the random numbers, shuffles all members and deals
+    ``count`` of them out to each batch; the few that do not fill one wait for the next round, so
+    that no batch holds one twice. What a batch gets depends on its number alone.
     """
 
     def __init__(

@@ -84,11 +84,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         raise NotImplementedError
 
     def read(self, sample: int) -> ReadSample:
-        """Read a sample, by its number in the index, from its shard.
-
-        Raises:
-            UserError: If the shard cannot be read, or is not that of the index.
-        """
+        """Read a sample, by its number in the index, from its shard."""
         raise NotImplementedError
 
     @property

@@ -83,9 +83,6 @@ class FeatureCache:
             paths: Paths of the N images.
             views: For each view the maps of the N images, (C, H, W) each.
             made_by: What made them, for the reader.
-
-        Raises:
-            UserError: If a map does not fit into float16.
         """
         index, array = cls.files(Path(path))
         array.parent.mkdir(parents=True, exist_ok=True)
