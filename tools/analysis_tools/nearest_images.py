@@ -72,10 +72,7 @@ def images_in(folder: str | Path) -> list[str]:
 def embed_images(
     model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
 ) -> Iterator[Tensor]:
-    """Yield (n, D) embeddings of image files, batch by batch, on the CPU.
-
-    ``predict`` of the model puts ``feature`` into the data samples, as EmbeddingRetriever does.
-    """
+    """Yield (n, D) embeddings of image files, batch by batch, on the CPU."""
     transform = Compose(pipeline)
     for start in range(0, len(paths), batch_size):
         batch = []
@@ -105,10 +102,7 @@ def nearest_images(
     count: int = 10,
     index: GalleryIndex | None = None,
 ) -> list[NearImage]:
-    """Find the nearest of N files with (N, D) embeddings, best first.
-
-    An approximate index, by cosine, may miss some; without one all are compared.
-    """
+    """Find the nearest of N files with (N, D) embeddings, best first; an index may miss some."""
     if index is None:
         scores, rows = nearest_in_gallery(query[None], gallery, count)
     else:

@@ -89,14 +89,7 @@ def draw_recommendations(
     path: str,
     held_out: Mapping[str, Collection[str]] | None = None,
 ) -> None:
-    """Draw a panel for each user: the items from the top, scores as dots.
-
-    Args:
-        found: Items and their scores by user, best first.
-        path: PNG file to write.
-        held_out: Items by user that were kept from the training: found again, they have another
-            colour, and the title counts them. None: not known.
-    """
+    """Draw a panel for each user: items with their scores; ``held_out`` ones have a colour."""
     columns = min(_COLUMNS, len(found))
     longest = max(map(len, found.values()), default=0)
     figure, axes = new_panels(

@@ -133,12 +133,7 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
 
 
 def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> Path:
-    """Plot the effect of the size of a class, and that of its images.
-
-    Left: temperature over the mean of its class and training; every class of every training is a
-    point, the mean over trainings has its 95 % interval.
-    Right: temperature of a class over the mean of all classes, in single trainings and on average.
-    """
+    """Plot temperature by class size (left, with 95 % intervals) and by class (right)."""
     figure, axes = new_panels(1, 2, width=4.6, height=3.6)
     by_size, by_class = axes[0]
     percent = 100 * np.expm1(found.relative)

@@ -35,10 +35,7 @@ _LONGEST_LEGEND = 12
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box (x, y, width, height) in pixels, its class, the text at it and how it fared.
-
-    ``is_right``: whether it matches an object (a prediction) or was found (an object).
-    """
+    """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
 
     box: Sequence[float]
     cat_id: int
@@ -169,10 +166,7 @@ def _named(boxes: list[DrawnBox], truth: COCO) -> list[DrawnBox]:
 
 
 def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
-    """A distinct colour, RGB or RGBA in [0, 1], by category id, for those that are used.
-
-    Where the annotations have at most ten, colours do not depend on which are used.
-    """
+    """A distinct colour by category id; with ten or fewer, whichever are used."""
     cat_ids = sorted(truth.cats)
     used = set(cat_ids if used is None else used)
     if len(cat_ids) > 10:

@@ -115,11 +115,7 @@ def plot_pr_curves(
     classes: Sequence[str] | None = None,
     with_mean: bool = True,
 ) -> Path:
-    """Draw curves of several detectors over each other.
-
-    The first panels show the mean over classes at IoU 0.5, 0.75 and over all thresholds, the others
-    one class each at IoU 0.5, most frequent first.
-    """
+    """Draw curves of several detectors: means over classes, then one class a panel at IoU 0.5."""
     first = check_same_classes(models)
     if classes is None:
         order = np.argsort([-n for n in first.num_objects], kind='stable')
@@ -229,11 +225,7 @@ def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[s
 def plot_pr_pages(
     models: Mapping[str, PRCurves], folder: str | os.PathLike, classes: Sequence[str]
 ) -> list[Path]:
-    """Draw the means and a panel a class, twelve classes a page.
-
-    Written are ``pr_curves.png``, ``pr_curves_2.png``, ... with the classes in this order; none
-    shows the means alone.
-    """
+    """Draw ``pr_curves.png``, ``pr_curves_2.png``, ...: the means, twelve classes a page."""
     paths = []
     for start in range(0, max(1, len(classes)), _PER_PAGE):
         name = f'pr_curves_{start // _PER_PAGE + 1}.png' if start else 'pr_curves.png'
@@ -245,12 +237,7 @@ def plot_pr_pages(
 
 
 def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
-    """Draw a panel for each metric, in it a bar for each model.
-
-    Speed and memory have panels too where a run measured them. Bars are horizontal and begin at
-    zero, so that names and figures never overlap. ``rows`` are
-    :class:`~research.coco.tables.BenchmarkRow`, all with the same metrics.
-    """
+    """Draw a panel for each metric (and measured speed, memory), in it a bar for each model."""
     panels = {f'{name} (%)': [100 * row.metrics[name] for row in rows] for name in rows[0].metrics}
     for title, key, scale in (
         ('images/s', 'images_per_second', 1),
@@ -294,11 +281,7 @@ def draw_benchmark(
     classes: Sequence[str] | None = None,
     max_classes: int = 9,
 ) -> list[Path]:
-    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages.
-
-    Pictures of an earlier call are removed: with fewer pages, or without a side by side, they would
-    belong to another table.
-    """
+    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages; remove older pictures."""
     folder = Path(folder)
     curves = benchmark.curves
     if classes is None:

@@ -186,11 +186,7 @@ def _digest(path: Path, _changed: int) -> str:
 def plan_run(
     entry: Entry, config: Mapping, device: str, out_dir: str | os.PathLike
 ) -> tuple[Path, str]:
-    """Return the folder of a run and the digest that identifies it.
-
-    A changed config, override, checkpoint or kind of device (``'cuda'``, ``'cpu'``: speeds are not
-    those of another) has a folder of its own.
-    """
+    """Return the folder of a run and the digest of all that its figures depend on."""
     digest = digest_run(config, entry.checkpoint, device)
     return Path(out_dir) / 'runs' / f'{entry.file_name}-{digest[:8]}', digest
 
@@ -214,10 +210,7 @@ def describe_progress(log: str) -> str:
 def run_command(
     command: Sequence[str], folder: Path, on_progress: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Run a command with its output in ``folder/output.log``, and end it when interrupted.
-
-    ``on_progress`` is called now and then with what mmengine's log shows.
-    """
+    """Run a command with its output in ``folder/output.log``, and end it when interrupted."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_NAME
     process = start_process(command, log, env={**os.environ, 'PYTHONUNBUFFERED': '1'})

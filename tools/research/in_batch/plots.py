@@ -198,10 +198,7 @@ def _draw_level(axis, results, pointwise, metric) -> None:
 
 @dataclass
 class ObjectiveCurve:
-    """One training: the objective of all pairs at its steps, from 0, and the metrics at the end.
-
-    ``seconds`` are CPU seconds of all its steps, without the objective.
-    """
+    """One training: objectives at its steps, final metrics, CPU seconds of the steps alone."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)

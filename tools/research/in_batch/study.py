@@ -93,10 +93,7 @@ def study_cells(
 
 
 def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
-    """Weight of the negatives: that of pos_neg at its best batch ratio.
-
-    Source: the paper's section 6.1.2.
-    """
+    """Weight of the negatives: that of pos_neg at its best batch ratio (section 6.1.2)."""
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
     sampled = [x for key, x in results.items() if key.startswith(start + '/')]
     if not sampled:
@@ -156,10 +153,7 @@ def run_cell(
 
 
 class ResultLines:
-    """A file of JSON lines to which each result is added when it is there, by its ``key``.
-
-    A line that was torn by a crash is passed over, so at most the last result is lost.
-    """
+    """A file of JSON lines, a result each, by its ``key``; a torn line is passed over."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self._path = Path(path)

@@ -16,11 +16,7 @@ from mmrank.registry import DATASETS, METRICS
 
 
 class TwoTowerData:
-    """Training pairs, held-out pairs and metric of a config, read once.
-
-    Takes a config of ``mmrank.TwoTower`` on ``mmrank.InteractionDataset`` and
-    ``mmrank.TopKDataset``; TypeError for other data sets.
-    """
+    """Training pairs, held-out pairs and metric of a ``mmrank.TwoTower`` config, read once."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -58,10 +58,7 @@ def make_map(
     perplexity: float = 30.0,
     seed: int = 0,
 ) -> EmbeddingMap:
-    """Place samples on a plane by t-SNE of their cosine distances.
-
-    Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by scikit-learn.
-    """
+    """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
     try:
         from sklearn.manifold import TSNE
     except ImportError as error:

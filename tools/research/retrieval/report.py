@@ -28,11 +28,7 @@ _CUTOFFS = 60
 
 @dataclass(frozen=True)
 class RetrievalResult:
-    """One model.
-
-    Of an index there are no figures of the whole ranking: ``metrics`` has Recall@K alone,
-    ``recall``, ``precision`` and ``average_precision`` are empty.
-    """
+    """One model. Curves and average precision are empty where an index searched."""
 
     name: str  # Name of the model
     metrics: dict[str, float]  # ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1]
@@ -132,10 +128,7 @@ _TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}
 
 
 def metric_title(name: str) -> str:
-    """Name of a metric for people: ``'R@10'`` for ``'recall@10'``.
-
-    A sign says what is approximate: ``'≈R@10'``.
-    """
+    """Name of a metric for people: ``'R@10'``, or ``'≈R@10'`` of an approximate search."""
     return _TITLES.get(
         name,
         name.replace('approximate_recall@', '≈R@')
@@ -188,10 +181,7 @@ def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
 def write_retrieval_table(
     results: Sequence[RetrievalResult], folder: str | os.PathLike, title: str = 'Retrieval'
 ) -> list[Path]:
-    """Write ``retrieval.md`` and ``retrieval.csv``.
-
-    Markdown has percentages with two decimals, CSV the unrounded figures in [0, 1].
-    """
+    """Write ``retrieval.md`` (percent) and ``retrieval.csv`` (unrounded)."""
     folder = Path(folder)
     lines = [f'# {title}', '', *markdown_table(*retrieval_cells(results)), '']
     lines.append(f'Percent. {describe_test_set(results[0])}')

@@ -148,11 +148,7 @@ _DPI = 140
 def draw_retrieval_sheet(
     rows: Sequence[Neighbours], path: str | os.PathLike, title: str = ''
 ) -> Path:
-    """Draw a sheet: a row a query, the query first, the best image next.
-
-    Right images have a solid frame and a tick, wrong ones a dashed frame, a cross and the name of
-    their class. Scores are below. Several rows may show one query by several models.
-    """
+    """Draw a sheet: a row a query (of a model), the query first, the best image next."""
     figure = sheet_figure(rows, title)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -325,9 +321,6 @@ def draw_sheets(
 def _extremes(
     results: Sequence[RetrievalResult], query: int
 ) -> tuple[RetrievalResult, RetrievalResult]:
-    """The models with the highest and the lowest AP of a query.
-
-    The first and the last where all are equal.
-    """
+    """The models with the highest and the lowest AP of a query."""
     order = sorted(results, key=lambda r: -r.average_precision[query])
     return order[0], order[-1]

@@ -101,11 +101,7 @@ def preload_modules(names: Sequence[str]) -> None:
 
 
 class ForkedCommand:
-    """``python SCRIPT ...`` in a fork of a process with the imports done.
-
-    For commands that take not much longer than importing torch and OpenMMLab. It has as much of
-    ``subprocess.Popen`` as :class:`LocalExecutor` needs.
-    """
+    """``python SCRIPT ...`` in a fork with the imports done; has what is needed of ``Popen``."""
 
     def __init__(
         self, command: Sequence[str], log: str | os.PathLike, environment: Mapping[str, str]
@@ -154,11 +150,7 @@ def _run_script(words: list[str], log: str, environment: dict[str, str], folder:
 
 
 class LocalExecutor:
-    """Runs commands on this machine, which divide its cores.
-
-    Commands take turns on ``gpus``. With ``forked`` they are Python scripts, forked from a process
-    that has done their imports.
-    """
+    """Runs commands on this machine, in turn on ``gpus``, with ``forked`` from one process."""
 
     poll_seconds = 0.3
     file_seconds = 0.0
@@ -235,10 +227,7 @@ class RemoteCommand:
             end_process(self._process)
 
     def checkpoint(self):
-        """Called by submitit before a time limit or a preemption: the same command again.
-
-        It resumes from its last checkpoint when the scheduler starts the job again.
-        """
+        """Called by submitit before a time limit or preemption: the same command, which resumes."""
         from submitit.helpers import DelayedSubmission
 
         if self._process is not None:
@@ -255,11 +244,7 @@ def _end_with_parent() -> None:
 
 
 def minutes(text: str) -> int:
-    """Minutes, rounded up, of a time limit as sbatch reads it.
-
-    ``'90'`` minutes, ``'MM:SS'``, ``'HH:MM:SS'``, ``'D-HH'``, ``'D-HH:MM'`` or ``'D-HH:MM:SS'``;
-    :class:`UserError` for all else.
-    """
+    """Minutes, rounded up, of a time limit as sbatch reads it: ``'90'``, ``'1-12:00:00'``, ..."""
     found = re.fullmatch(r'(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?', str(text))
     if found is None or not any(int(x or 0) for x in found.groups()):
         raise UserError(

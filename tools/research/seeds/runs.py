@@ -24,11 +24,7 @@ _ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\]' + _ETA)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
-
-    ``metrics`` by key, None for a failed run; ``seconds`` that it took now, 0 if it was finished
-    before; ``error``: why it failed, with the end of its log.
-    """
+    """How a run ended: metrics, or None and the error; ``seconds`` that it took now."""
 
     run: Run
     metrics: dict[str, float] | None

@@ -163,11 +163,7 @@ def _draw_labels(rng: np.random.Generator, spec: ShapesSpec) -> np.ndarray:
 def _place(
     rng: np.random.Generator, spec: ShapesSpec, labels: np.ndarray
 ) -> Iterator[tuple[int, float, float, float]]:
-    """Yield (label, centre x, centre y, diameter), large objects first.
-
-    Objects may overlap, but not by more than 40 % of the smaller diameter,
-    so that nearly all stay recognisable.
-    """
+    """Yield (label, centre x, centre y, diameter), large first, overlapping by 40 % at most."""
     low, high = np.log(spec.min_size), np.log(spec.max_size)
     sizes = np.sort(np.exp(rng.uniform(low, high, len(labels))))[::-1]
     placed = np.zeros((0, 3))

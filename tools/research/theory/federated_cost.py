@@ -36,11 +36,7 @@ ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
 
 @dataclass(frozen=True)
 class BoxesOfImages:
-    """Boxes of several images.
-
-    (n, d) features, (n,) true classes with C = background, (n,) classes that are annotated and (n,)
-    images; for each image the classes that it is annotated for.
-    """
+    """Boxes of several images: true and annotated classes, C = background."""
 
     features: Tensor
     labels: Tensor
@@ -92,11 +88,7 @@ def make_boxes(
 def rare_class_ap(
     arm: str, seed: int, loss: Mapping, same_look: bool = False, steps: int = 100, lr: float = 0.05
 ) -> tuple[float, float]:
-    """Train a scorer with a ranking loss, and measure it on boxes with all annotations.
-
-    One of :data:`ARMS`, which share data and scorer of a seed, by ``steps`` of Adam on all boxes.
-    Returns the AP of the rare class and the mean AP of the others, in [0, 1].
-    """
+    """Train a scorer; return the AP of the rare class and the mean AP of the others, in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     train = make_boxes(generator, same_look=same_look)
     test = make_boxes(generator, 300, 60, same_look)

@@ -72,10 +72,7 @@ def divergence_from_uniform(p: np.ndarray) -> np.ndarray:
 def plot_two_negatives(
     cases: Sequence[Sequence[float]], rhos: Sequence[float], tau0: float, path: str | os.PathLike
 ) -> Path:
-    """Contours of the loss over the weights of two negatives: iSogCLR (ICML 2023), figure 2.
-
-    A panel for the h of each case, a dashed line for each bound rho of the divergence.
-    """
+    """Contours of the loss over two weights, a panel a case: iSogCLR (ICML 2023), figure 2."""
     figure, axes = new_panels(1, len(cases), 3.8, 3.6)
     grid = np.linspace(1e-6, 1, 201)
     p = np.stack(np.meshgrid(grid, grid), -1)
@@ -100,11 +97,7 @@ def plot_two_negatives(
 def plot_anchor_weights(
     weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]], path: str | os.PathLike
 ) -> Path:
-    """Weights of the negatives of some anchors, the largest first: iSogCLR (ICML 2023), figure 3.
-
-    ``weights`` has for each anchor its name, its weights at its own temperature and that, its
-    weights at a common temperature and that.
-    """
+    """Weights of the negatives of some anchors, at two temperatures: iSogCLR, figure 3."""
     figure, axes = new_panels(1, len(weights), 4.2, 3.0)
     for axis, (name, own, tau, common, other) in zip(axes[0], weights):
         place = np.arange(1, len(own) + 1)

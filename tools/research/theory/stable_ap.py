@@ -35,25 +35,13 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 
 def ap_risk(pos: Tensor, neg: Tensor) -> Tensor:
-    """``1 - AP`` of L lists, ties counted by l01. Source: stable AP (2025), section 3.1.
-
-    Args:
-        pos: (L, P) scores of the positives, P >= 1.
-        neg: (L, N) scores of the negatives.
-
-    Returns:
-        (L,) risks in [0, 1), float64.
-    """
+    """(L,) ``1 - AP`` of L lists, ties counted by l01. Source: stable AP (2025), section 3.1."""
     negatives = count_at_or_above(pos, neg)
     return (negatives / (negatives + count_at_or_above(pos, pos))).mean(1)
 
 
 def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
-    """(lists, count) float64 scores in [-1, 1].
-
-    Every list has a centre and a width of its own; a wide one is cut at the ends of the range,
-    which gives ties.
-    """
+    """(lists, count) float64 scores in [-1, 1], each list of its own place and width, with ties."""
     low, high = SCORE_RANGE
     options = dict(generator=generator, dtype=torch.float64)
     centre = low + (high - low) * torch.rand(lists, 1, **options)
@@ -108,11 +96,7 @@ def half_q(rho_bound: float) -> float:
 
 
 class BoundRow(NamedTuple):
-    """Largest ratios of the sides of theorem 1 that were found.
-
-    ``risk / surrogate_risk`` and ``surrogate_risk / bound``, on random lists and on lists that were
-    changed to raise them.
-    """
+    """Largest ratios of the sides of theorem 1, on random lists and on lists searched for."""
 
     rho: float
     num_pos: int
@@ -250,11 +234,7 @@ class DifferenceSetting:
 
 
 class DifferenceRow(NamedTuple):
-    """Largest change of a loss when one of ``count`` samples of a class is replaced.
-
-    ``limit`` of lemma 1; largest change of stable AP on lists made for it and on random ones;
-    largest change of ``1 - AP`` over the same lists.
-    """
+    """Largest change of a loss when one of ``count`` samples of a class is replaced; lemma 1."""
 
     replaced: str
     count: int
@@ -352,10 +332,7 @@ def mean_score_tracking(
     sigma: float = 0.2,
     num_pos: int = 16,
 ) -> TrackingError:
-    """Track a mean positive score that drifts for two thirds of the steps and then stops.
-
-    Runs the state that training uses, eq. 6, in both modes on the same batches.
-    """
+    """Track a mean positive score that drifts and then stops, by the state of training, eq. 6."""
     g = torch.Generator().manual_seed(seed)
     states = {mode: MeanPositiveScore(trials, momentum, mode) for mode in ('exact', 'plain')}
     mask = torch.ones(trials, num_pos, dtype=torch.bool)
