@@ -149,15 +149,8 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
             pixels.thumbnail((256, 256))
         axis.imshow(pixels)
         axis.set_title(title, fontsize=9)
-        axis.text(
-            0.5,
-            -0.04,
-            fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7),
-            fontsize=7,
-            ha='center',
-            va='top',
-            transform=axis.transAxes,
-        )
+        name = fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7)
+        axis.text(0.5, -0.04, name, fontsize=7, ha='center', va='top', transform=axis.transAxes)
         axis.set_axis_off()
     return save(figure, path)
 
@@ -167,14 +160,9 @@ def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> 
     path = None
     if args.features and args.index == 'ivf':
         path = Path(args.features).with_suffix('.ivf.faiss')
-        if path.is_file() and is_older(path, args.features):
+        if path.is_file() and path.stat().st_mtime_ns < Path(args.features).stat().st_mtime_ns:
             path.unlink()
     return GalleryIndex(gallery, args.index, path=path)
-
-
-def is_older(path: Path, other: str) -> bool:
-    """Whether a file was written before another one."""
-    return path.stat().st_mtime_ns < Path(other).stat().st_mtime_ns
 
 
 @show_user_errors(OSError, ValueError, ImportError)

@@ -63,11 +63,7 @@ def index_quietly(truth: Any) -> Any:
 
 
 def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
-    """Return the evaluators of a choice, one or two.
-
-    ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'`` is both,
-    pycocotools first.
-    """
+    """One or two evaluators: ``'auto'`` prefers faster-coco-eval; pycocotools is first of both."""
     if choice not in CHOICES:
         raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
     slow = BoxEvaluator(PYCOCOTOOLS, COCO, COCOeval)

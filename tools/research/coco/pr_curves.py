@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import shorten
+from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -122,13 +122,12 @@ def plot_pr_curves(
         shown = [i for i in order if first.num_objects[i]][:max_classes]
     else:
         shown = [first.index(name) for name in classes]
-    panels = [
-        ('mean over classes, AP at IoU 0.50', 0.5, None),
-        ('mean over classes, AP at IoU 0.75', 0.75, None),
-        ('mean over classes, AP at IoU 0.50 to 0.95', None, None),
-    ]
-    panels = panels if with_mean else []
-    panels += [(_title(first, i), 0.5, first.classes[i]) for i in shown]
+    means = (('0.50', 0.5), ('0.75', 0.75), ('0.50 to 0.95', None)) if with_mean else ()
+    panels = [(f'mean over classes, AP at IoU {text}', iou, None) for text, iou in means]
+    for i in shown:
+        name, count = shorten(first.classes[i], _LONGEST_NAME), first.num_objects[i]
+        title = f'{name} ({count} {"object" if count == 1 else "objects"}), AP at IoU 0.50'
+        panels.append((title, 0.5, first.classes[i]))
     if not panels:
         raise ValueError('plot_pr_curves requires classes or means')
     height = 0.25 * math.ceil(len(models) / 4)
@@ -136,15 +135,9 @@ def plot_pr_curves(
     for axis, (title, iou, name) in zip(axes, panels):
         _draw_curves(axis, models, title, iou, name)
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        names,
-        loc='outside upper center',
-        ncols=min(4, len(names)),
-        fontsize=9,
-        frameon=False,
-    )
-    return _save(figure, path)
+    place = dict(loc='outside upper center', ncols=min(4, len(names)))
+    figure.legend(handles, names, fontsize=9, frameon=False, **place)
+    return save(figure, path, dpi=110)
 
 
 def _grid(
@@ -159,44 +152,19 @@ def _grid(
     return figure, axes
 
 
-def _save(figure: Figure, path: str | os.PathLike) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
-
-
-def _title(curves: PRCurves, index: int) -> str:
-    count = curves.num_objects[index]
-    name = shorten(curves.classes[index], _LONGEST_NAME)
-    return f'{name} ({count} {"object" if count == 1 else "objects"}), AP at IoU 0.50'
-
-
 def _draw_curves(
     axis: Axes, models: Mapping[str, PRCurves], title: str, iou: float | None, name: str | None
 ) -> None:
     """One panel: a curve per model, its AP above in the curve's colour."""
     colours = colours_of(list(models))
     for index, (model, curves) in enumerate(models.items()):
-        axis.plot(
-            curves.recall,
-            curves.curve(iou, name),
-            color=colours[index],
-            linestyle=dash(index),
-            linewidth=1.8,
-            label=model,
-            # A precision of 1 or 0 is not to be cut by the frame.
-            clip_on=False,
-        )
-        axis.text(
-            (index + 1) / (len(models) + 1),
-            1.02,
-            f'{100 * curves.average_precision(iou, name):.1f}',
-            transform=axis.transAxes,
-            color=colours[index],
-            horizontalalignment='center',
-            fontsize=9 if len(models) <= 6 else 6,
-        )
+        style = dict(color=colours[index], linestyle=dash(index), linewidth=1.8)
+        # A precision of 1 or 0 is not to be cut by the frame.
+        axis.plot(curves.recall, curves.curve(iou, name), label=model, clip_on=False, **style)
+        text = f'{100 * curves.average_precision(iou, name):.1f}'
+        style = dict(color=colours[index], fontsize=9 if len(models) <= 6 else 6)
+        x = (index + 1) / (len(models) + 1)
+        axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9, pad=18)
     axis.grid(alpha=0.3)
@@ -254,7 +222,7 @@ def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
         # Names once a row of panels.
         labels = [''] * len(names) if index % _BAR_COLUMNS else names
         axis.set_yticks(range(len(names)), labels, fontsize=8)
-    return _save(figure, path)
+    return save(figure, path, dpi=110)
 
 
 def _draw_bars(axis: Axes, title: str, values: list[float], colours: list[str]) -> None:

@@ -18,7 +18,7 @@ from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_s
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
-from mmrank.visualization.figures import shorten
+from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
 from mmrank.visualization.tables import best_cells, markdown_table
 
@@ -179,11 +179,11 @@ def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
 
 
 def write_retrieval_table(
-    results: Sequence[RetrievalResult], folder: str | os.PathLike, title: str = 'Retrieval'
+    results: Sequence[RetrievalResult], folder: str | os.PathLike
 ) -> list[Path]:
     """Write ``retrieval.md`` (percent) and ``retrieval.csv`` (unrounded)."""
     folder = Path(folder)
-    lines = [f'# {title}', '', *markdown_table(*retrieval_cells(results)), '']
+    lines = ['# Retrieval', '', *markdown_table(*retrieval_cells(results)), '']
     lines.append(f'Percent. {describe_test_set(results[0])}')
     markdown = folder / 'retrieval.md'
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
@@ -265,7 +265,4 @@ def _save(figure: Figure, axis: Axes, path: str | os.PathLike) -> Path:
     figure.legend(
         handles, names, loc='outside upper left', fontsize=9, frameon=False, handlelength=3
     )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    return save(figure, path)

@@ -298,12 +298,10 @@ def draw_sheets(
             # Two rows a query, so half as many of them.
             count = max(num_queries // 2, 1)
             chosen = select_queries(precision, labels, how, count, seed)
-            rows = [
-                row
-                for query in chosen
-                for result in _extremes(results, query)
-                for row in search(result, [query])
-            ]
+            rows = []
+            for query in chosen:
+                order = sorted(results, key=lambda r, q=query: -r.average_precision[q])
+                rows += search(order[0], [query]) + search(order[-1], [query])
             path = folder / 'sheet_differing.png'
             paths.append(draw_retrieval_sheet(rows, path, _TITLES[how].capitalize()))
             continue
@@ -316,11 +314,3 @@ def draw_sheets(
             rows = search(result, chosen)
             paths.append(draw_retrieval_sheet(rows, path, title))
     return paths
-
-
-def _extremes(
-    results: Sequence[RetrievalResult], query: int
-) -> tuple[RetrievalResult, RetrievalResult]:
-    """The models with the highest and the lowest AP of a query."""
-    order = sorted(results, key=lambda r: -r.average_precision[query])
-    return order[0], order[-1]

@@ -30,12 +30,9 @@ from mmrank.required_package import required_package
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 #: What the options are called by submitit; all others are those of sbatch.
-_SUBMITIT_NAMES = {
-    'time': 'timeout_min',
-    'cpus': 'cpus_per_task',
-    'gpus': 'gpus_per_node',
-    'memory_gb': 'mem_gb',
-}
+_SUBMITIT_NAMES = dict(
+    time='timeout_min', cpus='cpus_per_task', gpus='gpus_per_node', memory_gb='mem_gb'
+)
 _CLUSTERS = ('slurm', 'local', 'debug')
 # submitit's trials on this machine have no partition to limit them.
 _TRIAL_MINUTES = 7 * 24 * 60
@@ -219,7 +216,7 @@ class RemoteCommand:
             cwd=self.folder,
             env={**os.environ, **self.environment},
             # It calls into the C library alone, as between fork and exec it must.
-            preexec_fn=_end_with_parent if _LIBC else None,
+            preexec_fn=_LIBC and (lambda: _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)),
         )
         try:
             return self._process.wait()
@@ -237,10 +234,6 @@ class RemoteCommand:
     def __getstate__(self) -> dict:
         """All but the process."""
         return {**self.__dict__, '_process': None}
-
-
-def _end_with_parent() -> None:
-    _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def minutes(text: str) -> int:

@@ -149,18 +149,9 @@ def choose(
                 len(grid) > 1 and choice[key] in (grid[0], grid[-1])
                 for key, grid in method.grid.items()
             )
-            own.append(
-                {
-                    'method': method.name,
-                    'fold': fold,
-                    'choice': choice,
-                    'n': len(values),
-                    'mean': sum(values) / len(values) if values else None,
-                    'values': values,
-                    'chosen': False,
-                    'at_edge': at_edge,
-                }
-            )
+            mean = sum(values) / len(values) if values else None
+            row = dict(method=method.name, fold=fold, choice=choice, n=len(values), mean=mean)
+            own.append(row | dict(values=values, chosen=False, at_edge=at_edge))
         whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
         if whole:
             best = max(whole, key=lambda row: sign * row['mean'])
