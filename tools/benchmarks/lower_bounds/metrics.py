@@ -37,10 +37,7 @@ def metric_rows(sizes: Sizes) -> list[Row]:
         ('AveragePrecisionMetric', _average_precision, scores, 'sorts of each class and of all'),
         ('TopKMetric', _top_k, found, 'a sort of all found pairs'),
     )
-    return [
-        Row(name, '', work, floor, lambda make=make: make(sizes))
-        for name, make, work, floor in rows
-    ]
+    return [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
 
 
 def _installed(name: str) -> bool:

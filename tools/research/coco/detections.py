@@ -92,9 +92,8 @@ def draw_detections(
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models.
 
-    A box that matches an object of its class at IoU 0.5 is drawn solid, one that does not is
-    dashed. By default each model shows the boxes above its own best-F1 score per class, see
-    :func:`~mmrank.evaluation.box_evaluation.best_f1_thresholds`.
+    A box that matches an object is solid, one that does not is dashed. By default each model shows
+    the boxes above its own best-F1 score per class.
     """
     if not models:
         raise ValueError('draw_detections requires results of a model')
@@ -121,14 +120,11 @@ def draw_detections(
     colours = class_colours(truth, used)
     if len(used) > _LONGEST_LEGEND:
         # No legend: the labels have the class.
-        names = {i: truth.cats[i]['name'] for i in used}
-        sheet = [
-            [
-                [replace(b, label=f'{names[b.cat_id]} {b.label}'.strip()) for b in boxes]
-                for boxes in row
-            ]
-            for row in sheet
-        ]
+        for row in sheet:
+            for boxes in row:
+                names = [truth.cats[box.cat_id]['name'] for box in boxes]
+                labels = [f'{name} {box.label}'.strip() for name, box in zip(names, boxes)]
+                boxes[:] = [replace(box, label=label) for box, label in zip(boxes, labels)]
     for axes, picture, row in zip(grid, pictures, sheet):
         for axis, boxes in zip(axes, row):
             _draw(axis, picture, boxes, colours)
@@ -289,9 +285,7 @@ def draw_side_by_side(
 ) -> tuple[Path, list[ImageDifference]]:
     """Draw truth and two models, by name, on the images where they differ most.
 
-    They differ by the number of right boxes plus that of wrong ones, among the boxes shown: those
-    above ``score_thr``, or above each model's best-F1 score per class, which is fair where scores
-    are ordered but not calibrated.
+    They differ by the number of right boxes plus that of wrong ones, among the boxes shown.
     """
     if len(predictions) != 2:
         raise ValueError(f'a side by side needs two models, not {list(predictions)}')

@@ -173,10 +173,9 @@ def _draw_curves(
 def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[str]:
     """Choose the classes on which models differ most surely in AP50, ``count`` at most.
 
-    The range of AP50 over the models counts times the square root of the number of objects: chance
-    moves the AP of a class by about one over that root, so a class with one object, on which models
-    have all or nothing, does not come before a well-measured one. Among equal ones, and with a
-    single model, the most frequent come first. Classes without objects are left out.
+    The range of AP50 over the models counts times the square root of the number of objects, as
+    chance moves the AP of a class by about one over that root. Of equal ones the most frequent come
+    first.
     """
     first = check_same_classes(models)
     keys = []

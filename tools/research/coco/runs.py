@@ -27,10 +27,8 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 class RunRecord:
     """Measurements of a detector's test run, kept beside its predictions.
 
-    ``digest`` identifies config, overrides, checkpoint and kind of device, see :func:`plan_run`;
-    ``device`` is the GPU's name, or CPU and threads. Speeds are means over ``timed_images``, of the
-    model with its post-processing, and of the whole loop with data loading; ``memory_bytes`` is the
-    peak of the test loop, None where the system does not tell, of ``memory_kind``.
+    ``digest``: see :func:`plan_run`. Speeds are means over ``timed_images``; ``memory_bytes`` is
+    the peak of the test loop, None where the system does not tell.
     """
 
     digest: str

@@ -44,10 +44,8 @@ class Cell:
 class StudySettings:
     """Settings that all cells of a study share.
 
-    ``max_steps`` end a training, by batch ratio, and else ``rule.max_steps``; ``max_iterations`` or
-    a gradient of norm ``tolerance`` end L-BFGS; ``omega`` is the weight of the negatives in
-    ``unbiased_omega`` with sampling, None: see :func:`chosen_omega`; ``device`` is no part of a
-    cell's settings.
+    ``max_steps`` are by batch ratio, before ``rule.max_steps``; ``max_iterations`` or a gradient of
+    norm ``tolerance`` end L-BFGS; ``omega`` None: see :func:`chosen_omega`.
     """
 
     rule: SearchRule = field(default_factory=SearchRule)

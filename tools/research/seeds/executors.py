@@ -3,11 +3,10 @@
 submitit's local executor does not replace the processes here: it has no turns on GPUs and no forks
 of a process with the imports done, and a plain installation lacks it.
 
-An executor has ``jobs``, the commands at a time (infinity where a scheduler decides);
-``poll_seconds`` between two looks at them; ``file_seconds``, how long a file that a command has
-written may take to be seen here; and ``start(command, log, label)``. What that returns has
-``poll()``: None until the command has ended, then its fault, empty for status 0; and ``end()``,
-which ends it with all that it started.
+An executor has ``jobs``, the commands at a time; ``poll_seconds`` between two looks at them;
+``file_seconds``, how long a written file may take to be seen here; and ``start(command, log,
+label)``. What that returns has ``poll()``: None, or the fault of an ended command, empty for status
+0; and ``end()``, which ends it with all that it started.
 """
 
 import ctypes
@@ -195,8 +194,7 @@ class RemoteCommand:
     """Calls a command in the folder of the tool, its output to a log.
 
     An instance is pickled, and called on a machine of the scheduler. The command ends with the
-    process that called it: whoever kills that one, a scheduler or its node's memory limit, leaves
-    no training behind that writes into the folder of its successor.
+    process that called it, so that no training writes into the folder of its successor.
     """
 
     def __init__(
@@ -216,7 +214,7 @@ class RemoteCommand:
             cwd=self.folder,
             env={**os.environ, **self.environment},
             # It calls into the C library alone, as between fork and exec it must.
-            preexec_fn=_LIBC and (lambda: _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)),
+            preexec_fn=(lambda: _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)) if _LIBC else None,
         )
         try:
             return self._process.wait()
@@ -255,15 +253,11 @@ def minutes(text: str) -> int:
 class SlurmExecutor:
     """Submits a job for each command.
 
-    A time limit or a preemption that Slurm announces starts the job again, up to three times for
-    time limits; its command resumes. A tool that was killed leaves its jobs; the next one finds
-    them by the record in their folders and waits for them, rather than submitting them a second
-    time.
+    A time limit or a preemption that Slurm announces starts the job again; its command resumes. The
+    jobs of a tool that was killed are found by the record in their folders, and waited for.
 
-    Options are ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and ``memory_gb`` of a job,
-    ``partition`` and what else submitit passes to sbatch, and ``cluster``: ``'slurm'``, or
-    ``'local'`` or ``'debug'`` to try a plan on this machine. UserError where there is no Slurm or
-    an option is missing, unknown or wrong; ImportError without submitit.
+    Options are ``time``, ``cpus``, ``gpus`` and ``memory_gb`` of a job, what else submitit passes
+    to sbatch, and ``cluster``, ``'local'`` or ``'debug'`` to try a plan on this machine.
     """
 
     file_seconds = 30.0

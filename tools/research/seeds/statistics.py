@@ -23,10 +23,8 @@ Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 class Summary:
     """A cell of the table, with its comparison to the baseline.
 
-    ``n`` seeds with mean and standard deviation (``ddof=1``); ``pairs`` seeds that the baseline has
-    as well, 0 for the baseline itself; mean over the pairs of value minus baseline, with its 95 %
-    confidence interval; two-sided paired t-test; two-sided Wilcoxon signed-rank test, NaN for fewer
-    than 6 pairs, with which it cannot fall below 0.05. NaN where there are too few values.
+    Over ``pairs`` of seeds: mean difference, its 95 % confidence interval, p of the paired t-test
+    and of Wilcoxon's signed-rank test, from 6 pairs on. NaN where there are too few values.
     """
 
     method: str

@@ -18,16 +18,9 @@ _WIDEST = 1e4
 def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
     """Temperature that minimises the dual of the loss of one anchor.
 
-    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function.
-    Source: iSogCLR (ICML 2023), eq. 7.
-
-    Args:
-        h: (m,) similarities of the negatives less that of the positive.
-        rho: Bound of the divergence from uniform weights, > 0.
-        tau0: Smallest temperature, > 0.
-
-    Returns:
-        The temperature; ``tau0`` where all h are equal.
+    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function, with
+    (m,) similarities h of the negatives less that of the positive. Source: iSogCLR (ICML 2023),
+    eq. 7.
     """
     h = np.asarray(h, dtype=np.float64)
     spread = float(np.ptp(h))
@@ -48,15 +41,8 @@ def optimal_weights(h: np.ndarray, rho: float, tau0: float) -> tuple[np.ndarray,
     """Weights of the negatives that maximise the loss of one anchor.
 
     ``max_p <p, h> - tau0 KL(p, 1/m)`` with ``KL(p, 1/m) <= rho``; the answer is ``softmax(h /
-    tau)`` at :func:`optimal_temperature`. Source: iSogCLR (ICML 2023), eq. 6 and appendix A.
-
-    Args:
-        h: (m,) similarities of the negatives less that of the positive.
-        rho: Bound of the divergence from uniform weights, > 0.
-        tau0: Weight of the divergence, > 0.
-
-    Returns:
-        (m,) weights that sum to 1, and the temperature.
+    tau)`` at :func:`optimal_temperature`, which is returned, too. Source: iSogCLR (ICML 2023), eq.
+    6 and appendix A.
     """
     tau = optimal_temperature(h, rho, tau0)
     return softmax(np.asarray(h, dtype=np.float64) / tau), tau

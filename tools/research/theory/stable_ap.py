@@ -64,14 +64,7 @@ class Theorem1Sides(NamedTuple):
 
 
 def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1Sides:
-    """Evaluate theorem 1 of stable AP (2025) on L lists, with exponent +1/2 in h.
-
-    Args:
-        pos: (L, P) scores of the positives in [-1, 1], P even.
-        neg: (L, N) scores of the negatives in [-1, 1], N >= 1.
-        tau: Margin of the one-sided Huber surrogate, > 0.
-        eps: Smoothing of h, > 0.
-    """
+    """Evaluate theorem 1 of stable AP (2025) on L lists, P even, with exponent +1/2 in h."""
     num_pos, num_neg = pos.size(1), neg.size(1)
     rho = num_neg / num_pos
     surrogate = OneSidedHuber(tau)
@@ -107,26 +100,16 @@ class BoundRow(NamedTuple):
 
 
 def bound_row(
-    rho: float,
-    num_pos: int,
-    trials: int,
-    seed: int,
-    tau: float = 0.5,
-    eps: float = 0.001,
-    climbing_steps: int = 100,
+    rho: float, num_pos: int, trials: int, seed: int, climbing_steps: int = 100
 ) -> BoundRow:
-    """Look for lists on which theorem 1 is tightest.
-
-    The random lists have positives and negatives at random places and of random width, so that all
-    APs occur. The bad ones start from them and keep every random change that raises a ratio.
-    """
+    """Look for lists on which theorem 1 is tightest: random ones, and changes that help."""
     num_neg = max(round(rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + 1_000_003 * num_pos + num_neg)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
 
     def ratios(pos: Tensor, neg: Tensor) -> Tensor:
         """(2, L) ratios, 0 where both sides vanish."""
-        sides = theorem1_sides(pos, neg, tau, eps)
+        sides = theorem1_sides(pos, neg, tau=0.5, eps=0.001)
         first = torch.where(sides.surrogate_risk > 0, sides.risk / sides.surrogate_risk, 0)
         return torch.stack([first, sides.surrogate_risk / sides.bound])
 
@@ -247,11 +230,7 @@ class DifferenceRow(NamedTuple):
 def difference_rows(
     num_pos: int, trials: int, seed: int, setting: DifferenceSetting
 ) -> Iterator[DifferenceRow]:
-    """Replace the lowest or the highest sample of a class, positives first.
-
-    It goes to either end of the score range, a margin of tau from it, or to the middle. There are
-    rho times as many negatives as positives, and ``trials`` random lists.
-    """
+    """Replace the lowest or the highest sample of a class, positives first, by :func:`_places`."""
     num_neg = max(round(setting.rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + num_pos)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
@@ -260,14 +239,8 @@ def difference_rows(
     for replaced, count in (('positive', num_pos), ('negative', num_neg)):
         by_chance, ap_by_chance = _largest_changes(*random, replaced, setting)
         worst, ap_worst = _largest_changes(*made, replaced, setting)
-        yield DifferenceRow(
-            replaced,
-            count,
-            limit=setting.limit(count, replaced),
-            worst=max(by_chance, worst),
-            random=by_chance,
-            ap_worst=max(ap_by_chance, ap_worst),
-        )
+        found = max(by_chance, worst), by_chance, max(ap_by_chance, ap_worst)
+        yield DifferenceRow(replaced, count, setting.limit(count, replaced), *found)
 
 
 def _places(tau: float) -> list[float]:
