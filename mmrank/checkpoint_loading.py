@@ -36,16 +36,13 @@ class CheckpointError(UserError):
 
 
 def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = None) -> Any:
-    """Load a checkpoint without running code from it.
+    """Load a checkpoint without running code from it: tensors, NumPy arrays and plain containers.
 
     Args:
         file: Path, or file opened to read bytes.
         map_location: See :func:`torch.load`.
-        trust: Let the file run code after all, as old ones may have to. None: as
-            :func:`guard_checkpoints` was told, else False.
-
-    Returns:
-        Tensors, NumPy arrays and scalars, log histories and plain containers.
+        trust: Let the file run code after all. None: as :func:`guard_checkpoints` was told, else
+            False.
 
     Raises:
         CheckpointError: The file needs anything else, or is damaged.
@@ -62,12 +59,9 @@ def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = No
 def guard_checkpoints(trust: bool = False) -> None:
     """Let mmengine load all checkpoints of this process through :func:`load_checkpoint`.
 
-    That covers what mmengine, mmdet and mmpretrain load by themselves: ``load_from``, ``resume``,
-    ``init_cfg=dict(type='Pretrained')``, URLs. What others load by ``torch.load`` has to be tensors
-    and plain containers: torch's own switch for that is set, also for processes started from here.
-
-    Args:
-        trust: Let checkpoints run code after all.
+    That covers ``load_from``, ``resume``, ``init_cfg=dict(type='Pretrained')`` and URLs. What
+    others load by ``torch.load`` has to be tensors and plain containers, also in processes started
+    from here. ``trust`` lets checkpoints run code after all.
     """
     global _is_trusting
     _is_trusting = trust
@@ -117,8 +111,7 @@ def _guarded(load: Callable) -> Callable:
 def _as_data(name: str, load: Callable, damage: type[Exception] | tuple) -> Any:
     """Load with the list of stand-ins alone; explain what torch's reader refuses.
 
-    ``torch.serialization.safe_globals`` would add to the lists of others, which have the functions
-    that the stand-ins replace.
+    ``torch.serialization.safe_globals`` would add to lists with what the stand-ins replace.
     """
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()

@@ -1,7 +1,4 @@
-"""Files and folders that are either whole or absent, and names that stay in their folder.
-
-Standard library alone.
-"""
+"""Files and folders that are whole or absent, and names that stay in their folder."""
 
 import csv
 import io
@@ -24,10 +21,7 @@ _PART_BYTES, _PATH_BYTES = 255, 4095
 
 
 def write_atomically(data: bytes, path: str | os.PathLike) -> None:
-    """Write a file so that it never has partial content.
-
-    The bytes go to a temporary name in the same folder, are flushed to the disk, and only then take
-    the final name. A reader sees the old content or the new one. Missing folders are created.
+    """Write a file, and missing folders, so that it never has partial content.
 
     Raises:
         OSError: When the folder cannot be written to or the disk is full; the temporary file is
@@ -43,8 +37,7 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
 def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary name in the same folder; what is written there becomes ``path``.
 
-    For what a library writes or memory cannot hold; else see :func:`write_atomically`, whose errors
-    are raised here, too.
+    Errors are those of :func:`write_atomically`.
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +65,8 @@ def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> P
 def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
     """Yield an empty folder beside another path, which need not exist; remove it in the end.
 
-    It lies on the same file system, so that a large result is renamed, not copied. Its name begins
-    with a dot, which data sets pass over. What killed processes left behind is removed first.
+    A large result is renamed, not copied. Data sets pass over its name, which begins with a dot.
+    What killed processes left behind is removed first.
     """
     target = Path(beside).resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,11 +118,7 @@ def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what killed processes left under :func:`temporary_name`.
-
-    Files of living processes stay. Nobody can look up a process of another host: its files go when
-    they are a day old.
-    """
+    """Remove what dead processes left, those of another host after a day."""
     for temp, _ in left_behind(folder):
         remove_path(temp)
 
@@ -167,13 +156,10 @@ def process_lives(pid: object) -> bool:
 
 
 def path_fault(name: object) -> str | None:
-    r"""Say why a name from an annotation file or an archive must not be joined with a folder.
+    """Say why a name from an annotation file or an archive must not be joined with a folder.
 
-    ``/etc/passwd`` and ``../../x`` would lead out of the folder; other names the operating system
-    refuses with an error that names neither file nor field. ``/`` and ``\`` both separate.
-
-    Returns:
-        The fault, as the end of a sentence that begins with the name; None for a good name.
+    Such names lead out of the folder, or the operating system refuses them with an error that names
+    neither file nor field. None for a good name, else the end of a sentence that begins with it.
     """
     if not isinstance(name, str):
         return f'is a {type(name).__name__}, not text'

@@ -6,14 +6,9 @@ from mmrank.losses.loss_type import model_type
 
 
 class MadeClass:
-    """Put before a class that a function makes: its objects can be pickled.
+    """Put before a class that ``made_by`` makes for ``host``: its objects can be pickled.
 
-    ``torch.save(model)`` saves classes by their name, which such a class does not have; it is made
-    again from its host.
-
-    Attributes:
-        host: Class that it was made for.
-        made_by: Function of a module that makes it: ``made_by(host)``.
+    ``torch.save(model)`` saves classes by name, which such a class does not have; it is made again.
     """
 
     host: type
@@ -31,18 +26,7 @@ def make_class(
     doc: str,
     prefix: str = 'Listwise',
 ) -> type:
-    """Make the class ``<prefix><host>``.
-
-    Args:
-        made_by: The cached function that calls this.
-        host: The class that it serves.
-        bases: Bases, a :class:`MadeClass` among them.
-        doc: What it is, after the name of the host in its docstring.
-        prefix: Put before the name of the host.
-
-    Returns:
-        The class.
-    """
+    """Make the class ``<prefix><host>``; ``made_by`` is the cached function that calls this."""
     return type(
         f'{prefix}{host.__name__}',
         bases,
@@ -62,16 +46,7 @@ def _empty(made_by: Callable[[type], type], host: type) -> object:
 
 
 def host_class(field: str, named: str | type, example: str) -> type:
-    """Class or function that a config names as the host.
-
-    Args:
-        field: Where the config names it, for the message.
-        named: Registered name with its scope, or the class itself.
-        example: A name that works there.
-
-    Raises:
-        KeyError: If it is not registered.
-    """
+    """Class that a config names as the host in ``field``; a KeyError if not registered."""
     host = model_type(named)
     if host is None:
         raise KeyError(

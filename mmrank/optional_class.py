@@ -27,9 +27,8 @@ def optional_class(package: str, type_name: str, path: str) -> type:
         if (error.name or '').partition('.')[0] != package:
             raise
         raise ImportError(
-            f"type='mmrank.{type_name}' requires {package}, which is not "
-            f'installed. Fix: `mim install {package}`, or see the README for '
-            'the reference stack.'
+            f"type='mmrank.{type_name}' requires {package}, which is not installed. Fix: `mim "
+            f'install {package}`, or see the README for the reference stack.'
         ) from error
 
 

@@ -11,13 +11,7 @@ _METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
 
 
 class DrawnBatch(NamedTuple):
-    """What a sampler of whole batches yields to each process for one.
-
-    Attributes:
-        sampler: Name of its class.
-        size: Indices for each process.
-        processes: Number of processes.
-    """
+    """What a sampler of whole batches, by its name, yields for one to each process."""
 
     sampler: str
     size: int
@@ -30,14 +24,7 @@ class DrawnBatch(NamedTuple):
             hub.update_info(_BATCH, self, resumed=False)
 
     def check(self, size: int) -> None:
-        """Refuse a data loader whose batches are not those of the sampler.
-
-        Args:
-            size: ``batch_size`` of the data loader.
-
-        Raises:
-            UserError: If it is another.
-        """
+        """Refuse, by a UserError, a data loader of another ``batch_size`` than the sampler."""
         if size != self.size:
             raise UserError(
                 f'train_dataloader.batch_size={size}, but {self.sampler} draws batches of '
@@ -50,10 +37,8 @@ class DrawnBatch(NamedTuple):
 class TrainingSet:
     """What the running training has noted of its data, each read once.
 
-    The runner hands no data set to the model. Its ``RuntimeInfoHook``, one of the default hooks,
-    notes the ``metainfo`` of the training set before the first iteration. Make one of these with
-    the model: what an earlier
-    training of the process has left is then not taken for this one. Without mmengine nothing is
+    mmengine's ``RuntimeInfoHook`` notes the ``metainfo`` before the first iteration. Make one of
+    these with the model, so that an earlier training's is not taken. Without mmengine nothing is
     known.
     """
 
@@ -73,25 +58,17 @@ class TrainingSet:
         return noted
 
     def has_several_classes(self) -> bool:
-        """Whether the training set is known to have more than one class.
-
-        For heads that ask before they compare: what the training set states stays to be read.
-        """
+        """Whether the training set is known to have more than one class; it stays to be read."""
         noted = _noted(_METAINFO)
         if noted is None or noted is self._metainfo:
             return False
         return len(_class_names(noted) or ()) > 1
 
     def check_classes(self, num_classes: int | None, where: str, *, binary: bool = False) -> None:
-        """Refuse another number of classes than the training set has.
+        """Refuse, by a UserError, another number of classes than the training set has.
 
-        Args:
-            num_classes: Of the head; None is not compared.
-            where: What has it, for the message.
-            binary: Whether one class may stand for two names: itself and the rest.
-
-        Raises:
-            UserError: If they differ.
+        ``num_classes=None`` is not compared; where ``binary``, one class may stand for itself and
+        the rest.
         """
         names = _class_names(self.metainfo())
         if names is None or num_classes is None:
@@ -107,15 +84,9 @@ class TrainingSet:
         )
 
     def check_batch(self, size: int) -> None:
-        """Refuse a batch of another size than the sampler has drawn.
+        """Refuse, by a UserError, a batch of another size than the sampler has drawn.
 
-        A loop of your own may split a batch: it is compared only where a runner of mmengine trains.
-
-        Args:
-            size: Samples in the batch of this process.
-
-        Raises:
-            UserError: If the data loader and the sampler disagree.
+        A loop of your own may split a batch: only mmengine's runner is checked.
         """
         noted = _noted(_BATCH)
         if noted is None or noted is self._batch:
@@ -127,12 +98,7 @@ class TrainingSet:
 
 
 class ClassesOfTrainingSet:
-    """Forward pre-hook of a loss: compares its head with the training set.
-
-    Args:
-        num_classes: Of the head.
-        where: What has it, for the message.
-    """
+    """Forward pre-hook of a loss: compares its head, named ``where``, with the training set."""
 
     def __init__(self, num_classes: int, where: str) -> None:
         self.num_classes, self.where = num_classes, where

@@ -117,11 +117,7 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def set_tta(cfg: Config) -> None:
-    """Wrap the model so that it averages over augmented images.
-
-    Raises:
-        UserError: If the model shows calibrated scores.
-    """
+    """Let the model average over augmented images; refuse one that shows calibrated scores."""
     if is_calibrated(cfg.model):
         raise UserError(
             'the calibration was fitted on scores without --tta, which merges predictions by their '

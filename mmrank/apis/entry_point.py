@@ -1,7 +1,6 @@
-"""Shared by ``train.py``, ``test.py`` and other tools: options, configs, runners.
+"""What tools share: options, configs, runners.
 
-The config's own packages decide what is needed: a detection config runs with mmpretrain absent and
-a retrieval config with mmdet absent.
+A detection config runs with mmpretrain absent and a retrieval config with mmdet absent.
 """
 
 import argparse
@@ -127,12 +126,7 @@ def _missing_package(name: str) -> UserError:
 
 
 def read_config(path: str) -> Config:
-    """Read a config file and what it inherits from.
-
-    Raises:
-        UserError: It is not there, cannot be read, or inherits from a package that is not
-            installed.
-    """
+    """Read a config file and what it inherits from; a UserError says why it cannot be read."""
     if not Path(path).is_file():
         raise UserError(
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
@@ -156,12 +150,7 @@ def read_config(path: str) -> Config:
 
 
 def check_packages(cfg: Config) -> None:
-    """Check that each package named by a type or the scope can be imported.
-
-    Raises:
-        UserError: One is not installed, or a transformers with which mmpretrain 1.x cannot be
-            imported is in its way.
-    """
+    """Check that the packages of types and scope, and a fitting transformers, are installed."""
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
     scopes.add(cfg.get('default_scope') or 'mmengine')
     for name in sorted(scopes & set(PACKAGES)):
@@ -190,11 +179,7 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def set_collate(cfg: Config) -> None:
-    """Set the collate function that mmpretrain's data loaders assume.
-
-    Its models take stacked batches, while mmengine's default makes lists, and its configs leave the
-    choice to the tool that starts them.
-    """
+    """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
     if cfg.get('default_scope') != 'mmpretrain':
         return
     for split in ('train', 'val', 'test'):
@@ -204,11 +189,7 @@ def set_collate(cfg: Config) -> None:
 
 
 def apply_options(cfg: Config, options: Mapping | None) -> None:
-    """Override settings of a config by the options of the command line, if there are any.
-
-    Raises:
-        UserError: See :func:`check_packages`.
-    """
+    """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
         cfg.merge_from_dict(options)
     check_packages(cfg)
@@ -218,9 +199,6 @@ def load(args: argparse.Namespace) -> Config:
     """Read the config and apply the options that both tools have.
 
     From here on this process loads checkpoints as data, unless the option says otherwise.
-
-    Raises:
-        UserError: See :func:`read_config` and :func:`check_packages`.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     guard_checkpoints(args.trust_checkpoint)
@@ -233,10 +211,9 @@ def load(args: argparse.Namespace) -> Config:
 
 
 def prepare_cpu_processes(cfg: Config) -> None:
-    """Let several processes work on CPUs, which mmengine is not made for.
+    """Let several processes work on CPUs: mmengine would select a GPU by rank.
 
-    It would select a GPU by rank and name it to the wrapper of the model. A process group that is
-    there already it takes as it is.
+    A process group that is there already it takes as it is.
     """
     from mmrank.engine.runners import strategy_class
 
@@ -281,11 +258,7 @@ def _set_slurm_variables() -> None:
 
 
 def check_folder(cfg: Config, path: str) -> None:
-    """Check that a checkpoint, if it is a folder, is whole and can be loaded.
-
-    Raises:
-        UserError: It is not, or the config does not train in shards.
-    """
+    """Check that a checkpoint, if it is a folder, is whole and of a training in shards."""
     if not Path(path).is_dir():
         return
     damage = find_damage(path)
@@ -325,11 +298,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
-    """Check the files of a config's data sets before anything is built.
-
-    Raises:
-        UserError: One is bad; the text names every problem.
-    """
+    """Check the files of a config's data sets; a UserError names every problem."""
     from mmrank.datasets.checks import coco_check, retrieval_check
 
     # The files are the same for all processes: one check, one message.
@@ -339,11 +308,7 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
 
 
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a tool; show what a user can fix without a traceback.
-
-    Returns:
-        The exit status: 2 for an error of the user's input, 130 after Ctrl-C, 143 after SIGTERM.
-    """
+    """Run a tool without a traceback; return its exit status, 2 for the user's errors."""
 
     def end_in_order(args: argparse.Namespace) -> int:
         interruption.end_on_signals()

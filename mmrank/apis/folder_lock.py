@@ -28,18 +28,14 @@ class FolderHeldError(UserError):
 
 
 class FolderLock:
-    """Keeps other processes out of a folder, as long as this one lives.
+    """Keeps other processes out of a folder, by a lock file in it, as long as this one lives.
 
-    The kernel releases the lock when the process ends, however it ends. The file records the owner:
-    process, host, command and time. Where the file system knows no locks, that record decides
-    alone. A process of another host cannot be looked up: its record counts until it is released.
+    The kernel releases the lock when the process ends. The file, which stays, records the owner,
+    which decides alone where the file system knows no locks; one of another host counts until its
+    release.
 
     ``filelock`` is not enough: it locks by ``flock``, which data loading workers inherit, so that a
     killed training would hold the folder for as long as they live; and it names no owner.
-
-    Args:
-        path: The lock file; its folder is made if needed. It stays, empty, after the release: to
-            remove it could free a lock just taken.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -49,12 +45,8 @@ class FolderLock:
     def acquire(self, force: bool = False) -> str | None:
         """Take the lock, or with ``force`` go on without it where another process has it.
 
-        Returns:
-            The owner that died without a release, or that ``force`` passed over; None if the folder
-            was free.
-
-        Raises:
-            FolderHeldError: Another process has it, or this one has.
+        Returns the owner that died or was passed over, None if the folder was free. A
+        :class:`FolderHeldError` says that another process, or this one, has it.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if str(self.path) in _HELD:

@@ -27,11 +27,7 @@ INDEX_NAME = 'model-index.yml'
 
 
 def read_weights(path: str, trust: bool = False) -> dict:
-    """Read a checkpoint as data, unless ``trust`` lets it run code.
-
-    Raises:
-        UserError: If there is no such file, or it holds no weights.
-    """
+    """Read a checkpoint as data, unless ``trust``; a UserError if it holds no weights."""
     if not Path(path).is_file():
         raise UserError(
             f'checkpoint {path!r} does not exist.\n  Fix: pass the .pth file that training wrote '
@@ -48,11 +44,7 @@ def read_weights(path: str, trust: bool = False) -> dict:
 
 
 def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
-    """Load the weights of a checkpoint, all of them; ``name`` is its file, for messages.
-
-    Raises:
-        UserError: If the weights are not those of this model.
-    """
+    """Load all weights of checkpoint ``name``; a UserError if they are not this model's."""
     state = model_state(checkpoint)
     found = without_folded(compare_states(model, state), checkpoint)
     if found:
@@ -67,11 +59,7 @@ def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
 def trained_model(
     cfg: Config, checkpoint: str, device: str = 'cpu', trust: bool = False
 ) -> nn.Module:
-    """Build the model of a config with all weights of a checkpoint, in evaluation mode.
-
-    Raises:
-        UserError: If the weights are not those of this model.
-    """
+    """Build the model of a config with all weights of a checkpoint, in evaluation mode."""
     init_default_scope(cfg.get('default_scope') or 'mmengine')
     model = MODELS.build(cfg.model)
     load_all(model, read_weights(checkpoint, trust), checkpoint)
@@ -79,11 +67,7 @@ def trained_model(
 
 
 def index_folder() -> Path:
-    """Folder of ``model-index.yml``: of the installed package or checkout.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """Folder of ``model-index.yml``, of the installed package or checkout, or a UserError."""
     package = Path(mmrank.__file__).parent
     for folder in (package / '.mim', package.parent):
         if (folder / INDEX_NAME).is_file():
@@ -111,11 +95,7 @@ def released_models() -> list[str]:
 
 
 def find_weights(name: str, folder: str | Path = '.') -> Path:
-    """Find ``<name>-<hash>.pth`` of a released model; its SHA-256 begins with that hash.
-
-    Raises:
-        UserError: If there is no such model, no file or more than one, or the file is damaged.
-    """
+    """Find the one ``<name>-<hash>.pth`` whose SHA-256 begins with that hash, or a UserError."""
     folder = Path(folder)
     pattern = re.compile(re.escape(name) + r'-([0-9a-f]{8})\.pth')
     files = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -157,10 +137,10 @@ def _absent(name: str, folder: Path) -> str:
 def load_model(
     name: str, folder: str | Path = '.', device: str = 'cpu', config: str | None = None
 ) -> nn.Module:
-    """Build a released model and load its weights from a folder.
+    """Build a released model and load its weights from a folder; in evaluation mode.
 
-    As ``mmdet.apis.init_detector`` does, it puts ``cfg`` and ``dataset_meta`` on the model, so
-    ``mmdet.apis.inference_detector`` takes a detector that comes from here::
+    It puts ``cfg`` and ``dataset_meta`` on the model, as ``mmdet.apis.inference_detector``
+    expects::
 
         model = load_model('retinanet_r18_fpn_stable-ap_bccd', 'release')
 
@@ -170,11 +150,8 @@ def load_model(
         device: Where to put the model.
         config: Config file of the model. None: that of the model index.
 
-    Returns:
-        The model, in evaluation mode.
-
     Raises:
-        UserError: If there is no such model, its file is missing or damaged, or it does not fit the
+        UserError: If there is no such model, its file is missing or damaged, or does not fit the
             config.
     """
     weights = find_weights(name, folder)

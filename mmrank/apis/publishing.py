@@ -47,25 +47,21 @@ def publish_model(
 ) -> Published:
     """Write the weights of a checkpoint as a file to hand out.
 
-    Optimiser, schedulers, random states, logs and the name of the work folder are left out: equal
-    weights make equal files. What is left are tensors and plain values, which
-    ``torch.load(weights_only=True)`` reads without any allow-list. State of the losses stays: a
-    training may go on from it.
-
-    The centre of the scores of a ranking loss moves into the bias of the classification layer, see
-    :func:`mmrank.models.centre_folding.fold_centres`: the config of the training and the stock
-    config of the same head then show the same scores. For that the model is built from its config.
+    It has tensors and plain values of weights and losses, which ``torch.load(weights_only=True)``
+    reads. What belongs to a run is left out: equal weights make equal files. The centre of the
+    scores of a ranking loss moves into the bias, see
+    :func:`mmrank.models.centre_folding.fold_centres`.
 
     Args:
         checkpoint: The file of a training.
         out: Name of the new file, ``<name>.pth``; ``<name>-<hash>.pth`` is written.
         trust: Let the old file run code; see :func:`~mmrank.apis.models.read_weights`.
-        config: Config file of the training. None: the text that the checkpoint keeps, where it
-            names registered classes only.
+        config: Config file of the training. None: the text in the checkpoint, of registered classes
+            only.
 
     Raises:
-        UserError: If the checkpoint cannot be read or holds no weights, if it is not one of the
-            config, if a config is needed and there is none, or ``out`` does not end in ``.pth``.
+        UserError: If the checkpoint cannot be read, holds no weights or is not one of the config, a
+            config is needed, or ``out`` does not end in ``.pth``.
         OSError: If the file cannot be written.
     """
     out = Path(out)

@@ -31,20 +31,10 @@ def recommend(
     count: int = 10,
     include_seen: bool = False,
 ) -> list[list[Recommendation]]:
-    """Find the items of the largest scores for some users.
+    """Find for each of some users the ``count`` items of the largest scores, best first.
 
-    Args:
-        model: A trained ``mmrank.TwoTower``.
-        pairs: The training pairs, whose names and features it knows.
-        users: Names of left entities.
-        count: Items for each user.
-        include_seen: Whether items of the user's training pairs may come.
-
-    Returns:
-        For each user the items, best first; fewer than ``count`` where there are no more.
-
-    Raises:
-        UserError: If the model is no two-tower model, or a user is unknown.
+    ``pairs`` are the training pairs of the model, a ``mmrank.TwoTower``; a user's own may come with
+    ``include_seen`` only. A UserError names an unknown user or another model.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
         raise UserError(

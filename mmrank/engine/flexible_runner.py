@@ -20,16 +20,12 @@ from mmrank.registry import RUNNERS
 class FlexibleRunner(_FlexibleRunner):
     """mmengine's ``FlexibleRunner`` that a kill at any moment cannot harm.
 
-    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it, with
-    the same arguments. What differs:
+    A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it:
 
     * A checkpoint gets its name when its content is on the disk: a file of ``SingleDeviceStrategy``
       or ``DDPStrategy``, a folder of :class:`~mmrank.engine.fsdp_strategy.FSDPStrategy`.
-    * Hooks are called before a checkpoint is loaded, as by ``Runner``. In mmengine's the
-      ``EMAHook`` fails on a resume, and :class:`~mmrank.engine.hooks.AtomicCheckpointHook` cannot
-      choose the last whole checkpoint.
-    * Weights of ``DDPStrategy`` are saved under the names that they have in one process. mmengine's
-      have the prefix of the wrapper, and the ``EMAHook`` fails when it saves.
+    * Hooks are called before a checkpoint is loaded, as by ``Runner``, and ``DDPStrategy`` saves
+      weights under their names in one process. Without these, the ``EMAHook`` fails.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
 
     Raises:
@@ -90,11 +86,9 @@ class FlexibleRunner(_FlexibleRunner):
         backend_args: dict | None = None,
         **kwargs: Any,
     ) -> None:
-        """Save a checkpoint, whole or not at all; all processes call it.
+        """Save a checkpoint, on a local disk whole or not at all; all processes call it.
 
-        An epoch and an iteration in ``meta`` are kept, as by ``Runner``: the ``CheckpointHook``
-        saves once more after a validation, when the epoch has ended. Another storage than a local
-        disk has no such promise.
+        An epoch and an iteration in ``meta`` are kept, as by ``Runner``.
         """
         self._saved_position = {key: meta[key] for key in ('epoch', 'iter') if key in (meta or {})}
         kwargs['meta'] = meta

@@ -40,17 +40,16 @@ class FSDPStrategy(DDPStrategy):
     It shards by ``torch.distributed.fsdp.fully_shard`` (FSDP2), on GPUs and, with gloo, on CPUs.
     The model keeps its class and its parameter names, so that hooks, optimiser wrappers and
     ``paramwise_cfg`` work as with ``DDPStrategy``. Parameters without a dimension, such as a
-    learnable temperature, stay whole on each process, and their gradients are averaged. Buffers,
-    and with them the state of the losses, stay whole, too, but for what ``storage='sharded'`` of a
-    loss spreads.
+    learnable temperature, and buffers, with them the state of the losses but for
+    ``storage='sharded'``, stay whole on each process.
 
     A checkpoint is a folder to which each process writes its part. It resumes on any number of
     processes, and so does a file that ``Runner`` saved.
 
     Args:
         wrap: Names of module classes that are sharded one by one, such as
-            ``['TransformerEncoderLayer']``: only one of them is whole at a time. They must be
-            entered through ``forward``.
+            ``['TransformerEncoderLayer']``: only one is whole at a time. They must be entered
+            through ``forward``.
         mixed_precision: Arguments of ``MixedPrecisionPolicy``, with dtypes by name:
             ``dict(param_dtype='bfloat16', reduce_dtype='float32')``.
         cpu_offload: Keep the shards in host memory.
@@ -62,10 +61,7 @@ class FSDPStrategy(DDPStrategy):
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
-        >>> strategy = dict(
-        ...     type='mmrank.FSDPStrategy',
-        ...     wrap=['BasicBlock'],
-        ...     mixed_precision=dict(param_dtype='bfloat16'))
+        >>> strategy = dict(type='mmrank.FSDPStrategy', wrap=['BasicBlock'])
     """
 
     #: The model's state has the keys and shapes of an unsharded one.

@@ -111,24 +111,20 @@ class _GradCache:
 class GradCacheOptimWrapper(_GradCache, OptimWrapper):
     """Big batches in the memory of small ones, for losses of embeddings.
 
-    The images, or texts, of a batch go through the encoder in chunks; the loss sees the embeddings
-    of all, once, so its state is updated once; then each chunk goes through the encoder again for
-    its gradient. Value and gradient are those of the whole batch; memory for activations is that of
-    a chunk, and a step takes up to a third longer. See :func:`mmrank.functional.grad_cache`, also
-    for dropout, which repeats itself in the second pass. Source: Gao et al., 2021.
-
-    Batch norm in training mode normalises by a chunk, so the result is not that of the whole batch:
-    it is refused, unless ``batch_norm='chunk'``.
+    Images, or texts, go through the encoder in chunks; the loss sees the embeddings of all, once,
+    so its state is updated once; then each chunk goes through the encoder again for its gradient.
+    Value and gradient are those of the whole batch, activations take the memory of a chunk, and a
+    step takes up to a third longer. See :func:`mmrank.functional.grad_cache`, also for dropout.
+    Source: Gao et al., 2021.
 
     With DistributedDataParallel a process has chunks of its own batch, and sends its gradients once
-    a step. With ``accumulative_counts`` each batch is a batch of its own for the loss, as without
-    chunks. A batch that is not larger than a chunk costs nothing.
+    a step. With ``accumulative_counts`` each batch is a batch of its own for the loss.
 
     Args:
         chunk: Rows that an encoder embeds at a time: images, texts, or in self-supervised learning
             views.
-        batch_norm: ``refuse`` or ``chunk``: statistics of each chunk; the running ones take in each
-            chunk once.
+        batch_norm: Batch norm in training mode normalises by a chunk: ``refuse`` it, or ``chunk``;
+            the running statistics take in each chunk once.
         *args: Of mmengine's ``OptimWrapper``.
         **kwargs: Of it, such as ``optimizer``, ``clip_grad`` and ``accumulative_counts``.
 
@@ -138,16 +134,14 @@ class GradCacheOptimWrapper(_GradCache, OptimWrapper):
 
     Example:
         >>> optim_wrapper = dict(
-        ...     type='mmrank.GradCacheOptimWrapper', chunk=64,
-        ...     optimizer=dict(type='SGD', lr=0.1))
+        ...     type='mmrank.GradCacheOptimWrapper', chunk=64, optimizer=dict(type='SGD', lr=0.1))
     """
 
 
 @OPTIM_WRAPPERS.register_module()
 class GradCacheAmpOptimWrapper(_GradCache, AmpOptimWrapper):
-    """:class:`GradCacheOptimWrapper` in mixed precision.
+    """:class:`GradCacheOptimWrapper` in mixed precision, with mmengine's ``AmpOptimWrapper``.
 
     Both passes of a chunk run under the same autocast; the loss is scaled once, before its backward
-    pass, as in mmengine's ``AmpOptimWrapper``, whose other arguments it takes. Sums of gradients
-    over chunks are rounded as those of autocast over layers are: in the dtype of the products.
+    pass. Sums of gradients over chunks are rounded as by autocast, in the dtype of the products.
     """

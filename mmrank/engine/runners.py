@@ -31,21 +31,14 @@ _REFUSED = {
 
 
 def unwrap_model(model: nn.Module) -> nn.Module:
-    """Remove the wrappers for distributed training, however many there are.
-
-    The parameters of what is left have the names of a checkpoint. An averaged model is no wrapper:
-    its weights are others.
-    """
+    """Remove the wrappers for distributed training; an averaged model is none."""
     while is_model_wrapper(model):
         model = model.module
     return model
 
 
 def strategy_class(strategy) -> tuple[str, str]:
-    """Package and name of the class of a strategy: a config, an object, or None for the default.
-
-    The package is empty where a config leaves it to the scope.
-    """
+    """Package, if named, and name of the class of a strategy: a config, an object, or None."""
     kind = strategy.get('type', '') if isinstance(strategy, dict) else type(strategy)
     if isinstance(kind, type):
         return kind.__module__.partition('.')[0], kind.__name__
@@ -54,11 +47,7 @@ def strategy_class(strategy) -> tuple[str, str]:
 
 
 def refuse_strategy(strategy) -> None:
-    """Refuse a strategy whose checkpoints cannot be resumed from exactly.
-
-    Raises:
-        UserError: It is one of mmengine's that shard.
-    """
+    """Refuse, by a UserError, a strategy whose checkpoints cannot be resumed from exactly."""
     scope, name = strategy_class(strategy)
     if name in _REFUSED and scope in ('', 'mmengine'):
         raise UserError(
@@ -73,10 +62,7 @@ def shards_weights(runner) -> bool:
 
 
 def has_global_state(runner) -> bool:
-    """Whether states have the keys and shapes of those of one process.
-
-    ``True`` as well for ``mmrank.FSDPStrategy``, whose shards know their whole shape.
-    """
+    """Whether states have the keys and shapes of one process; ``mmrank.FSDPStrategy``'s do."""
     return not shards_weights(runner) or getattr(runner.strategy, 'has_global_state', False)
 
 
@@ -100,11 +86,7 @@ def accumulates_gradients(optim_wrapper) -> bool:
 
 
 def has_own_statistics(runner) -> bool:
-    """Whether batch norm of each process keeps statistics of its own, if there are several.
-
-    A checkpoint has those of the first process alone, so that the validation of a resumed training
-    gives other values. False where they are synchronised, or do not change.
-    """
+    """Whether batch norm's statistics differ by process; the first one's are saved."""
     has_average, is_synchronised = (
         any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
     )

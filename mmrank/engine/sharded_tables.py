@@ -19,14 +19,10 @@ from mmrank.registry import HOOKS, MODEL_WRAPPERS
 
 @MODEL_WRAPPERS.register_module()
 class ShardedTablesParallel(MMDistributedDataParallel):
-    """``MMDistributedDataParallel`` that leaves sharded tables alone.
+    """``MMDistributedDataParallel`` that does not average the gradients of sharded tables.
 
-    A process has other rows than the next one, so that their gradients must not be averaged. A
-    model of nothing but sharded tables has no other weights: nothing is left to do then.
-
-    Args:
-        module: The model.
-        **kwargs: As for ``MMDistributedDataParallel``.
+    ``kwargs`` are as for ``MMDistributedDataParallel``. A model without other weights is only
+    passed on.
     """
 
     def __init__(self, module: nn.Module, **kwargs) -> None:
@@ -57,14 +53,13 @@ class ShardedTablesParallel(MMDistributedDataParallel):
 class ShardedTablesHook(Hook):
     """Checkpoints with whole tables, for any number of processes.
 
-    mmengine saves in the first process alone, which has a part of the rows. With this hook all
-    processes gather tables and optimiser state, one tensor after the other, whenever a checkpoint
-    is saved; the first keeps them in host memory until it is written. A checkpoint is that of
-    ``mmrank.EmbeddingTower``, and resumes with any number of processes.
+    mmengine saves in the first process alone, which has a part of the rows. Here all gather tables
+    and optimiser state, one tensor after the other, in its host memory. A checkpoint is that of
+    ``mmrank.EmbeddingTower``.
 
     Raises:
-        UserError: Before training, if the tables would be averaged over the processes, or there are
-            several optimisers.
+        UserError: Before training, if the tables would be averaged, or there are several
+            optimisers.
     """
 
     def __init__(self) -> None:

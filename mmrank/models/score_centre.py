@@ -29,19 +29,9 @@ def without_threshold(
     """Predict again where no score of a loss without a centre is high enough.
 
     A ranking loss does not care where its scores are. Without a centre a threshold may drop every
-    box, though their order is right.
-
-    Args:
-        predict: ``predict_by_feat`` of the host head.
-        args: Its arguments, which have led to no box.
-        kwargs: Likewise.
-        cfg: Name of the argument with ``score_thr``; where it is None, ``default`` is used.
-        default: See there.
-        loss: The loss without a ``logit_centre()``.
-        warn: Whether to log a warning.
-
-    Returns:
-        The predictions; None where there is no threshold to leave out.
+    box, though their order is right. ``cfg`` names the argument of ``predict_by_feat`` with
+    ``score_thr``; where it is None, ``default`` is used. Returns None where there is no threshold
+    to leave out.
     """
     bound = inspect.signature(predict).bind(*args, **kwargs)
     settings = bound.arguments.get(cfg) or default

@@ -44,11 +44,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def read_plan(path: str) -> dict:
-    """Sizes of a YAML file.
-
-    Raises:
-        UserError: If it has other fields.
-    """
+    """Sizes of a YAML file; a UserError if it has other fields."""
     plan = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
     if not isinstance(plan, dict) or set(plan) != set(SETTINGS):
         raise UserError(

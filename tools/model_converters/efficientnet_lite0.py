@@ -54,12 +54,7 @@ def package_weights() -> dict[str, torch.Tensor]:
 def renamed(
     weights: dict[str, torch.Tensor], names: dict[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Give tensors the names of a network's state dict that has them in the same order.
-
-    Raises:
-        UserError: If the two do not match one to one, in number, in the last part of the name
-            (``weight``, ``running_mean``) and in shape.
-    """
+    """Rename tensors to a state dict's; a UserError unless order, kinds and shapes agree."""
     if len(weights) != len(names):
         raise UserError(
             f'{PACKAGE} has {len(weights)} tensors, {MODEL} of timm has '

@@ -75,20 +75,11 @@ _DROPPED = object()
 
 
 def stock_config(cfg: Config) -> tuple[Config, list[str]]:
-    """Translate the config of a detector of mmrank into a stock one.
+    """Translate the config of a detector into a stock one, and describe each entry that changed.
 
-    Heads become those that they were made from, with the loss of mmdet's own configs; data sets,
-    assigners and the checkpoint hook their stock counterparts; hooks and checks of mmrank go. Test
-    settings stay.
-
-    A box head of a second stage becomes a stock one with ``CrossEntropyCustomLoss``, which has one
-    sigmoid per class.
-
-    Returns:
-        The stock config, and a sentence for each entry that changed.
-
-    Raises:
-        UserError: If an entry has no stock counterpart; the message names it.
+    Heads become those that they were made from, with the loss of mmdet's own configs, in a second
+    stage ``CrossEntropyCustomLoss``, which has one sigmoid per class; what mmrank adds becomes its
+    stock counterpart or goes. A UserError names an entry that has none.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     changes: list[str] = []

@@ -47,14 +47,7 @@ _META = ('dataset_meta', 'epoch', 'iter', 'seed', 'mmengine_version')
 
 @dataclass(frozen=True)
 class StockModel:
-    """A detector that needs mmdet alone.
-
-    Attributes:
-        cfg: The stock config.
-        state: Its weights by name, those of the stock head.
-        centres: What became of the centre of the scores of each head.
-        changes: A sentence for each entry of the config that changed.
-    """
+    """A stock config, its weights, the centres of its heads, and sentences on what changed."""
 
     cfg: Config
     state: OrderedDict[str, torch.Tensor]
@@ -65,26 +58,12 @@ class StockModel:
 def write_stock_model(
     cfg: Config, checkpoint: str, out: str | Path, trust: bool = False
 ) -> StockModel:
-    """Write a detector of mmrank as files that need mmdet alone.
+    """Write a detector of mmrank as ``<out>.py`` and ``<out>.pth``, which need mmdet alone.
 
-    The head becomes the one that it was made from, and the centre of the scores moves into the bias
-    of its classification layer, see :func:`mmrank.models.centre_folding.fold_centres`: boxes and
-    scores stay. Where an ``EMAHook`` averaged the weights, the average is taken: the hook puts it
-    into the ``state_dict`` of the checkpoint.
-
-    Args:
-        cfg: The config of the training.
-        checkpoint: File of its weights.
-        out: Name of both files without the ending: ``<out>.py`` and ``<out>.pth`` are written. The
-            latter holds tensors and plain values, the text of the config and the names of the
-            classes.
-        trust: Let the file run code; see :func:`mmrank.apis.models.read_weights`.
-
-    Raises:
-        UserError: If the config has no head of mmrank or an entry without a stock counterpart, if
-            the weights are not those of its model, a stock head cannot show the same scores, or
-            ``out`` would overwrite the files of the training.
-        OSError: If a file cannot be written.
+    The centre of the scores moves into the bias, see
+    :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay. An ``EMAHook`` puts
+    its average into the ``state_dict`` that is read here. ``trust`` lets the checkpoint run code. A
+    UserError says what no stock model can show.
     """
     paths = stock_paths(out)
     for path, source in zip(paths, (cfg.filename, checkpoint)):
@@ -123,11 +102,7 @@ def write_stock_model(
 
 
 def stock_paths(out: str | Path) -> tuple[Path, Path]:
-    """``<out>.py`` and ``<out>.pth`` of a name; an ending of either file is left out.
-
-    Raises:
-        UserError: If it is a folder.
-    """
+    """``<out>.py`` and ``<out>.pth``; an ending of ``out`` is left out, a folder refused."""
     name = re.sub(r'\.(py|pth)$', '', str(out))
     if Path(name).is_dir():
         raise UserError(

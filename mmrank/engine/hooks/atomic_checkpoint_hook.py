@@ -41,41 +41,32 @@ VALIDATED_KEY = 'mmrank_validated_at'
 class AtomicCheckpointHook(CheckpointHook):
     """mmengine's ``CheckpointHook``, safe against a kill at any moment.
 
-    A drop-in for ``default_hooks.checkpoint`` with all options of the original. What differs, on a
-    local file system:
+    A drop-in for ``default_hooks.checkpoint`` with all options of the original. On a local file
+    system:
 
-    * Checkpoints, the best checkpoint, published ones and the pointer file ``last_checkpoint`` get
-      their names only when their content is on the disk. Outdated checkpoints are removed after the
-      new one is written, not before, so that there always is one; a resumed run removes those that
-      the killed one did not come to remove.
-    * Before mmengine's own ``resume=True`` looks at the pointer, a pointer to a file that was
-      damaged from outside is set to the last whole one.
-    * A run that was killed before the validation of its last checkpoint ended does that validation
-      first when it is resumed: mmengine would leave it out, and with it the best checkpoint and a
-      ``ReduceOnPlateau`` step.
-    * In the middle of a gradient accumulation the gradients so far are part of the checkpoint;
-      mmengine warns that they are lost, this hook puts them back (one process; with several they
-      are lost, with a warning).
-    * What a resumed checkpoint names as the best one so far counts only in the folder of this
-      training: mmengine removes it when there is a better one.
+    * Checkpoints, best and published ones, and the pointer file ``last_checkpoint`` get their names
+      only when their content is on the disk. Outdated checkpoints are removed after the new one is
+      written, if need be by the resumed run.
+    * Before ``resume=True`` reads the pointer, one to a damaged file is set to the last whole one.
+    * A resumed run first does the validation of its last checkpoint if the kill came before its
+      end. mmengine leaves it out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
+    * In the middle of a gradient accumulation a checkpoint has the gradients so far (one process;
+      with several they are lost, with a warning).
+    * The best checkpoint that a resumed one names counts, and is removed, in this training's folder
+      only.
 
-    With :class:`RNGStateHook` beside it, a resumed training ends with the same bits as one that was
-    not interrupted. Other storage backends, and the deprecated ``file_client_args``, keep the
-    behaviour of the original.
+    With :class:`RNGStateHook` a resumed training ends with the same bits as one that was not
+    interrupted. Other storage backends, and the deprecated ``file_client_args``, keep the behaviour
+    of the original.
 
     Args:
-        validate_on_resume: Whether to do a missed validation when resuming. Costs at most one
-            validation per resume.
+        validate_on_resume: Whether to do a missed validation when resuming.
         **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
             ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
 
     Examples:
         >>> default_hooks = dict(
-        ...     checkpoint=dict(
-        ...         type='mmrank.AtomicCheckpointHook',
-        ...         interval=1,
-        ...         max_keep_ckpts=3,
-        ...         save_best='coco/bbox_mAP'))
+        ...     checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3))
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
@@ -87,10 +78,7 @@ class AtomicCheckpointHook(CheckpointHook):
         self._best_before: dict[str | None, str | None] = {}
 
     def before_run(self, runner) -> None:
-        """Make mmengine's auto-resume land on a whole checkpoint.
-
-        Called before ``Runner.load_or_resume`` reads the pointer file.
-        """
+        """Make mmengine's auto-resume find a whole checkpoint."""
         if not runner._resume or runner._load_from is not None:
             return
         if is_main_process():
@@ -221,10 +209,9 @@ class AtomicCheckpointHook(CheckpointHook):
         return False
 
     def _take_up_last_checkpoint(self, runner) -> None:
-        """Go on from the checkpoint resumed from as if just saved.
+        """Go on from the checkpoint resumed from as if just saved: mmengine may save it again.
 
-        mmengine saves the last one again where a validation finds a best model, and publishes it at
-        the end. A checkpoint of another folder, or one that was renamed, stays as it is.
+        One of another folder, or one that was renamed, stays as it is.
         """
         step = runner.epoch if self.by_epoch else runner.iter
         name = self.filename_tmpl.format(step)
@@ -278,11 +265,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 _remove(path)
 
     def _forget_outdated(self, runner, step: int) -> list[str]:
-        """Drop the oldest step from the list of kept ones, not its file.
-
-        The list has to change before the checkpoint that records it is written, the file may go
-        only after.
-        """
+        """Drop the oldest step from the list of kept ones that the new checkpoint records."""
         if self.max_keep_ckpts <= 0:
             return []
         outdated = []
@@ -360,12 +343,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
 
 def confine_best_checkpoints(checkpoint: dict, runner) -> None:
-    """Look for recorded best checkpoints in this training's folder alone, by their names.
-
-    Args:
-        checkpoint: Content of a file, before it is loaded; changed in place.
-        runner: Its hooks know the folder.
-    """
+    """Look for recorded best checkpoints, by name, in this training's folder alone; in place."""
     hub = checkpoint.get('message_hub')
     infos = hub.get('runtime_info') if isinstance(hub, dict) else None
     if not isinstance(infos, dict):
@@ -387,11 +365,7 @@ def _remove(path: str) -> None:
 
 
 def _missed_validation(runner) -> bool:
-    """Whether the loop validates at this step and has not done it.
-
-    mmengine saves the checkpoint of a step before it validates that step. A run that is killed in
-    between resumes after the validation that it skipped.
-    """
+    """Whether the loop validates at this step and has not done it: killed after the save before."""
     loop, position = runner.train_loop, _position(runner)
     if position is None or runner._val_loop is None:
         return False

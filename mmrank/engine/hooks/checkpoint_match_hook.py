@@ -26,22 +26,19 @@ class CheckpointMatchHook(Hook):
     """Compares a checkpoint with the run before anything of it is loaded.
 
     mmengine loads what fits and logs the rest: an empty checkpoint gives plausible metrics of
-    random weights. This hook refuses such a checkpoint with a table of the missing, unexpected and
-    mismatched keys. When a training is resumed it also compares the optimiser, the number of
-    parameter schedulers and whether there is an average of the weights, and refuses processes that
-    have resumed from different checkpoints, as those of machines without a common disk do.
-
-    Values of another shape do not reach the model, so that with ``strict=False`` a fine-tuning
-    starts those with fresh values.
+    random weights. This hook refuses it with a table of the missing, unexpected and mismatched
+    keys. For a resume it also compares the optimiser, the number of parameter schedulers and
+    whether weights are averaged, and refuses processes that resume from different checkpoints, as
+    without a common disk.
 
     Args:
-        strict: Whether to refuse; False writes the table to the log, as is right for ``load_from``
-            of a fine-tuning.
+        strict: Whether to refuse; False writes the table to the log, and values of another shape
+            stay fresh, as is right for ``load_from`` of a fine-tuning.
         allow: Patterns of keys that may differ, with ``*`` and ``?``: ``['bbox_head.*',
             'optimizer']``.
 
     Raises:
-        CheckpointError: When the checkpoint is loaded and does not fit, or processes start at
+        CheckpointError: When a checkpoint that does not fit is loaded, or processes start at
             different steps.
     """
 

@@ -20,12 +20,11 @@ DIGEST_KEY = 'sample_index'
 class LabelCheckHook(Hook):
     """Checks the labels of every split once, before it is first used.
 
-    For any data set of mmpretrain's kind, one class or several an item. No image is loaded. See
+    For any data set of mmpretrain's kind; loads no image. See
     :func:`mmrank.datasets.checks.label_check.check_labels`.
 
     Args:
-        need_positives: Whether a class without a positive is an error. It is where the split is
-            trained on or measured by average precision.
+        need_positives: Whether a class without a positive is an error, as for average precision.
 
     Raises:
         UserError: Before training, validation or test.
@@ -58,17 +57,14 @@ class SampleIndexHook(Hook):
     """Refuses to train where samples and their state would not match.
 
     Before training it looks at every loss of the model that keeps state per sample
-    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). No image is loaded.
-
-    Data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``) have an index, whose
-    digest goes into each checkpoint. A training does not resume where samples have got other
-    numbers.
+    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). It loads no image. The digest of the index
+    of data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``) goes into each
+    checkpoint.
 
     Raises:
         ValueError: Before training, if two samples have one index, as in mmengine's
-            ``ConcatDataset``; if the samples are not counted from 0; or if ``num_samples`` of a
-            loss is not their number, as when the data set grew or shrank since the config was
-            written.
+            ``ConcatDataset``; if samples are not counted from 0; or if ``num_samples`` of a loss is
+            not their number.
         UserError: Before training, if a batch is a single sample, or a training that resumes had
             another index.
     """
@@ -141,10 +137,7 @@ def _digests(dataset) -> Iterator[str]:
 
 
 def count_indices(dataset) -> int:
-    """Number of different ``sample_idx`` of a data set.
-
-    Wrappers that repeat samples are looked into: ``RepeatDataset``, ``ClassBalancedDataset``,
-    torch's ``Subset`` and others with one ``dataset``.
+    """Number of different ``sample_idx`` of a data set, looking into wrappers with one ``dataset``.
 
     Raises:
         ValueError: If indices collide or do not count from 0.

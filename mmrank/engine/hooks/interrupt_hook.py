@@ -25,15 +25,13 @@ from .rng_state_hook import RNGStateHook
 class InterruptHook(Hook):
     """Reads after each iteration whether SIGINT or SIGTERM has arrived.
 
-    ``tools/train.py`` adds it. The training then ends with its hooks and its checkpoints in order,
-    on all processes after the same iteration. In a validation it ends after an iteration of that,
-    or, if a checkpoint is to be saved, after the whole of it: the weights may be averaged ones
-    until then.
+    ``tools/train.py`` adds it. The training then ends in order, on all processes after the same
+    iteration; in a validation after an iteration of it or, to save a checkpoint, after the whole of
+    it, as the weights may be averaged ones until then.
 
     Args:
         save: Whether to save a checkpoint first, ``iter_<n>.pth`` or, at the end of an epoch,
-            ``epoch_<n>.pth``. An epoch-based loop starts the epoch over when it is resumed from its
-            middle.
+            ``epoch_<n>.pth``. An epoch-based loop resumes from the start of the epoch.
 
     Raises:
         Interrupted: After the iteration.
@@ -91,8 +89,7 @@ class InterruptHook(Hook):
         raise interruption.Interrupted
 
     def _save(self, runner, epoch: int, step: int, name: str) -> None:
-        # The first process alone knows what was saved; all may have to write
-        # a part of it.
+        # The first process alone knows what was saved; all may have to write a part of it.
         is_due = [self._saved_at != (epoch, step)]
         broadcast_object_list(is_due)
         if is_due[0]:

@@ -18,11 +18,8 @@ class TrainingSetHook(Hook):
 
     Before training, every module with a true ``wants_class_counts``, ``wants_pair_counts`` or
     ``wants_class_labels`` takes them by ``set_class_counts``, ``set_pairs`` or
-    ``set_class_labels``; see :mod:`mmrank.losses.protocols`. Has no effect on a model without such
-    a module, so a config with the hook works with every loss. No image is loaded.
-
-    The facts come from the data set, so they are not part of a checkpoint: keep the hook when a run
-    is resumed.
+    ``set_class_labels``; see :mod:`mmrank.losses.protocols`. Other models are left alone. No image
+    is loaded. Checkpoints do not hold the facts: keep the hook when a run is resumed.
 
     Raises:
         UserError: Before training, if the data loader has another batch size than its sampler.
@@ -95,10 +92,8 @@ class TrainingSetHook(Hook):
 class ClassCountsHook(TrainingSetHook):
     """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
 
-    For losses with ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``. The
-    data set may be wrapped (``ConcatDataset``, ``RepeatDataset``, and for one class per item
-    ``ClassBalancedDataset``): what the wrapper shows is counted. Items may have several classes or
-    none.
+    For losses with ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``. It
+    counts what a wrapper of the data set shows. Items may have several classes or none.
     """
 
     facts = ('class_counts',)
@@ -122,12 +117,10 @@ class ClassPairsHook(TrainingSetHook):
 class DeferredReweightingHook(Hook):
     """Tells losses when to weight the classes.
 
-    First a representation is learnt with equal weights, then, at the lower learning rates, the rare
-    classes are weighted up. Source: Cao et al., Learning Imbalanced Datasets with
+    A representation is learnt with equal weights; then, at lower learning rates, rare classes are
+    weighted up: calls ``start_reweighting`` of every module that has it, such as
+    ``mmrank.LDAMLoss``. Source: Cao et al., Learning Imbalanced Datasets with
     Label-Distribution-Aware Margin Loss, NeurIPS 2019, algorithm 1: at 160 of 200 epochs.
-
-    Calls ``start_reweighting`` of every module that has it, such as ``mmrank.LDAMLoss``. Has no
-    effect on other models, so a config with the hook works with every loss.
 
     Args:
         begin: Epochs, or iterations, before the re-weighting starts, >= 0.
@@ -166,10 +159,6 @@ def count_classes(dataset) -> np.ndarray:
     """(C,) int64 number of samples of each class in a data set, as labels or lists of labels.
 
     C is the number of classes that the data set names, or else the largest label + 1.
-
-    Raises:
-        TypeError: If its labels are unknown.
-        ValueError: If it is empty, or has a label beyond its classes.
     """
     if not len(dataset):
         raise ValueError(f'{type(dataset).__name__} is empty')

@@ -27,15 +27,13 @@ class PreviousWeightsHook(Hook):
     before each iteration the batch is scored without gradient under a kept copy of the weights of
     the iteration before. Source: stable AP (2025), eq. 6.
 
-    The extra forward leaves no trace: random generators are set back, buffers such as batch-norm
-    statistics are updated in copies, the batch is copied. It costs one forward and one copy of the
-    weights, on the device and in each checkpoint, from which they are resumed. With
-    ``mmrank.FSDPStrategy`` each process keeps the copy of its own shards.
+    Random generators are set back, and batch and buffers are copied. It costs one forward and one
+    copy of the weights, on the device and in each checkpoint. With ``mmrank.FSDPStrategy`` each
+    process keeps the copy of its own shards.
 
     Raises:
-        ValueError: Before training, if no module of the model requires it, or where it cannot score
-            a batch: with weights that another strategy spreads over processes, several optimisers,
-            or a model without a data preprocessor.
+        ValueError: Before training, if no module requires it; with weights that another strategy
+            spreads over processes, several optimisers, or a model without a data preprocessor.
     """
 
     def __init__(self) -> None:

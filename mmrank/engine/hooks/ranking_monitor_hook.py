@@ -13,22 +13,20 @@ from mmrank.registry import HOOKS
 
 @HOOKS.register_module()
 class RankingMonitorHook(Hook):
-    """Logs the diagnostics of the losses of the model.
+    """Logs the diagnostics of the losses of the model, beside the losses.
 
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
     ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and
     ``weight_spread`` (standard deviation of the weights over their mean). SOPRC, SmoothAP and SOAP
     have an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the
     positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
-    ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch. They appear beside the
-    losses in the console, the JSON log and every visualisation backend.
+    ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
 
-    It warns once for each loss whose outer function is saturated, once for each whose temperatures
-    repeat their last batch, and once for each loss that has not moved for 200
-    iterations.
+    It warns once for each loss whose outer function is saturated, whose temperatures repeat their
+    last batch, or that has not moved for 200 iterations.
 
     Args:
-        interval: Iterations between readings; a reading makes the host wait for the device once.
+        interval: Iterations between readings, each of which makes the host wait for the device.
         patience: Readings of a loss in a row above :attr:`SATURATION` or :attr:`LARGEST_GAIN`
             before its one warning.
 

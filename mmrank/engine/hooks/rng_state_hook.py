@@ -25,19 +25,13 @@ class RNGStateHook(Hook):
     """Resume the random numbers of a training where they were.
 
     Saves the states of Python's, NumPy's, torch's CPU generator and of all CUDA generators, for
-    every process, in each checkpoint, and puts them back after ``before_train`` of a resumed run,
-    the last moment before the data loader draws from them. A validation leaves no trace in the
-    stream of the training: its end restores the state from before it, so that a run killed during a
-    validation and one that was not draw the same numbers.
-
-    The seeds of the training's sampler and of its workers are saved as well: without
-    ``randomness.seed`` in the config mmengine builds them from a new seed before it reads the one
-    in the checkpoint.
+    every process, with the seeds of sampler and workers, and restores them after ``before_train``
+    of a resumed run. The end of a validation restores the state from before it, so that one that
+    was cut off leaves no trace.
 
     Exact are checkpoints at the end of an epoch of ``EpochBasedTrainLoop`` and, with
-    ``num_workers=0``, all of ``IterBasedTrainLoop``. Where that does not hold the hook warns and
-    names the setting to change. The state consists of tensors and plain containers and loads with
-    ``torch.load(weights_only=True)``.
+    ``num_workers=0``, all of ``IterBasedTrainLoop``; else the hook warns and names the setting to
+    change.
     """
 
     # After the hooks that draw numbers at the end of an iteration or an

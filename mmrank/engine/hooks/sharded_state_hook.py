@@ -28,17 +28,14 @@ from mmrank.state.sharding import load_shards, save_shard, sharded_states
 class ShardedStateHook(Hook):
     """Saves the shards of ``storage='sharded'`` beside each checkpoint.
 
-    mmengine saves what the first process has. With this hook every process first writes its rows to
-    a file of its own, and only then the first one writes the checkpoint, which names them.
-    ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its shards, and removes
-    both together. A resumed training reads its rows from them, on any number of processes; a
-    checkpoint with the whole table loads as well, and shards load into a whole table.
-    ``tools/train.py`` adds the hook. A checkpoint of ``mmrank.FSDPStrategy`` is a folder, and has
-    the shards in it.
+    Every process writes its rows to a file of its own before the first one writes the checkpoint,
+    which names them. ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its
+    shards, and removes both together. A resume reads them on any number of processes; whole tables
+    load into shards, and shards into whole tables. ``tools/train.py`` adds the hook. A folder of
+    ``mmrank.FSDPStrategy`` has the shards in it.
 
-    The folder of the checkpoints has to be one that all processes see, and that of one training
-    alone. Shards go through the storage backend of the checkpoint; only in local folders are those
-    that are outdated removed.
+    All processes have to see the folder, which belongs to one training. Shards go through the
+    storage backend of the checkpoint; only in local folders outdated ones are removed.
 
     Raises:
         UserError: Before training, if there are shards and mmengine's own ``FlexibleRunner``, which
@@ -69,10 +66,7 @@ class ShardedStateHook(Hook):
         self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
 
     def before_train(self, runner) -> None:
-        """Load the rows of this process.
-
-        A test needs no state: there the files are not read.
-        """
+        """Load the rows of this process, which a test does not need."""
         model = unwrap_model(runner.model)
         states = sharded_states(model).values()
         if writes_itself(runner):

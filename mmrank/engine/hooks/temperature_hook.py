@@ -19,24 +19,18 @@ _CHECKPOINT_KEY = 'mmrank_temperature_history'
 class TemperatureHook(Hook):
     """Draws histograms of the temperatures over time, and what they mean.
 
-    Every ``interval`` epochs (or iterations) ``history_<name>.csv`` and ``history_<name>.png`` in
-    ``work_dir/temperatures`` are brought up to date. After training,
-    :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the table of all
-    samples, class frequency against temperature with their rank correlation, and a sheet of the
-    images of the largest and the smallest temperatures. The history is kept in checkpoints, so that
-    a resumed training continues it.
-
+    Every ``interval`` it updates ``history_<name>.csv`` and ``history_<name>.png`` in
+    ``work_dir/temperatures``; checkpoints keep the history. After training,
+    :func:`~mmrank.visualization.temperature_report.write_temperature_report` adds the rest.
     ``tools/analysis_tools/temperatures.py`` does the same from checkpoints.
 
     Args:
-        interval: Epochs or iterations between readings. A reading copies the temperatures to the
-            host.
+        interval: Epochs or iterations between readings, which copy the temperatures to the host.
         by_epoch: Whether ``interval`` counts epochs.
         num_images: Images of each kind on the sheet; 0 for no sheet.
 
     Raises:
-        ValueError: If a number is out of range; before training, if no loss of the model has
-            temperatures.
+        ValueError: If a number is out of range; before training, if no loss has temperatures.
     """
 
     # After the loss has stepped, before checkpoints are written (VERY_LOW).

@@ -1,10 +1,7 @@
 """Checkpoints that are either whole or absent.
 
-A process can die at any instruction: while a checkpoint is being written, between the checkpoint
-and its pointer file, or between the removal of an outdated checkpoint and the writing of the new
-one. :func:`write_atomically` closes the first window, :func:`find_last_whole_checkpoint` finds its
-way through what is left in a folder, also when a file was damaged from outside (full disk,
-interrupted copy).
+:func:`find_last_whole_checkpoint` finds its way through what a kill at any instruction, a full disk
+or an interrupted copy has left in a folder.
 """
 
 import logging
@@ -42,16 +39,11 @@ class AtomicLocalBackend(LocalBackend):
 
 
 def find_damage(path: str | os.PathLike) -> str | None:
-    """Say what is wrong with a checkpoint, without unpickling it.
+    """Say what is wrong with a checkpoint, to follow its name in a message; None if it is whole.
 
-    A file of torch's zip format has its directory at the very end, so a truncated one has none;
-    each record's CRC is compared as well, which reads the file once. A file of torch's older format
-    has neither: only running its pickle would tell, so it does not count as whole. A folder is
-    judged by its manifest, see :func:`find_folder_damage`. A file that names shards needs them all
-    (:class:`mmrank.engine.hooks.ShardedStateHook`).
-
-    Returns:
-        What is wrong, to follow the file's name in a message; None if the checkpoint is whole.
+    Nothing is unpickled. A file of torch's zip format has its directory at the very end, so a
+    truncated one has none; the CRC of each record is compared. A file of torch's older format has
+    neither, and does not count as whole. A file needs all shards that it names.
     """
     if os.path.isdir(path):
         return find_folder_damage(path)
@@ -109,22 +101,14 @@ class _Candidate:
 
 
 def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
-    """Find the newest checkpoint from which a training can resume.
+    """Path of the newest checkpoint from which a training can resume; None if there is none.
 
-    Newest is what has the largest epoch or iteration in its name. A file named later than the one
-    in ``last_checkpoint`` counts only if it was also written later: it is then a checkpoint whose
-    pointer the killed process did not come to write, and not one that another training left behind.
-    Files named otherwise (``iter_...`` beside ``epoch_...``) that are older than the pointer come
-    last. Temporary files, ``best_*`` and published checkpoints are not considered, but a folder is
-    that a killed process was about to name: it has its manifest.
-
-    Args:
-        work_dir: Folder of the training, with the pointer file ``last_checkpoint`` and, unless the
-            hook's ``out_dir`` says otherwise, the checkpoints.
-
-    Returns:
-        Path of the newest whole checkpoint; ``None`` if there is none. A warning names each file
-        that is passed over and the reason.
+    Newest is the largest epoch or iteration in the name. Beyond the one in ``last_checkpoint`` a
+    file counts only if it was written later: the killed process did not come to write its pointer,
+    or else another training left it behind. Files named otherwise (``iter_...`` beside
+    ``epoch_...``) that are older than the pointer come last. Temporary files, ``best_*`` and
+    published checkpoints do not count, but a folder with its manifest does that a killed process
+    was about to name. A warning names each file that is passed over.
     """
     work_dir = Path(work_dir)
     target, pointer_time = _read_pointer(work_dir)
@@ -142,10 +126,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
 
 
 def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
-    """The folder that ``last_checkpoint`` names, if it has no manifest.
-
-    A strategy of mmengine has written it; whether it is whole only that strategy can tell.
-    """
+    """The folder of ``last_checkpoint`` if it has no manifest: only its strategy can judge it."""
     target, _ = _read_pointer(Path(work_dir))
     is_foreign = target is not None and target.is_dir() and not (target / MANIFEST).exists()
     return target if is_foreign else None

@@ -24,14 +24,7 @@ _MOST_ROWS = 30
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that a checkpoint and a run do not share.
-
-    Attributes:
-        key: Key of the model's state, or of the checkpoint itself.
-        kind: ``missing`` in the checkpoint, ``unexpected`` there, or ``mismatched``.
-        saved: What the checkpoint has.
-        expected: What the run has.
-    """
+    """A key of ``kind`` missing or unexpected in the checkpoint, or mismatched, and both values."""
 
     key: str
     kind: str
@@ -51,16 +44,11 @@ def model_state(checkpoint: Mapping) -> Mapping:
 
 
 def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
-    """Compare the keys and the shapes of a model and of a saved state.
+    """Compare keys and shapes of a model and a saved state; a prefix ``module.`` does not count.
 
-    Args:
-        model: The model.
-        state: Tensors by key; a prefix ``module.`` does not count.
-
-    Returns:
-        The differences, in the order of the model and then of the state. Left out are a missing
-        ``num_batches_tracked``, which old checkpoints lack, per-sample state that is set to start
-        fresh, and state that is in shards on one side only.
+    Differences come in the order of the model, then of the state. Left out are a missing
+    ``num_batches_tracked``, which old checkpoints lack, per-sample state that is set to start
+    fresh, and state that is in shards on one side only.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -97,11 +85,7 @@ def _shapes(state: Mapping) -> list[tuple[str, tuple[int, ...]]]:
 def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
 ) -> list[Difference]:
-    """Compare what else a resumed training takes from its checkpoint.
-
-    That is the optimiser of mmengine's ``optim_wrapper``, the number of parameter schedulers and
-    whether there is an average of the weights.
-    """
+    """Compare optimiser, number of schedulers and average of the weights for a resume."""
     found = []
     if 'optimizer' not in checkpoint:
         found.append(Difference('optimizer', 'missing'))
@@ -147,14 +131,7 @@ def saved_optimizer(config: str) -> str | None:
 
 
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
-    """Explain differences that come from another number of classes.
-
-    mmengine notes the classes of its training set in the checkpoint.
-
-    Returns:
-        Sentences for a message; empty where the numbers agree, are not known, or nothing of the
-        head differs.
-    """
+    """Explain, if it can, differences that come from another number of classes, else ''."""
     node: Any = checkpoint
     for key in ('meta', 'dataset_meta', 'classes'):
         node = node.get(key) if isinstance(node, Mapping) else None
@@ -181,11 +158,7 @@ def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoin
 
 
 def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
-    """Explain what a model loses that does not take the centre of a ranking loss in ``state``.
-
-    Returns:
-        Sentences for a message; empty where no centre is left out.
-    """
+    """Explain what a model loses that leaves out the centre of a ranking loss, else ''."""
     for item in differences:
         if item.kind != 'unexpected' or not re.search(
             r'loss_cls\.(.*\.)?mean_positive\.mean$', item.key
@@ -212,10 +185,7 @@ def folded_heads(checkpoint: Mapping) -> list[str]:
 
 
 def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> list[Difference]:
-    """Leave out the state of ranking losses that a stock head can do without.
-
-    These are the heads of a published checkpoint whose centre is in their bias.
-    """
+    """Leave out ranking-loss state of published heads, whose centre is in their bias."""
     prefixes = tuple(f'{head}.loss_cls.' for head in folded_heads(checkpoint))
     return [
         item
@@ -235,11 +205,7 @@ def differences_table(differences: list[Difference]) -> str:
 
 
 def read_saved_config(text: str) -> dict[str, Any]:
-    """Settings, by name, in ``meta['cfg']``: assignments of literals and of ``dict(...)``.
-
-    The text is parsed, not run: it is part of an untrusted file. What is something else is left
-    out.
-    """
+    """Settings in ``meta['cfg']`` that are literals or ``dict(...)``: parsed, not run."""
     settings = {}
     try:
         statements = ast.parse(text).body

@@ -9,10 +9,7 @@ from mmengine.logging import print_log
 
 
 def get_rng_state() -> dict:
-    """Get the states of Python, NumPy, torch's CPU and CUDA generators.
-
-    CUDA counts only when the process has used it: asking would start it.
-    """
+    """States of Python, NumPy, torch's CPU and, where already started, CUDA generators."""
     has_cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         'python': random.getstate(),

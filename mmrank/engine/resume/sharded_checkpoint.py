@@ -1,10 +1,8 @@
 """A checkpoint as a folder to which each process writes its part.
 
-The folder holds what a file of mmengine's ``Runner`` holds. Its large tensors are in the format of
-``torch.distributed.checkpoint`` (``__<rank>_0.distcp`` and ``.metadata``), where a tensor that is
-spread over processes is written by all of them and one that all have by the first. Everything else
-is in ``rest.pth``, which is read as data: what torch writes beside tensors is a pickle. It loads on
-any number of processes.
+It holds what a file of ``Runner`` does. Large tensors are in the format of
+``torch.distributed.checkpoint``; everything else is in ``rest.pth``, which is read as data: what
+torch writes beside tensors is a pickle. It loads on any number of processes.
 """
 
 import pickle
@@ -50,13 +48,10 @@ Placement = Callable[[Path_, torch.Size], Tensor | None]
 
 
 def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) -> None:
-    """Write a checkpoint; all processes call it.
+    """Write a checkpoint into a new folder; all processes call it.
 
-    Args:
-        checkpoint: What ``Runner`` would save, in nested containers.
-        folder: A new folder.
-        own: What this process has of state that is spread over them, see
-            :func:`mmrank.state.save_shard`. All have some, or none has.
+    ``own`` is this process's part of spread state, see :func:`mmrank.state.save_shard`: all have
+    some, or none has.
     """
     tensors: dict[Path_, Tensor] = {}
     rest = _take_out(checkpoint, (), tensors)
@@ -84,18 +79,10 @@ def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) 
 def load_sharded(
     folder: str | Path, place: Placement | None = None, without: tuple[str, ...] = ()
 ) -> dict:
-    """Read a checkpoint; all processes call it, or one alone.
+    """Read a folder of :func:`save_sharded`; all processes call it, or one alone.
 
-    Args:
-        folder: What :func:`save_sharded` has written, on any number of processes.
-        place: Says how each tensor is spread. None: this process alone reads all of them.
-        without: Parts to leave out.
-
-    Returns:
-        The checkpoint, on the CPU where a tensor is not spread.
-
-    Raises:
-        CheckpointError: It holds more than data, or is no such folder.
+    ``place`` says how each tensor is spread; None: this process alone reads all of them. Parts in
+    ``without`` are left out. A :class:`CheckpointError` is raised where there is more than data.
     """
     folder = Path(folder)
     if not all((folder / name).is_file() for name in (REST, _METADATA)):
@@ -141,12 +128,7 @@ def load_sharded(
 
 
 def join_tables(checkpoint: dict, folder: str | Path) -> dict:
-    """Replace the shards of the state by whole tables, as one process would save them.
-
-    Args:
-        checkpoint: What :func:`load_sharded` gave; changed in place and returned.
-        folder: Where it was read from.
-    """
+    """Replace shards in what :func:`load_sharded` gave by whole tables, in place."""
     names = checkpoint.pop(SHARD_FILES_KEY, None)
     tables = whole_tables(folder, names) if names else {}
     # The EMAHook exchanges the values of both.
@@ -160,12 +142,7 @@ def join_tables(checkpoint: dict, folder: str | Path) -> dict:
 
 
 def spread(checkpoint: dict, place: Placement) -> dict:
-    """Spread the whole tensors of a file over the processes, in place. Sends nothing.
-
-    Args:
-        checkpoint: Nested containers, the same on all processes.
-        place: Says how each tensor is spread.
-    """
+    """Spread the whole tensors of a file over the processes, in place. Sends nothing."""
     tensors: dict[Path_, Tensor] = {}
     _take_out(checkpoint, (), tensors, lambda path, tensor: True)
     for path, tensor in tensors.items():
@@ -179,11 +156,7 @@ def spread(checkpoint: dict, place: Placement) -> dict:
 
 
 class DataReader(dcp.FileSystemReader):
-    """Torch's reader of such a folder, without running code from it.
-
-    ``.metadata`` is a pickle, which torch's own reader runs. Only the data classes that torch puts
-    there are built from it here, and only files of the folder are opened.
-    """
+    """Torch's reader, which would run the pickle ``.metadata``, with listed classes alone."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> metadata.Metadata:
         """Read ``.metadata``; a :class:`CheckpointError` where it holds something else."""

@@ -1,9 +1,8 @@
 """Checkpoints of several processes that are either whole or absent.
 
-A folder cannot be written in one step. Its files go to a temporary folder, a manifest with the size
-and the checksum of each comes last, and only then the folder takes its name. A process can die
-between any two of these steps, and files can be damaged later: :func:`find_folder_damage` sees
-both. ``torch.distributed.checkpoint`` has no checksums, and its folder may lack any file.
+Files go to a temporary folder, a manifest with their sizes and checksums comes last, and only then
+the folder takes its name. ``torch.distributed.checkpoint`` has no checksums, and its folder may
+lack any file.
 """
 
 import json
@@ -37,12 +36,8 @@ _LARGEST_MANIFEST = 1 << 28
 def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary name, the same on all processes, which becomes ``path`` in the end.
 
-    All processes enter it. Each writes its part of the file or folder of that name, or nothing.
-    When all have left the block, the content is flushed to the disk, a folder gets its manifest,
-    and the first process renames it. An error in the block removes what was written.
-
-    Args:
-        path: Final name, on a disk that all processes share.
+    Each writes its part of the file or folder of that name, on a disk that all share, or nothing.
+    An error in the block removes what was written.
     """
     names = [str(temporary_name(path))]
     if is_main_process():
@@ -69,11 +64,7 @@ def whole_checkpoint(path: str | os.PathLike) -> Iterator[Path]:
 
 
 def all_succeed(write: Callable[[], None]) -> None:
-    """Write in all processes; if it fails in one, it does in all, so that none waits for ever.
-
-    Raises:
-        OSError: It failed here, or in another process.
-    """
+    """Write in all processes; an OSError in one is raised in all, so that none waits for ever."""
     error = None
     try:
         write()
@@ -97,11 +88,7 @@ def remove_checkpoint(path: str | os.PathLike) -> None:
 
 
 def find_folder_damage(folder: str | os.PathLike) -> str | None:
-    """Say what is wrong with a checkpoint folder, reading each file of its manifest once.
-
-    Returns:
-        What is wrong, to follow the folder's name in a message; None if the folder is whole.
-    """
+    """Say what is wrong with a folder, reading each file of its manifest once; None if whole."""
     manifest = Path(folder, MANIFEST)
     if not manifest.is_file():
         return f'is a folder without {MANIFEST}: it is not complete, or nothing of mmrank wrote it'
@@ -163,10 +150,7 @@ def _measure(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def _install_folder(temp: Path, path: Path) -> None:
-    """Rename a whole folder, in place of what has the name now.
-
-    Killed between two steps it leaves ``temp``, which :func:`recover_folders` gives the name.
-    """
+    """Rename a whole folder; killed on the way, :func:`recover_folders` gives it its name."""
     old = _set_aside(path) if os.path.lexists(path) else None
     temp.rename(path)
     sync_folder(path.parent)
@@ -182,11 +166,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def _listed_files(content: object) -> dict[str, tuple[int, int]]:
-    """Files of a manifest, which may have been tampered with.
-
-    Raises:
-        ValueError: It is no manifest, or leaves its folder.
-    """
+    """Files of a manifest; a ValueError if it is none or was tampered with."""
     files = content.get('files') if isinstance(content, dict) else None
     if not isinstance(files, dict) or content.get('format') != _FORMAT:
         raise ValueError(f'no list of files of format {_FORMAT}')

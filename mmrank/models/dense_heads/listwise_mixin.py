@@ -125,11 +125,7 @@ class ListwiseMixin(RankingHeadMixin):
         setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
 
     def loss(self, *args, **kwargs) -> dict:
-        """Losses of a batch, as a one-stage detector calls for them.
-
-        Raises:
-            UserError: If the head has one class and the training set several.
-        """
+        """Losses of a batch, as a one-stage detector calls for them."""
         # A detector of proposals gives every object class 0: the labels tell.
         if self.num_classes == 1 and self.training_set.has_several_classes():
             samples = kwargs.get('batch_data_samples', args[-1])
@@ -138,12 +134,7 @@ class ListwiseMixin(RankingHeadMixin):
         return super().loss(*args, **kwargs)
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
-        """Losses of the host head, the classification loss listwise.
-
-        Raises:
-            UserError: If the training set has another number of classes, or does not say which
-                classes an image is annotated for.
-        """
+        """Losses of the host head, the classification loss listwise."""
         if self.num_classes > 1:  # of proposals there is one class
             self.training_set.check_classes(self.num_classes, self._where)
         boxes = self._box_collector(self.traits.boxes)

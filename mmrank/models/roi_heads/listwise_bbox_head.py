@@ -22,10 +22,8 @@ _AVERAGES = ('rois', 'positives')
 class ListwiseBBoxMixin(MadeClass):
     """Mixin for box heads: passes the loss the boxes it ranks.
 
-    Attributes:
-        image_metas: Meta information of the images of the batch, which
-            :func:`mmrank.models.roi_heads.FederatedRoIHead` sets; None where each image is
-            annotated for all classes.
+    :func:`mmrank.models.roi_heads.FederatedRoIHead` sets ``image_metas``; None where each image is
+    annotated for all classes.
     """
 
     image_metas: Sequence[Mapping] | None = None
@@ -84,13 +82,7 @@ class ListwiseBBoxMixin(MadeClass):
         bbox_weights: Tensor,
         reduction_override: str | None = None,
     ) -> dict[str, Tensor]:
-        """Losses of the host head, its classification a ranking of the (n, C) raw scores.
-
-        The arguments are those of mmdet's ``BBoxHead.loss``; a ranking has no other reduction.
-
-        Returns:
-            ``loss_cls``, ``acc_classes`` and, with boxes, ``loss_bbox``.
-        """
+        """``loss_cls``, a ranking of the (n, C) raw scores, ``acc_classes`` and ``loss_bbox``."""
         if self.box_input is not None:
             self.loss_bbox.open()
         losses = super().loss(
@@ -202,16 +194,6 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
               Defaults to ``rois``.
-
-    Returns:
-        The head, a subclass of ``head_type``.
-
-    Raises:
-        KeyError: If ``head_type`` or the loss is not registered.
-        TypeError: If the head computes its losses in a way of its own, or the loss is not a ranking
-            loss.
-        ValueError: If the loss needs boxes that the head does not decode, or an option has no place
-            beside the loss.
     """
     host = host_class('head_type', head_type, 'mmdet.Shared2FCBBoxHead')
     from mmdet.models.roi_heads.bbox_heads import BBoxHead

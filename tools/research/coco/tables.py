@@ -13,8 +13,9 @@ from rich.table import Table
 
 from mmrank.evaluation.box_evaluation import class_average_precision, evaluate_boxes, summary
 from mmrank.files import write_atomically, write_csv_atomically
-from mmrank.visualization.tables import best_cells, markdown_table, write_table
+from mmrank.visualization.tables import markdown_table, write_table
 from research.coco.runs import RunRecord
+from research.common.names import best_cells
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
 from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
-from mmrank.visualization.tables import best_cells, markdown_table
+from mmrank.visualization.tables import markdown_table
+from research.common.names import best_cells
 
 # K of the Recall@K curve, about evenly spaced on a logarithmic axis.
 _CUTOFFS = 60
