@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.functional import interpolated_map, platt_map
+
+from .monotone_map import interpolated_map, platt_map
 
 FORMAT = 'mmrank calibration 1'
 TASKS = ('detection', 'classification')

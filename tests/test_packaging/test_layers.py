@@ -14,12 +14,20 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('autograd', 'errors', 'version'),
-    ('checkpoint_loading', 'distributed', 'files', 'optional_class', 'required_package'),
+    (
+        'checkpoint_loading',
+        'distributed',
+        'files',
+        'gathering',
+        'interruption',
+        'optional_class',
+        'required_package',
+    ),
     ('registry', 'training_set'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
     ('losses', 'calibration'),
-    ('functional',),
+    ('functional', 'made_class'),
     ('adapters', 'datasets', 'models'),
     ('visualization',),
     ('engine', 'evaluation'),
