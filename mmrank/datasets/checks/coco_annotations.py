@@ -77,8 +77,12 @@ class _Rule(NamedTuple):
     text: Callable[[dict, '_Scan'], str]
 
 
-def _box(ann: dict) -> str:
+def _box(ann: dict, scan: '_Scan | None' = None) -> str:
     return f'bbox is {shown(ann["bbox"])}'
+
+
+def _area(ann: dict, scan: '_Scan') -> str:
+    return f'area is {shown(ann["area"])}'
 
 
 def _negative(ann: dict, scan: '_Scan') -> str:
@@ -107,16 +111,8 @@ _ID_RULES = (
     _Rule('unknown category id', lambda c: c.label < 0, _unknown_category),
 )
 _BOX_RULES = (
-    _Rule(
-        'box with NaN or infinity',
-        lambda c: ~np.isfinite(c.box).all(1),
-        lambda ann, scan: _box(ann),
-    ),
-    _Rule(
-        'box of impossible size',
-        lambda c: (np.abs(c.box) > LARGEST_PIXEL).any(1),
-        lambda ann, scan: _box(ann),
-    ),
+    _Rule('box with NaN or infinity', lambda c: ~np.isfinite(c.box).all(1), _box),
+    _Rule('box of impossible size', lambda c: (np.abs(c.box) > LARGEST_PIXEL).any(1), _box),
     _Rule('box of negative size', lambda c: (c.box[:, 2:] < 0).any(1), _negative),
     _Rule(
         _EMPTY,
@@ -128,16 +124,8 @@ _BOX_RULES = (
         lambda c: ((-c.box[:, 2:] >= c.box[:, :2]) | (c.box[:, :2] >= c.size)).any(1),
         _outside,
     ),
-    _Rule(
-        'box of impossible size',
-        lambda c: c.area > LARGEST_PIXEL**2,
-        lambda ann, scan: f'area is {shown(ann["area"])}',
-    ),
-    _Rule(
-        'area not positive',
-        lambda c: ~(c.area > 0),
-        lambda ann, scan: f'area is {shown(ann["area"])}',
-    ),
+    _Rule('box of impossible size', lambda c: c.area > LARGEST_PIXEL**2, _area),
+    _Rule('area not positive', lambda c: ~(c.area > 0), _area),
 )
 #: Forms, rules, and how many rules are reported of an annotation: of a box the first that holds.
 _GROUPS = ((_ID_FORMS, _ID_RULES, len(_ID_RULES)), (_BOX_FORMS, _BOX_RULES, 1))

@@ -127,6 +127,5 @@ class CocoReport(DataReport):
             raise UserError(
                 self.describe(self.errors)
                 + '\nAll findings as a table, and a cleaned copy: python '
-                'tools/dataset_converters/check_coco.py '
-                f'{self.ann_file} --fix CLEANED.json'
+                f'tools/dataset_converters/check_coco.py {self.ann_file} --fix CLEANED.json'
             )

@@ -92,9 +92,6 @@ class InteractionDataset(Dataset):
             columns (``mmrank.CrossPairSampler``).
         **reading: Further arguments of :func:`read_interactions`.
 
-    Attributes:
-        interactions: The :class:`Interactions`.
-
     Raises:
         ValueError: On an unknown ``sampling``; see also the readers.
     """
@@ -159,9 +156,6 @@ class TopKDataset(Dataset):
         ann_file: Held-out pairs; see :func:`read_interactions`.
         train_ann_file: Training pairs, of the same form. They number the entities.
         **reading: Further arguments of :func:`read_interactions`, for both files.
-
-    Attributes:
-        interactions: The held-out :class:`Interactions`.
 
     Raises:
         ValueError: If a held-out pair is a training pair as well; see also the readers.

@@ -36,8 +36,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``indices``, ``test_mode`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
@@ -63,10 +62,8 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
                 "split='val' needs a val_fraction above 0, got "
                 f'{val_fraction}; 0.1 is what the papers use'
             )
-        self.split = split
-        self.val_fraction = val_fraction
-        self.split_seed = split_seed
-        self.num_val_classes = num_val_classes
+        self.split, self.split_seed = split, split_seed
+        self.val_fraction, self.num_val_classes = val_fraction, num_val_classes
         kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
         super().__init__(data_root=data_root, **kwargs)
 

@@ -22,17 +22,12 @@ class BatchStream(Sampler):
 
     Args:
         batch_size: Items in a batch, over all ranks; W ranks must divide it. The ``batch_size`` of
-            the data loader is ``share``: ``batch_size / W``, unless the subclass says otherwise.
+            the data loader is ``share``, the indices that a rank yields for a batch: ``batch_size /
+            W``, unless the subclass says otherwise.
         epoch_items: Items that an epoch shows.
         num_batches: Batches in an epoch. None: as many as ``epoch_items`` fill, at least one.
         seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
-
-    Attributes:
-        share: Indices that a rank yields for a batch, always as many.
-
-    Raises:
-        ValueError: If the ranks do not divide the batch, or ``num_batches`` is not positive.
     """
 
     #: Name of the option that sets ``batch_size``.
