@@ -40,20 +40,22 @@ PACKAGES = {
 }
 
 
-def add_config_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that overrides settings of the config."""
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
+def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
+    """The parser of ``train.py`` and ``test.py``, with all that both take."""
+    parser = argparse.ArgumentParser(
+        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``train.py`` and ``test.py`` have."""
+    parser.add_argument('config', help='config file')
+    parser.add_argument(
+        '--work-dir',
+        help="folder of what is written (default: the config's work_dir, else "
+        'work_dirs/<name of the config>)',
+    )
+    parser.add_argument(
+        '--no-check',
+        action='store_true',
+        help='skip the check of COCO files and retrieval data sets before the start',
+    )
     add_config_option(parser)
     parser.add_argument(
         '--launcher',
@@ -65,6 +67,19 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+    return parser
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that overrides settings of the config."""
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
+    )
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
@@ -172,10 +187,8 @@ def check_packages(cfg: Config) -> None:
 
 def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     """Take the work folder of the command line, the config, or its name."""
-    if args.work_dir is not None:
-        cfg.work_dir = args.work_dir
-    elif cfg.get('work_dir') is None:
-        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+    default = f'work_dirs/{Path(args.config).stem}'
+    cfg.work_dir = args.work_dir or cfg.get('work_dir') or default
 
 
 def set_collate(cfg: Config) -> None:
