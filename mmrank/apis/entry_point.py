@@ -100,9 +100,7 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
 def checkpoint_words(args: argparse.Namespace) -> list[str]:
     """Options of :func:`add_checkpoint_options`, for another command line."""
     words = ['--trust-checkpoint'] if args.trust_checkpoint else []
-    for pattern in args.allow_partial:
-        words += ['--allow-partial', pattern]
-    return words
+    return words + [f'--allow-partial={pattern}' for pattern in args.allow_partial]
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
@@ -193,10 +191,8 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 
 def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
-    if cfg.get('default_scope') != 'mmpretrain':
-        return
-    for split in ('train', 'val', 'test'):
-        loader = cfg.get(f'{split}_dataloader')
+    loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
+    for loader in loaders if cfg.get('default_scope') == 'mmpretrain' else ():
         if loader:
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
 
@@ -256,15 +252,13 @@ def _set_slurm_variables() -> None:
     lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
         raise UserError(
-            f'--launcher slurm: {min(lacking)} is not set, so this is no task '
-            'of srun.\n  Fix: start with tools/slurm_train.sh or '
-            'slurm_test.sh, or on one machine with tools/dist_train.sh'
+            f'--launcher slurm: {min(lacking)} is not set, so this is no task of srun.\n  Fix: '
+            'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
         )
     for name, theirs in names.items():
         os.environ[name] = os.environ[theirs]
     if 'MASTER_ADDR' not in os.environ:
-        nodes = os.environ['SLURM_NODELIST']
-        command = ['scontrol', 'show', 'hostname', nodes]
+        command = ['scontrol', 'show', 'hostname', os.environ['SLURM_NODELIST']]
         hosts = subprocess.run(command, check=True, capture_output=True, text=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', '29500')

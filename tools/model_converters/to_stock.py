@@ -171,8 +171,8 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
                 'in the same order, but a score_thr means another thing'
             )
         raise UserError(
-            f'model.{one.head}: the centre of the scores cannot move into a '
-            f'bias of {host}: {one.reason}.\n  Fix: {remedy}'
+            f'model.{one.head}: the centre of the scores cannot move into a bias of {host}: '
+            f'{one.reason}.\n  Fix: {remedy}'
         )
 
 
