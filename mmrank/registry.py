@@ -23,11 +23,7 @@ class _NoRegistry:
         return (lambda cls: cls) if module is None else module
 
     def build(self, cfg, *args, **kwargs):
-        """Refuse: only mmengine builds from a config.
-
-        Raises:
-            ImportError: Always.
-        """
+        """Raise ImportError: only mmengine builds from a config."""
         raise ImportError(
             f'building {cfg!r} from a config requires mmengine, which is not installed. Fix: `mim '
             'install mmengine`, or call the class directly.'
@@ -64,18 +60,4 @@ OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.opt
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.atss_assigner')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
-__all__ = [
-    'DATASETS',
-    'DATA_SAMPLERS',
-    'FUNCTIONS',
-    'HOOKS',
-    'METRICS',
-    'MODELS',
-    'MODEL_WRAPPERS',
-    'OPTIMIZERS',
-    'OPTIM_WRAPPERS',
-    'RUNNERS',
-    'STRATEGIES',
-    'TASK_UTILS',
-    'TRANSFORMS',
-]
+__all__ = sorted(name for name in globals() if name.isupper())

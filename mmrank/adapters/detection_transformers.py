@@ -28,14 +28,10 @@ PREFIX = '_loss_function.'
 
 
 class RankedLabels:
-    """Mixin for criterions: ranks in place of the varifocal loss.
+    """Mixin for criterions: ranks in place of the varifocal loss, each layer by its own loss.
 
     Matching and box losses stay those of the criterion. It expects the name of each layer as
     ``layer`` in its outputs.
-
-    Args:
-        config: Config of the model.
-        rankings: A loss for each layer, by name.
     """
 
     def __init__(self, config, rankings: nn.ModuleDict) -> None:
@@ -105,18 +101,11 @@ class RankingCriterion(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
-    the layers for ours.
-
-    Args:
-        loss: The ranking loss. Each ranking gets a copy with its own state: the scores of a decoder
-            layer have another level and spread than those of the next.
-        num_layers: Number of decoder layers.
-        centre_scores: See :func:`mmrank.adapters.use_ranking_loss`.
-        fine: Whether the model is D-FINE, whose boxes are distributions of corners.
-
-    Attributes:
-        rankings: ``last``: the last decoder layer. ``aux_<i>``: the layers before it and, as the
-            last of these, the encoder's proposals. ``dn_<i>``: the denoising queries of each layer.
+    the layers for ours. Each of the ``rankings`` gets a copy of the loss with its own state: the
+    scores of a decoder layer have another level and spread than those of the next. ``last`` is the
+    last decoder layer, ``aux_<i>`` are the layers before it and, as the last of these, the
+    encoder's proposals, ``dn_<i>`` the denoising queries of each layer. ``fine``: the model is
+    D-FINE, whose boxes are distributions of corners.
     """
 
     def __init__(self, loss: RankingLoss, num_layers: int, centre_scores: bool, fine: bool) -> None:
@@ -242,7 +231,7 @@ def detach(model: nn.Module) -> None:
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
-    """Load the state of the ranking losses that ``save_pretrained`` wrote.
+    """Load the state of the ranking losses that ``save_pretrained`` wrote into ``folder``.
 
     ``from_pretrained`` builds the model of transformers, which does not know them, and warns that
     they were not used. To train on::
@@ -251,15 +240,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
         model = use_ranking_loss(model, StableAPLoss())
         model = load_ranking_state(model, folder)
 
-    Args:
-        model: A model that ``use_ranking_loss`` returned.
-        folder: What ``save_pretrained`` was called with.
-
-    Returns:
-        The model, changed in place.
-
-    Raises:
-        UserError: If there is no such state, or it is that of another loss.
+    A ``UserError`` says if there is no such state, or it is that of another loss.
     """
     from safetensors.torch import load_file
 

@@ -20,7 +20,7 @@ SERVED = {
 def use_ranking_loss(
     model: nn.Module, loss: RankingLoss, *, centre_scores: bool = True, balance_boxes: bool = False
 ) -> nn.Module:
-    """Replace the classification loss of a detector by a ranking loss.
+    """Replace the classification loss of a detector by a ranking loss, in place.
 
     All scores of a batch form one ranking: those of all its images, and in distributed training,
     with ``scope='global'``, of all ranks. Everything else of the detector stays: its target
@@ -46,9 +46,6 @@ def use_ranking_loss(
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
 
-    Returns:
-        The model, changed in place.
-
     Raises:
         TypeError: If no adapter serves the model, or the loss is no ranking loss.
         UserError: If the loss does not fit the model.
@@ -63,21 +60,11 @@ def use_ranking_loss(
 
 
 def remove_ranking_loss(model: nn.Module) -> nn.Module:
-    """Give a detector its own classification loss back.
+    """Give a detector its own classification loss back, in place.
 
     The centre of the scores that the ranking loss has learnt moves into the bias of the
     classification layer, so that in eval mode the model predicts the same as before and can be
     saved for users without mmrank.
-
-    Args:
-        model: A detector that :func:`use_ranking_loss` returned.
-
-    Returns:
-        The model, changed in place.
-
-    Raises:
-        TypeError: If no adapter serves the model.
-        UserError: If it has no ranking loss.
     """
     _adapter_of(model).detach(model)
     return model

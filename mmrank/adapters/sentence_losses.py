@@ -27,13 +27,9 @@ with required_package(
 
 
 class SentenceLoss(nn.Module):
-    """Base: embeds the columns and calls a loss of mmrank.
+    """Base: embeds the columns and calls a loss, whose state :class:`SaveLossState` saves.
 
     While the model is in eval mode, the state of the loss does not move.
-
-    Args:
-        model: A ``SentenceTransformer``.
-        loss: The loss, whose state :class:`SaveLossState` saves.
     """
 
     def __init__(self, model: nn.Module, loss: nn.Module) -> None:
@@ -43,15 +39,7 @@ class SentenceLoss(nn.Module):
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
     ) -> Tensor:
-        """Compute the loss of a batch.
-
-        Args:
-            sentence_features: Inputs of the model, one for each column.
-            labels: (B,) or (B, 2) integers of the column ``label``, or None.
-
-        Returns:
-            Scalar.
-        """
+        """Scalar loss of the inputs of each column; labels: (B,) or (B, 2) integers or None."""
         # The model writes into what it is given.
         columns = [dict(x) for x in sentence_features]
         return self.compute_loss_from_embeddings(self.embed(columns), labels)
@@ -93,13 +81,6 @@ class SentenceContrastLoss(SentenceLoss):
     Losses that keep state for each row (SogCLR, iSogCLR) require it. For the others it may be left
     out; rows with one index are no negatives of each other. Do not pass an ``eval_dataset`` to a
     trainer with such state, whose rows would be taken for those of the training set.
-
-    Args:
-        model: A ``SentenceTransformer``.
-        loss: A :class:`mmrank.losses.ContrastiveLoss`.
-
-    Raises:
-        TypeError: If the loss is another one.
     """
 
     def __init__(self, model: nn.Module, loss: ContrastiveLoss) -> None:
@@ -144,9 +125,6 @@ class SentenceRetrievalLoss(SentenceLoss):
         model: A ``SentenceTransformer``.
         loss: A loss with ``embedding_loss``: a ranking loss or ``PMLLoss``.
         normalize: Rank by cosines instead of inner products.
-
-    Raises:
-        TypeError: If the loss is another one.
     """
 
     def __init__(self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True) -> None:
@@ -214,10 +192,6 @@ class SentenceInBatchLoss(SentenceLoss):
         model: A ``SentenceTransformer``.
         loss: An :class:`mmrank.losses.InBatchLoss`.
         pairs: The column ``label`` of the training set, (|O|, 2) integers.
-
-    Raises:
-        TypeError: If the loss is another one.
-        UserError: If the pairs are not such a list.
     """
 
     def __init__(self, model: nn.Module, loss: InBatchLoss, pairs: Sequence[Sequence[int]]) -> None:
@@ -248,12 +222,6 @@ class SaveLossState(TrainerCallback):
 
         SentenceTransformerTrainer(..., loss=loss,
                                    callbacks=[SaveLossState(loss)])
-
-    Args:
-        loss: What the trainer got as ``loss``.
-
-    Attributes:
-        FILE: Name of the file in a checkpoint.
     """
 
     FILE = 'mmrank_loss.pt'

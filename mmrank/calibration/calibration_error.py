@@ -26,18 +26,10 @@ class ReliabilityBins:
 
 
 def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> ReliabilityBins:
-    """Means of scores and targets in bins of equal width.
+    """Means of (n,) scores and targets, both in [0, 1], in bins of equal width.
 
-    Bin j holds the scores in ``(j / J, (j + 1) / J]``, the first one 0 as well.
-
-    Args:
-        scores: (n,) floats in [0, 1].
-        targets: (n,) numbers in [0, 1]: what the scores should be on average.
-        num_bins: Number of bins J.
-
-    Raises:
-        ValueError: If the shapes differ, a number is outside [0, 1], or ``num_bins`` is not
-            positive.
+    Bin j holds the scores in ``(j / J, (j + 1) / J]``, the first one 0 as well. A ``ValueError``
+    says if shapes differ or a number is outside [0, 1].
     """
     if scores.dim() != 1 or scores.shape != targets.shape:
         raise ValueError(
@@ -86,9 +78,6 @@ def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 
     Returns:
         Float64 scalar in [0, 1]; NaN without a score.
 
-    Raises:
-        ValueError: See :func:`reliability_bins`.
-
     Example:
         >>> expected_calibration_error(torch.tensor([0.9, 0.9, 0.2]),
         ...                            torch.tensor([1, 0, 0]))
@@ -117,9 +106,6 @@ def localisation_aware_calibration_error(
 
     Returns:
         Float64 scalar in [0, 1]; NaN without a box.
-
-    Raises:
-        ValueError: See :func:`reliability_bins`.
     """
     if labels.shape != scores.shape:
         raise ValueError(

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.functional import interpolated_map, platt_map
+
+from .monotone_map import interpolated_map, platt_map
 
 FORMAT = 'mmrank calibration 1'
 TASKS = ('detection', 'classification')
@@ -66,21 +67,11 @@ class Calibration:
         return tuple(x.name for x in self.maps)
 
     def probabilities(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Probabilities of scores of given classes.
+        """(n,) float64 probabilities of (n,) scores in [0, 1], at most 32 bits, of given classes.
 
         The order and the ties of the scores of one class are those of their probabilities, exactly:
-        see :func:`mmrank.functional.keep_order`. Those of different classes may change places.
-
-        Args:
-            scores: (n,) floats in [0, 1] of at most 32 bits.
-            labels: (n,) int64 classes.
-
-        Returns:
-            (n,) float64. float32 would make ties.
-
-        Raises:
-            UserError: If a label has no map, or a score is outside [0, 1]; on a GPU the latter is a
-                device-side assertion.
+        see :func:`mmrank.functional.keep_order`. Those of different classes may change places. On a
+        GPU a score outside [0, 1] is a device-side assertion, otherwise a ``UserError``.
         """
         if labels.numel() and int(labels.max()) >= len(self.maps):
             raise UserError(
@@ -170,11 +161,7 @@ class Calibration:
 
 
 def read_calibration(path: str | os.PathLike) -> Calibration:
-    """Read a file of :meth:`Calibration.write`.
-
-    Raises:
-        UserError: If there is no such file, or it is no calibration: every map has to rise.
-    """
+    """Read a file of :meth:`Calibration.write`; every map has to rise."""
     try:
         content = json.loads(Path(path).read_text('utf-8'))
     except FileNotFoundError as error:
@@ -211,7 +198,7 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
 
 
 def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | None:
-    """Scale and offset of the logit of each class, where the map has them.
+    """(scale, offset) of the logit of each class; None for an isotonic map.
 
     ``sigmoid(scale * logit + offset)`` is the probability, so that a layer that gives the logits of
     sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
@@ -220,12 +207,6 @@ def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | Non
     by the rounding of float32, which may make ties. A score that is not the sigmoid of one layer's
     output, such as a product with a centerness, is another function of it: there the map cannot
     move into the layer.
-
-    Args:
-        path: Calibration file, see :func:`read_calibration`.
-
-    Returns:
-        (scale, offset) of each class in the order of the model; None for an isotonic map.
     """
     maps = read_calibration(path).maps
     if maps[0].scale is None:

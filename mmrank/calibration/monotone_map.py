@@ -48,22 +48,12 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    """Platt scaling of probabilities; a temperature is ``1 / scale``.
+    """Platt scaling of (L, n) probabilities by L positive scales and offsets; float64.
 
     ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs for Support Vector
-    Machines", 1999, on the logit of a score. With ``offset=0`` it is the temperature of Guo et al.,
-    "On Calibration of Modern Neural Networks", ICML 2017, section 4.2.
-
-    Args:
-        scores: (L, n) floats in [0, 1], a map for each row.
-        scale: (L,) positive.
-        offset: (L,).
-
-    Returns:
-        (L, n) float64 probabilities, see :func:`keep_order`.
-
-    Raises:
-        TypeError: If the scores have 64 bits.
+    Machines", 1999, on the logit of a score of at most 32 bits. With ``offset=0`` it is the
+    temperature, ``1 / scale``, of Guo et al., "On Calibration of Modern Neural Networks", ICML
+    2017, section 4.2. See :func:`keep_order`.
     """
     x = _as_float32(scores).double().clamp(_LOWEST, _HIGHEST)
     logits = _alike(torch.log, x) - _alike(torch.log1p, -x)
@@ -72,22 +62,12 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
 
 
 def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
-    """Linear interpolation between knots, constant outside them.
+    """Linear interpolation of (L, n) scores between (L, K) knots, constant outside; float64.
 
     With the ends of the blocks of an isotonic regression as knots it is the map of scikit-learn's
     ``IsotonicRegression``: Zadrozny and Elkan, "Transforming Classifier Scores into Accurate
-    Multiclass Probability Estimates", KDD 2002, made strictly rising.
-
-    Args:
-        scores: (L, n) floats in [0, 1], a map for each row.
-        knots: (L, K) scores that do not fall; the last one may repeat.
-        values: (L, K) probabilities that do not fall.
-
-    Returns:
-        (L, n) float64 probabilities, see :func:`keep_order`.
-
-    Raises:
-        TypeError: If the scores have 64 bits.
+    Multiclass Probability Estimates", KDD 2002, made strictly rising, see :func:`keep_order`.
+    Neither knots nor values fall; the last one may repeat. Scores have at most 32 bits.
     """
     x = _as_float32(scores).double().contiguous()
     knots, values = knots.double().contiguous(), values.double().contiguous()

@@ -1,6 +1,5 @@
 """mmdet's CocoDataset with a check of its file; needs mmdet to import."""
 
-from collections.abc import Collection
 from functools import partial
 
 from mmdet.datasets import CocoDataset, LVISV1Dataset
@@ -16,17 +15,11 @@ class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
     mmdet drops or crashes on bad annotations, often far from their cause; this data set reports on
-    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``.
-
-    Args:
-        *args: As for ``mmdet.CocoDataset``.
-        verify_images: Also read each image's header and compare its size.
-        **kwargs: As for ``mmdet.CocoDataset``.
-
-    Attributes:
-        federated: Whether every image must say which classes it lacks.
+    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``, and
+    ``verify_images``: also decode each image and compare its size.
     """
 
+    #: Whether every image must say which classes it lacks.
     federated = False
 
     def __init__(self, *args, verify_images: bool = False, **kwargs) -> None:
@@ -34,11 +27,7 @@ class CheckedCocoDataset(CocoDataset):
         super().__init__(*args, **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Load annotations after checking them.
-
-        Raises:
-            UserError: If the file cannot be read or has an error.
-        """
+        """Load annotations after checking them."""
         # CocoDataset builds self.COCOAPI(path); checking there reads a large file once and not
         # twice.
         self.COCOAPI = partial(_load_checked, dataset=self)
@@ -76,22 +65,15 @@ class LVISDataset(CheckedCocoDataset):
     def parse_data_info(self, raw_data_info: dict) -> dict:
         """Parse an image, with the classes it is annotated for.
 
-        Returns:
-            As ``CocoDataset``, and ``exhaustive_labels``: sorted indices of the classes whose every
-            object in this image is annotated; that may be none at all. Augmentations that drop a
-            box do not change it.
+        ``exhaustive_labels`` are the sorted indices of the classes whose every object in this image
+        is annotated; that may be none at all. Augmentations that drop a box do not change it.
         """
         info = super().parse_data_info(raw_data_info)
         image = raw_data_info['raw_img_info']
         present = {a['category_id'] for a in raw_data_info['raw_ann_info']}
-        info['exhaustive_labels'] = self._labels(
-            present.union(image[NEGATIVE]).difference(image[INCOMPLETE])
-        )
+        known = present.union(image[NEGATIVE]).difference(image[INCOMPLETE])
+        info['exhaustive_labels'] = sorted(self.cat2label[x] for x in known if x in self.cat2label)
         return info
-
-    def _labels(self, category_ids: Collection) -> list[int]:
-        label_of = self.cat2label
-        return sorted(label_of[x] for x in category_ids if x in label_of)
 
 
 def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:

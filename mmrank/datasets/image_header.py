@@ -16,9 +16,8 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.ti
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
     """Read width and height in pixels of an image from its first bytes.
 
-    Raises:
-        ValueError: If it is no image, or larger than Pillow's limit, which a file of a few
-            kilobytes can be: ``PIL.Image.MAX_IMAGE_PIXELS`` times 2, by default 179 million pixels.
+    A ``ValueError`` if it is no image, or has more than twice ``PIL.Image.MAX_IMAGE_PIXELS``, by
+    default 179 million pixels: a file of a few kilobytes can.
     """
     try:
         with warnings.catch_warnings():
@@ -57,11 +56,7 @@ def image_fault(path: str | os.PathLike) -> str | None:
 
 
 def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:
-    """Decode an image as ``cv2.imdecode``, to (H, W, 3) uint8 in BGR or (H, W).
-
-    Raises:
-        ValueError: If it is no image, or too large; see :func:`image_size`.
-    """
+    """Decode an image as ``cv2.imdecode``, to (H, W, 3) uint8 in BGR or (H, W)."""
     image_size(BytesIO(data))
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:

@@ -71,11 +71,7 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
 
 
 def require_federated(document: Mapping, ann_file: object) -> None:
-    """Refuse LVIS annotations that do not say what images lack.
-
-    Raises:
-        UserError: If a field is missing or cannot be used; ``ann_file`` says of which file.
-    """
+    """Refuse LVIS annotations that do not say what images lack."""
     known = {cat['id'] for cat in document['categories']}
     for image in document['images']:
         for key in (NEGATIVE, INCOMPLETE):

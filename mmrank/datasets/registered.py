@@ -30,9 +30,5 @@ RETRIEVAL_DATASETS = _register(
 
 
 def retrieval_dataset_class(name: str) -> type:
-    """Return the class of a key of ``RETRIEVAL_DATASETS``.
-
-    Raises:
-        ImportError: If mmpretrain is not installed.
-    """
+    """Return the class of a key of ``RETRIEVAL_DATASETS``."""
     return optional_class('mmpretrain', name, RETRIEVAL_DATASETS[name])

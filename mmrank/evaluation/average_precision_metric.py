@@ -21,16 +21,9 @@ _NOTE = 'In percent; macro: mean over the classes, micro: all scores in one rank
 
 @dataclass(frozen=True)
 class ClassFigures:
-    """Figures in [0, 1] of C classes, NaN where there is no positive or no negative.
+    """Figures in [0, 1] of C classes, (C,), NaN where there is no positive or no negative.
 
-    Attributes:
-        names: Names of the classes.
-        positives: (C,) int64 numbers of positives.
-        negatives: (C,) int64.
-        ap: (C,) float64.
-        auroc: (C,) float64.
-        micro_ap: AP of one ranking of all scores of the classes that have both.
-        micro_auroc: Likewise.
+    The micro figures are of one ranking of all scores of the classes that have both.
     """
 
     names: list[str]
@@ -126,12 +119,6 @@ class AveragePrecisionMetric(BaseMetric):
         skip_empty: Leave classes without a positive or a negative out of the means, and name them
             in the log. False: raise an error.
         out_stem: Path without suffix of the table's files. None: none.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See mmengine's ``BaseMetric``.
-        collect_dir: See mmengine's ``BaseMetric``.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.AveragePrecisionMetric')
     """
 
     default_prefix = 'ranking'
@@ -149,13 +136,7 @@ class AveragePrecisionMetric(BaseMetric):
         self.classwise, self.skip_empty, self.out_stem = classwise, skip_empty, out_stem
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep ``pred_score`` and ``gt_label`` or ``gt_score`` of the samples of a batch.
-
-        Raises:
-            KeyError: If there is no ``pred_score``.
-            ValueError: If the labels do not fit, see
-                :func:`mmrank.models.heads.sample_fields.one_vs_rest_targets`.
-        """
+        """Keep ``pred_score`` and ``gt_label`` or ``gt_score`` of the samples of a batch."""
         if not data_samples:
             return
         if 'pred_score' not in data_samples[0]:

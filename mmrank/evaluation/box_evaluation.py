@@ -25,18 +25,10 @@ STAT_NAMES += ('AR1', 'AR10', 'AR100', 'ARs', 'ARm', 'ARl')
 
 
 def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
-    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``).
+    """Read a COCO results file (``CocoMetric``'s ``*.bbox.json``), or copy its content.
 
-    Args:
-        predictions: File, or its content: dicts with ``image_id``, ``category_id``, ``bbox`` [x, y,
-            width, height] in pixels and ``score``.
-
-    Returns:
-        A list of dicts to which the caller may add keys.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        UserError: If the content is not a list of predictions.
+    Each box is a dict with ``image_id``, ``category_id``, ``bbox`` [x, y, width, height] in pixels
+    and ``score``.
     """
     where = 'predictions'
     if not isinstance(predictions, list):
@@ -71,17 +63,7 @@ def check_predictions(
     category_ids: Container[int],
     where: str = 'predictions',
 ) -> None:
-    """Check that boxes belong to a set of annotations and are boxes.
-
-    Args:
-        boxes: See :func:`load_predictions`.
-        image_ids: Those of the annotations.
-        category_ids: Those of the annotations.
-        where: Name of the boxes in an error.
-
-    Raises:
-        UserError: At the first kind of problem; the text has the field, values and what to do.
-    """
+    """Raise ``UserError`` if boxes are malformed or of other images or categories than these."""
     for field, known, fix in (
         ('image_id', image_ids, 'pass the annotation file of the split that was predicted.'),
         (
@@ -141,14 +123,9 @@ def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COC
 def evaluate_boxes(
     ground_truth: str | os.PathLike | COCO, predictions: str | os.PathLike | list[dict]
 ) -> COCOeval:
-    """Match a file or list of predictions to an annotation file or ``COCO`` object as COCO does.
+    """Match predictions to annotations as COCO does; returns a summarised ``COCOeval``.
 
-    Returns:
-        A ``COCOeval`` that has been evaluated, accumulated and summarised with COCO's own
-        parameters (at most 1, 10 and 100 boxes an image).
-
-    Raises:
-        UserError: If predictions are malformed or belong to other images or categories.
+    Its parameters are COCO's own: at most 1, 10 and 100 boxes an image.
     """
     truth = load_ground_truth(ground_truth)
     boxes = load_predictions(predictions)
@@ -199,14 +176,10 @@ def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ClassMatches:
-    """Matches of the boxes of one class; crowds, and boxes that match them, are left out.
+    """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
 
-    Attributes:
-        scores: (n,) scores, image by image.
-        is_right: (n,) bool: whether each box matches an object.
-        found_ids: (n,) ids of the boxes, from 1 in the order of the file.
-        object_ids: (n,) ids of the objects that they match; 0 for none.
-        num_objects: Objects of the class.
+    ``found_ids`` are the ids of the boxes, from 1 in the order of the file, ``object_ids`` those of
+    the objects that they match, 0 for none.
     """
 
     scores: np.ndarray
@@ -267,18 +240,8 @@ def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, floa
 
     A ranking loss fixes the order of scores and not their level, so a fixed threshold like 0.3
     shows everything of one model and nothing of another. The best F1 on a validation split is fair
-    to both.
-
-    Args:
-        evaluation: An evaluated ``COCOeval`` of boxes.
-        iou: IoU from which a box counts as found; one of ``evaluation.params.iouThrs``.
-
-    Returns:
-        Threshold by category id: boxes with at least this score are shown. Infinity for a class of
-        which no box is ever right.
-
-    Raises:
-        ValueError: If ``iou`` is not among the thresholds evaluated.
+    to both. ``iou`` is one of ``evaluation.params.iouThrs``. Returns the threshold by category id,
+    infinity for a class of which no box is ever right.
     """
     thresholds = np.asarray(evaluation.params.iouThrs)
     level = int(np.abs(thresholds - iou).argmin())

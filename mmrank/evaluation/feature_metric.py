@@ -27,9 +27,6 @@ class FeatureMetric(BaseMetric):
         feature_key: Field with the feature.
         label_key: Field with the class index, as ``PackInputs`` leaves it.
         device: Where to compute; None takes the first GPU if there is one.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See mmengine's ``BaseMetric``.
-        collect_dir: See mmengine's ``BaseMetric``.
     """
 
     def __init__(
@@ -45,12 +42,9 @@ class FeatureMetric(BaseMetric):
         self.feature_key, self.label_key, self.device = feature_key, label_key, device
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
-        """Compute the figures by name.
+        """Figures by name of all samples, which lie on the device to compute on.
 
-        Args:
-            samples: All samples, on the device to compute on.
-            group: Process group whose ranks share the work, or None. The figures of the first rank
-                count.
+        The ranks of ``group`` may share the work; the figures of the first rank count.
         """
         raise NotImplementedError
 
@@ -80,17 +74,9 @@ class FeatureMetric(BaseMetric):
         )
 
     def evaluate(self, size: int) -> dict[str, float]:
-        """Compute the figures on all ranks of the process group.
+        """Compute the figures on all ranks; the padding of a sampler behind ``size`` is dropped.
 
-        Args:
-            size: Samples of the data set; the padding of a sampler is dropped.
-
-        Returns:
-            The figures, with the prefix.
-
-        Raises:
-            ValueError: If there is no sample.
-            RuntimeError: On the other ranks, if the first has failed.
+        If the first rank fails, the others raise a ``RuntimeError``.
         """
         samples = self.gather(size).to(device_or_default(self.device))
         figures = [self.figures(samples, world_group())]

@@ -23,9 +23,8 @@ def count_hits(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
 def accuracies(hits: Tensor, classes: Sequence[str] | None, per_class: bool) -> dict[str, float]:
     """Figures in percent of (2, C) hits of :func:`count_hits`.
 
-    Returns:
-        ``accuracy``; ``mean_class_accuracy`` over the classes that have samples; with ``per_class``
-        ``accuracy/NAME`` of those, by number where ``classes`` is None.
+    ``mean_class_accuracy`` is over the classes that have samples; ``per_class`` adds
+    ``accuracy/NAME`` of those, by number where ``classes`` is None.
     """
     right, all_ = (x.double() for x in hits.cpu())
     seen = all_ > 0
@@ -96,9 +95,6 @@ class KNNMetric(FrozenFeatureMetric):
         k: Number of neighbours.
         tau: Temperature of the votes.
         **kwargs: See :class:`FrozenFeatureMetric`.
-
-    Raises:
-        ValueError: If ``k`` or ``tau`` is not positive.
     """
 
     default_prefix = 'knn'
@@ -135,16 +131,10 @@ class KNNMetric(FrozenFeatureMetric):
 class LinearProbe:
     """Multinomial logistic regression, fitted to its optimum.
 
-    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised features, by full-batch L-BFGS:
-    the problem is convex, so there is neither a learning rate nor a seed.
-
-    Args:
-        features: (N, D) finite floats, N >= 1.
-        labels: (N,) int64 in ``[0, num_classes)``.
-        num_classes: C; ``weight`` is (C, D), ``bias`` (C,), both float64.
-        l2: Weight of the squares, > 0.
-        max_iter: Most iterations; ``iterations`` counts the evaluations of the objective.
-        tolerance: Largest entry of the gradient at which it stops.
+    ``min mean_i CE(W x_i + b, y_i) + l2/2 |W|^2`` over standardised (N, D) finite features, by
+    full-batch L-BFGS: the problem is convex, so there is neither a learning rate nor a seed. It
+    stops where no entry of the gradient is above ``tolerance``. ``weight`` is (C, D), ``bias``
+    (C,), both float64; ``iterations`` counts the evaluations of the objective.
     """
 
     def __init__(
@@ -213,9 +203,6 @@ class LinearProbeMetric(FrozenFeatureMetric):
         max_iter: Most iterations of L-BFGS.
         tolerance: Largest entry of the gradient at which it stops.
         **kwargs: See :class:`FrozenFeatureMetric`.
-
-    Raises:
-        ValueError: If ``l2`` is not positive.
     """
 
     default_prefix = 'linear'

@@ -50,26 +50,17 @@ def index_options(index: str | Mapping) -> dict:
 
 
 class GalleryIndex:
-    """Finds the samples of a gallery with the largest similarities.
+    """Finds the samples of an (N, D) gallery with the largest similarities.
 
     ``'flat'`` compares each query with the whole gallery; its scores are those of
     :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'`` compares
-    it with the gallery samples in those of ``lists`` cells whose centres are nearest (an inverted
-    file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization for
-    Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some.
+    it with the gallery samples in those ``probes`` of ``lists`` cells whose centres are nearest (an
+    inverted file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization
+    for Nearest Neighbor Search, TPAMI 2011, 4.1) and may miss some. By default there are 4 sqrt(N)
+    cells, fewer in a small gallery, and a query is compared with a 16th of them.
 
-    Args:
-        gallery: (N, D) floats; of stored embeddings a block is in memory at a time, and the lists
-            of ``'ivf'`` are in files beside them.
-        type: ``'flat'`` or ``'ivf'``.
-        similarity: ``'cosine'`` or ``'dot'``.
-        lists: Cells; None for 4 sqrt(N), fewer in a small gallery.
-        probes: Cells that a query is compared with; None for a 16th of them.
-        path: File of the lists of ``'ivf'``, which is read if it holds the rows of this gallery,
-            else written; None keeps none.
-
-    Raises:
-        ImportError: If faiss is not installed, or is too old.
+    Of stored embeddings a block is in memory at a time, and the lists are in files beside them. The
+    lists are read from ``path`` if it holds the rows of this gallery, else written there.
     """
 
     def __init__(
@@ -107,17 +98,11 @@ class GalleryIndex:
     def search(
         self, queries: Tensor, count: int, own: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Find the best gallery samples of each query, best first.
+        """Find the best gallery samples of each of (Q, D) queries, best first.
 
-        Args:
-            queries: (Q, D) floats.
-            count: K, samples for each, at least 1.
-            own: (Q,) gallery rows of the queries themselves, which are left out; None for separate
-                sets.
-
-        Returns:
-            (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU; -1 where fewer were
-            found, with a score of -inf.
+        ``own`` are (Q,) gallery rows of the queries themselves, which are left out; None for
+        separate sets. Returns (Q, K) float32 scores and (Q, K) int64 gallery rows on the CPU; -1
+        where fewer were found, with a score of -inf.
         """
         more = count + int(own is not None)
         rows = self._rows(queries)
@@ -223,18 +208,10 @@ def index_figures(
     most: int,
     group: 'dist.ProcessGroup | None' = None,
 ) -> RetrievalFigures:
-    """Rank of each query's best positive, if it is among the first.
+    """Rank of each query's best positive; behind the first ``most``, K, it is K + 1.
 
-    Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives come first.
-
-    Args:
-        samples: Embeddings and labels.
-        index: Index of their gallery.
-        most: K; the rank of a positive behind the first K is K + 1.
-        group: Processes that share the queries.
-
-    Returns:
-        Figures with ranks and numbers of positives; those of the whole ranking are NaN.
+    Ties count as in ``mmrank.functional.retrieval_metrics``: the negatives come first. The figures
+    of the whole ranking are NaN. The processes of ``group`` share the queries.
     """
     labels, same_set = samples.labels.cpu(), samples.in_gallery is None
     rows, gallery = samples.rows_of_queries().cpu(), samples.rows_of_gallery().cpu()
@@ -288,18 +265,10 @@ def index_summary(
     group: 'dist.ProcessGroup | None' = None,
     figures: RetrievalFigures | None = None,
 ) -> dict[str, float]:
-    """Recall@K of an index, under a name that says whether it is exact.
+    """Recall@K in [0, 1] of an index, under a name that says whether it is exact.
 
-    Args:
-        samples: Embeddings and labels.
-        index: Index of their gallery.
-        recall_at: The K, each at least 1.
-        group: Processes that share the queries.
-        figures: Result of :func:`index_figures`, if it is known.
-
-    Returns:
-        ``recall@K``, or ``approximate_recall@K`` and ``neighbours_found@10``, in [0, 1];
-        ``queries`` and ``queries_without_positive``.
+    ``recall@K``, or ``approximate_recall@K`` and ``neighbours_found@10``; ``queries`` and
+    ``queries_without_positive``. Pass the result of :func:`index_figures` where it is known.
     """
     if figures is None:
         figures = index_figures(samples, index, max(recall_at), group)

@@ -27,17 +27,6 @@ class ImageTextRetrievalMetric(BaseMetric):
             captions with the same ``text_id`` are one text, which finds any image that has it: for
             made-up captions that many images share.
         device: Where to compute; None takes the first GPU if there is one.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See there.
-        collect_dir: See there.
-
-    Raises:
-        ValueError: If a K is no integer of at least 1.
-        TypeError: If ``recall_at`` is no list.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.ImageTextRetrievalMetric',
-        ...                      recall_at=(1, 5, 10))
     """
 
     default_prefix = 'image_text'
@@ -57,12 +46,7 @@ class ImageTextRetrievalMetric(BaseMetric):
         self.device = device
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep the embeddings of a batch.
-
-        Raises:
-            KeyError: If the model has left no embedding.
-            ValueError: If a data sample has not a ``text_id`` for each text.
-        """
+        """Keep the embeddings of a batch."""
         for sample in data_samples:
             if 'image_feature' not in sample:
                 raise KeyError(
@@ -86,11 +70,7 @@ class ImageTextRetrievalMetric(BaseMetric):
             self.results.append((image, texts, ids))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``.
-
-        Raises:
-            ValueError: If there are no texts, or an embedding is not finite.
-        """
+        """``IR@K`` and ``TR@K`` in percent, and ``num_images`` and ``num_texts``."""
         if not results:
             raise ValueError('ImageTextRetrievalMetric got no sample; is the data set empty?')
         images, texts, ids = zip(*results)

@@ -23,16 +23,11 @@ _NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
 
 @dataclass(frozen=True)
 class RetrievalFeatures:
-    """Input of a retrieval.
+    """Input of a retrieval: (N, D) float embeddings, a tensor or mapped from a file.
 
-    Attributes:
-        features: (N, D) float embeddings: a tensor, or mapped from a file.
-        labels: (N,) int64 class indices.
-        in_gallery: (N,) bool, True for the gallery and False for queries; None when every sample is
-            both and searches all others.
-        paths: Image file of each sample, where known.
-        classes: Class names by index, where known.
-        similarity: ``'cosine'`` or ``'dot'``.
+    ``labels`` are (N,) int64 class indices. ``in_gallery`` is (N,) bool, False for queries; None
+    when every sample is both and searches all others. ``classes`` are names by index; these and the
+    image ``paths`` are None where not known. ``similarity`` is ``'cosine'`` or ``'dot'``.
     """
 
     features: Tensor | np.memmap
@@ -106,13 +101,7 @@ def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
 def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFeatures:
     """Read an ``.npz`` file of ``RetrievalMetric(out_file=...)``, to the CPU.
 
-    Args:
-        path: File with the arrays ``features`` and ``labels``, and ``in_gallery``, ``paths``,
-            ``classes`` and ``similarity`` where they are known.
-        stored: Leave the embeddings in the file, for galleries larger than the memory.
-
-    Raises:
-        UserError: If there is no such file, it is none of these, or its arrays do not fit together.
+    ``stored`` leaves the embeddings in the file, for galleries larger than the memory.
     """
     path = Path(path)
     fix = "Fix: write one with RetrievalMetric(out_file='features.npz')."
@@ -178,9 +167,8 @@ def _map_features(path: Path) -> np.memmap:
 class StoredFeatures:
     """Features of this rank's samples in a file; in memory are 9 bytes a sample.
 
-    Args:
-        folder: Where the file is; with several machines on a disk that they share. None for the
-            system's folder of temporary files.
+    With several machines ``folder`` is on a disk that they share; None for the system's folder of
+    temporary files.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -206,12 +194,7 @@ class StoredFeatures:
             self._roles.append(np.array(in_gallery, bool))
 
     def gather(self, size: int, similarity: str) -> RetrievalFeatures:
-        """The ``size`` samples of all ranks in the order of the data set, embeddings in a file.
-
-        Raises:
-            ValueError: If there is no sample, or D or the dtype differs.
-            UserError: If the ranks share no disk, or it is full.
-        """
+        """The ``size`` samples of all ranks in the order of the data set, embeddings in a file."""
         self._file.flush()
         mine = [np.concatenate(x) for x in (self._labels, self._roles)]
         paths, kinds, labels, roles = zip(*all_gather_object((self.path, self._kind, *mine)))

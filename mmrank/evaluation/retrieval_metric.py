@@ -38,14 +38,11 @@ class RetrievalProgress:
 
 
 def random_galleries(labels: Tensor, per_class: int, splits: int, seed: int) -> Iterator[Tensor]:
-    """Draw the gallery several times, as VehicleID's authors evaluate.
+    """Draw ``splits`` (N,) bool masks of the gallery, as VehicleID's authors evaluate.
 
     Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
     gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
     images gives no query. The galleries depend on the seed and on the labels alone.
-
-    Yields:
-        (N,) bool masks on the device of the (N,) labels, True in the gallery.
     """
     g = torch.Generator().manual_seed(seed)
     for _ in range(splits):
@@ -106,14 +103,6 @@ class RetrievalMetric(FeatureMetric):
         path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
             none, no paths are written.
         **kwargs: See :class:`mmrank.evaluation.feature_metric.FeatureMetric`.
-
-    Raises:
-        ValueError: If an option makes no sense, or two do not go together.
-        TypeError: If ``recall_at`` is not a list.
-
-    Example:
-        >>> val_evaluator = dict(type='mmrank.RetrievalMetric',
-        ...                      recall_at=(1, 10, 100, 1000))
     """
 
     default_prefix = 'retrieval'
@@ -206,9 +195,6 @@ class RetrievalMetric(FeatureMetric):
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
 
         With ``recall_only`` or an index the first three are left out; see the class.
-
-        Raises:
-            ValueError: If there is a sample that is not finite.
         """
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:

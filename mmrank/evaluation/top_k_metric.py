@@ -19,12 +19,6 @@ class TopKMetric(BaseMetric):
 
     Args:
         k: The values of K.
-        collect_device: See mmengine's ``BaseMetric``.
-        prefix: See there.
-        collect_dir: See there.
-
-    Raises:
-        ValueError: If ``k`` is empty or not positive.
     """
 
     default_prefix = 'top_k'
@@ -42,11 +36,7 @@ class TopKMetric(BaseMetric):
         self.k = sorted(set(k))
 
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
-        """Keep the figures of a batch of ``mmrank.TopKDataset`` and predictions for it.
-
-        Raises:
-            ValueError: If the model finds fewer entities than the largest K.
-        """
+        """Keep the figures of a batch of ``mmrank.TopKDataset`` and predictions for it."""
         top = torch.stack([x['top_k'] for x in data_samples]).cpu().numpy()
         if top.shape[1] < self.k[-1]:
             raise ValueError(
@@ -77,16 +67,10 @@ class TopKMetric(BaseMetric):
 def top_k_figures(
     top: np.ndarray, true_rows: np.ndarray, true_cols: np.ndarray, k: Sequence[int]
 ) -> np.ndarray:
-    """Precision, recall and NDCG of each left entity.
+    """Precision, recall and NDCG, (B, 3, number of K) float64, of each left entity.
 
-    Args:
-        top: (B, T) right entities, best first, -1 for none; distinct in a row.
-        true_rows: (P,) numbers in ``[0, B)`` of the held-out pairs, each there.
-        true_cols: (P,) their right entities, >= 0.
-        k: Values of K, at most T.
-
-    Returns:
-        (B, 3, number of K) float64 in [0, 1].
+    ``top`` is (B, T): right entities, best first and distinct, -1 for none. The held-out pairs are
+    (P,) rows of it, each there, and (P,) right entities.
     """
     size = len(top)
     num_true = np.bincount(true_rows, minlength=size)

@@ -49,33 +49,22 @@ class HeadInterface:
     thing a stock head cannot do: it skips the loss on a rank without a single proposal, for which
     the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
     :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``activation``.
-
-    Attributes:
-        custom_cls_channels: Makes the head call :meth:`get_cls_channels` and
-            :meth:`get_activation`.
-        custom_activation: Makes the head call :meth:`get_accuracy`, and Cascade R-CNN
-            :meth:`get_activation`.
-        custom_accuracy: Makes ``FCOSHead`` call :meth:`get_accuracy`.
-        roi_classes: Number of classes of the box head that the loss was built into; None in a dense
-            head, which never requests channels.
     """
 
     #: Not single levels: see :func:`refuse_stock_dense_head`.
     ranks_batches = True
-    custom_cls_channels = True
-    custom_activation = True
-    custom_accuracy = True
+    #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
+    #: :meth:`get_accuracy`.
+    custom_cls_channels = custom_activation = custom_accuracy = True
+    #: Classes of the box head that the loss was built into; a dense head requests no channels.
     roi_classes: int | None = None
     _warned_of_low_scores = False
 
     def get_cls_channels(self, num_classes: int) -> int:
-        """Number of score channels of a box head with C classes: C.
+        """Number of score channels of a box head with C classes: C, else ValueError.
 
         There is no background channel, a box without an object is one that no class ranks high. A
         training set with other classes is refused in the first iteration.
-
-        Raises:
-            ValueError: If the loss was built for another number of classes.
         """
         if self.num_classes not in (None, num_classes):
             raise ValueError(
@@ -89,17 +78,10 @@ class HeadInterface:
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:
-        """Scores in [0, 1] at test time, the mean positive score as 0.5.
+        """(n, C) raw scores as scores in [0, 1] at test time, the mean positive score as 0.5.
 
-        Args:
-            cls_score: (n, C) raw scores, any float dtype.
-
-        Returns:
-            In a box head (n, C + 1), of at least float32; the last column is that of the
-            background, 1 - the highest of the others, which NMS drops. In a dense head (n, C).
-
-        Raises:
-            ValueError: If the columns are not the classes of the box head.
+        At least float32. A box head gets (n, C + 1): the last column is that of the background, 1 -
+        the highest of the others, which NMS drops.
         """
         if self.roi_classes not in (None, cls_score.size(1)):
             raise ValueError(
@@ -115,14 +97,9 @@ class HeadInterface:
 
     @torch.no_grad()
     def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """How often the highest class of a box with an object is right.
+        """How often the highest of (n, C) scores of a box with an object is right.
 
-        Args:
-            cls_score: (n, C) raw scores.
-            labels: (n,) class indices, C = background.
-
-        Returns:
-            ``acc_classes``, a scalar in [0, 100], logged but no loss; 0 when no box has an object.
+        ``acc_classes`` in [0, 100] is logged, but no loss; 0 when no box has an object.
         """
         has_class = (labels >= 0) & (labels < cls_score.size(1))
         highest = self._centred(cls_score).argmax(dim=1)

@@ -14,11 +14,9 @@ from mmrank.gathering import all_gather_lists, join
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
-    """Refuse NaN, which compares as False and would pass for a label.
+    """Raise ValueError for NaN, which compares as False and would pass for a label.
 
-    Raises:
-        ValueError: If a value is NaN; on a GPU it is a device-side assertion, which does not make
-            the host wait.
+    On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if not values.is_floating_point() or not values.numel():
         return
@@ -90,12 +88,7 @@ class EmbeddingBatch:
 
     @classmethod
     def of_one_batch(cls, embeddings: Tensor, labels: Tensor):
-        """Every image of a batch searches all others.
-
-        Args:
-            embeddings: (B, D) floats.
-            labels: (B,) integer classes.
-        """
+        """Every image searches all others: (B, D) float embeddings, (B,) integer classes."""
         itself = torch.eye(len(labels), dtype=torch.bool, device=embeddings.device)
         return cls(embeddings, labels, embeddings, labels, itself)
 
@@ -120,15 +113,7 @@ class EmbeddingBatch:
 
 
 def check_gather(scope: str, gather: str) -> None:
-    """Refuse unknown ways to get what other ranks have, or one unused.
-
-    Args:
-        scope: ``global`` or ``local``.
-        gather: ``all`` or ``ring``.
-
-    Raises:
-        ValueError: If one is unknown, or ``ring`` is for nothing.
-    """
+    """Raise ValueError for an unknown way to get what other ranks have, or one unused."""
     one_of('scope', scope, ('global', 'local'))
     one_of('gather', gather, ('all', 'ring'))
     if scope == 'local' and gather == 'ring':
@@ -139,35 +124,16 @@ def check_gather(scope: str, gather: str) -> None:
 
 
 def one_of(name: str, value, allowed: Collection) -> None:
-    """Refuse an unknown choice.
-
-    Args:
-        name: Of the setting.
-        value: What was given.
-        allowed: What could have been given.
-
-    Raises:
-        ValueError: If ``value`` is not in ``allowed``.
-    """
+    """Raise ValueError for an unknown choice of a setting."""
     if value not in allowed:
         raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
-    """Spread one value for each row with a class over all rows.
+    """Spread (n_pos,) values of the rows with a class over all (n,) rows, 0 in the others.
 
-    Args:
-        values: (n_pos,) values in row order.
-        target: (n,) class indices; [0, C) is a class.
-        num_classes: C.
-
-    Returns:
-        (n,) values, 0 in rows without a class; differentiable in ``values``.
-
-    Raises:
-        ValueError: If the shapes do not fit. On a GPU the number of values is not compared with
-            that of the rows, which would make the host
-            wait.
+    Differentiable. On a GPU the number of values is not compared with that of the rows, which would
+    make the host wait.
     """
     if target.dim() != 1:
         raise ValueError(
@@ -191,20 +157,9 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
 ) -> Callable[[Tensor], Tensor]:
-    """Box values of the positives that a ranking loss requires.
+    """``values_at`` of ``RankingLoss.ranked_lists``, from the (n_pos,) values that a head passed.
 
-    Args:
-        loss: Ranking loss with ``box_input``: None, ``'quality'`` or ``'loss'``.
-        cls_score: (n, C) scores.
-        target: (n,) class indices; [0, C) is a class.
-        quality: (n_pos,) qualities that the head passed, or None.
-        box_loss: (n_pos,) box losses that the head passed, or None.
-
-    Returns:
-        See ``values_at`` of :meth:`mmrank.losses.RankingLoss.ranked_lists`.
-
-    Raises:
-        ValueError: If the head passed something else than the loss takes.
+    ValueError if they are not what ``box_input`` of the loss asks for.
     """
     given = {'quality': quality, 'box_loss': box_loss}
     argument = {'quality': 'quality', 'loss': 'box_loss'}

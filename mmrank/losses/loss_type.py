@@ -24,11 +24,7 @@ def model_type(named: str | type):
 
 
 def loss_type(field: str, config: Mapping):
-    """Class of the loss of a config that stands at ``field``.
-
-    Raises:
-        KeyError: If the config has no type, or none that is registered.
-    """
+    """Class of the loss of a config that stands at ``field``; KeyError if there is none."""
     named = config.get('type')
     if named is None:
         raise KeyError(
@@ -61,10 +57,7 @@ def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> n
 def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
     """Copy of a config with ``num_classes`` of the head, if mmrank's loss takes it.
 
-    Values of the config take precedence.
-
-    Raises:
-        KeyError: If the config has no type, or none that is registered.
+    Values of the config take precedence. KeyError as of :func:`loss_type`.
     """
     found = loss_type(field, config)
     if num_classes is None or not _takes_num_classes(found):

@@ -10,15 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class TakesClassCounts(Protocol):
-    """Takes the class counts of the training set.
+    """Takes the class counts of the training set, from ``mmrank.ClassCountsHook``."""
 
-    ``mmrank.ClassCountsHook`` passes them before training.
-    """
-
-    #: Number of classes C.
     num_classes: int | None
-    #: Whether the counts are still needed.
-    wants_class_counts: bool
+    wants_class_counts: bool  # whether they are still needed
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
         """Take (C,) samples of each class, and the number of samples."""
@@ -26,13 +21,9 @@ class TakesClassCounts(Protocol):
 
 @runtime_checkable
 class TakesPairCounts(Protocol):
-    """Takes the positive pairs of the training set, and counts them.
+    """Counts the positive pairs of the training set, from ``mmrank.PairCountsHook``."""
 
-    ``mmrank.PairCountsHook`` passes them before training.
-    """
-
-    #: Whether the pairs are still needed.
-    wants_pair_counts: bool
+    wants_pair_counts: bool  # whether they are still needed
 
     def set_pairs(self, rows: Any, cols: Any, shape: tuple[int, int]) -> None:
         """Take (|O|,) rows and columns of an (m, n) matrix of pairs."""
@@ -40,13 +31,9 @@ class TakesPairCounts(Protocol):
 
 @runtime_checkable
 class TakesClassLabels(Protocol):
-    """Takes the class of each image of the training set.
+    """Takes the class of each image of the training set, from ``mmrank.ClassPairsHook``."""
 
-    ``mmrank.ClassPairsHook`` passes them before training.
-    """
-
-    #: Whether the classes are still needed.
-    wants_class_labels: bool
+    wants_class_labels: bool  # whether they are still needed
 
     def set_class_labels(self, labels: Any) -> None:
         """Take (N,) classes, in the order of ``sample_idx``."""
@@ -59,10 +46,8 @@ class KeepsSampleState(Protocol):
     ``mmrank.SampleIndexHook`` compares the number with the training set.
     """
 
-    #: Whether there is such state.
-    keeps_samples: bool
-    #: Number of samples that the state is for.
-    num_samples: int
+    keeps_samples: bool  # whether there is such state
+    num_samples: int  # that the state is for
 
 
 @runtime_checkable
@@ -75,10 +60,7 @@ class Prefetches(Protocol):
 
 @runtime_checkable
 class Reweights(Protocol):
-    """Weights the classes from some epoch on.
-
-    ``mmrank.DeferredReweightingHook`` decides when.
-    """
+    """Weights the classes from when ``mmrank.DeferredReweightingHook`` says so."""
 
     def start_reweighting(self) -> None:
         """Weight the classes from now on."""
@@ -86,10 +68,7 @@ class Reweights(Protocol):
 
 @runtime_checkable
 class TakesBoxValues(Protocol):
-    """Takes values of the predicted boxes.
-
-    ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead`` pass them to ``forward``.
-    """
+    """Takes values of boxes, from ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead``."""
 
     #: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``: its box
     #: loss, as ``box_loss``.
@@ -123,8 +102,7 @@ class HasDiagnostics(Protocol):
     #: Detached scalars of the last forward by name. ``argument`` is what an outer function like
     #: ``x/(1 + x)`` is applied to: far above 1 its gradient vanishes.
     diagnostics: Mapping[str, Any]
-    #: What to change when ``argument`` stays far above 1.
-    saturation_advice: str
+    saturation_advice: str  # what to change then
 
 
 @runtime_checkable
@@ -142,5 +120,4 @@ class TrainsEmbeddings(Protocol):
 class TakesPairLabels(Protocol):
     """Takes labels of pairs instead of a batch of positive pairs."""
 
-    #: Whether ``forward`` takes ``is_positive``.
-    takes_labels: bool
+    takes_labels: bool  # whether ``forward`` takes ``is_positive``

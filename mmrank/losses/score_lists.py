@@ -12,10 +12,12 @@ def split_lists(
 ) -> RankedLists:
     """Positives and negatives of each list; the last dimension is the list.
 
+    Every function of this form raises these errors, and ValueError for a setting out of its range.
+
     Args:
         scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
         is_positive: Same shape; bool or numbers, nonzero at the positives.
-        mask: Same shape, False at entries to ignore. None: all count.
+        mask: Same shape, False at entries to ignore, such as the query itself. None: all count.
         values: Same shape; numbers that are read at the positives, such as the IoU of a box.
 
     Raises:

@@ -41,23 +41,10 @@ def can_be_separate(losses: Sequence[nn.Module]) -> bool:
 def separate_rankings(
     losses: Sequence[RankingLoss], calls: Sequence[tuple[Tensor, Tensor, Tensor | None]]
 ) -> list[Tensor]:
-    """Call each loss on its own scores, all at once.
+    """``[loss(*call) for loss, call in zip(losses, calls)]`` at once, for copies of one loss.
 
-    Values, gradients, state and diagnostics are those of
-    ``[loss(*call) for loss, call in zip(losses, calls)]``, the arithmetic in float64 in another
-    order.
-
-    Args:
-        losses: Copies of one loss that :func:`can_be_separate`.
-        calls: (n, C) raw scores, (n,) targets and weights or None for each loss, of the same
-            shapes.
-
-    Returns:
-        The scalar of each loss.
-
-    Raises:
-        ValueError: If shapes or class counts do not fit.
-        TypeError: If the scores are not of a float dtype.
+    Gradients, state and diagnostics are those of the calls, the arithmetic in float64 in another
+    order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same shapes.
     """
     first, number = losses[0], len(losses)
     scores, target, weight = (None if part[0] is None else join(part) for part in zip(*calls))

@@ -16,9 +16,6 @@ def count_level_priors(priors: Tensor) -> list[int]:
 
     With one anchor per location all anchors of a level have one size, which doubles from level to
     level.
-
-    Raises:
-        ValueError: If the sizes alternate within a level.
     """
     widths = (priors[:, 2] - priors[:, 0]).round()
     counts = torch.unique_consecutive(widths, return_counts=True)[1].tolist()
@@ -50,14 +47,11 @@ def _assigner_class() -> type:
 
 @TASK_UTILS.register_module(name='AnchorATSSAssigner')
 def build_anchor_atss_assigner(**kwargs):
-    """Build mmdet's ATSS assigner for a ``RetinaHead``.
+    """Build mmdet's ATSS assigner for a ``RetinaHead``; options are those of ``ATSSAssigner``.
 
     Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per location and the ATSS
     assigner. mmdet's ``ATSSHead`` adds a centerness branch; its ``RetinaHead`` has none but does
     not pass the number of anchors per level, which is read off the anchors here.
-
-    Args:
-        **kwargs: Arguments of ``mmdet.ATSSAssigner``, e.g. ``topk=9``.
     """
     # With its scope, so that it is found under any default scope.
     kwargs.setdefault('iou_calculator', dict(type='mmdet.BboxOverlaps2D'))

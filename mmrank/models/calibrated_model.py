@@ -26,14 +26,7 @@ class CalibratedMixin(MadeClass):
     _is_checked = False
 
     def predict(self, inputs, data_samples=None, *args, **kwargs) -> list:
-        """Predict as the host does, with probabilities for scores.
-
-        Returns:
-            The host's data samples. The scores are float64: in float32 some would tie.
-
-        Raises:
-            UserError: If the calibration is of other weights or classes.
-        """
+        """Predict as the host does, with float64 probabilities: in float32 some would tie."""
         self._check()
         samples = super().predict(inputs, data_samples, *args, **kwargs)
         for sample in samples:
@@ -91,15 +84,6 @@ def CalibratedModel(
             ``mmpretrain.ImageClassifier`` with a head of sigmoid scores.
         calibration: Calibration file.
         **kwargs: Arguments of the model.
-
-    Returns:
-        The model, a subclass of ``model_type``.
-
-    Raises:
-        KeyError: If ``model_type`` is not registered.
-        TypeError: If it is no class with a ``predict``.
-        UserError: If the file cannot be read, or is of another task or number of classes, or the
-            scores are a softmax over classes.
     """
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
     if not (isinstance(host, type) and hasattr(host, 'predict')):

@@ -49,23 +49,18 @@ class HeadCentre:
 
 
 def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
-    """Move the centre of each head's scores into its classification layer.
+    """Move the centre of each head's scores into its classification layer, in place.
 
     The bias falls by the centre and the state of the loss moves along, so that its centre is 0
     afterwards: the model shows the same scores, and so does a stock head with the same weights.
     Whether the scores of a head move as they should is tried on random features first.
 
     A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
-    which shows what a stock head shows, and one that was folded before.
+    which shows what a stock head shows, and one that was folded before. With ``box_heads`` those of
+    a second stage are folded too; only a stock head with one sigmoid per class shows the same then
+    (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
 
-    Args:
-        model: A detector or a head with its weights, changed in place.
-        box_heads: Also fold the centres of box heads of a second stage. Only a stock head with one
-            sigmoid per class shows the same then (``mmdet.CrossEntropyCustomLoss`` with
-            ``use_sigmoid=True``).
-
-    Returns:
-        One entry for each head with a ranking loss, whether its centre could be moved and why not.
+    Returns one entry for each head with a ranking loss: whether its centre moved, and why not.
     """
     found, stages = [], {}
     for name, head in model.named_modules():
@@ -94,13 +89,9 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
 def _fold(
     name: str, loss: nn.Module, lower: Callable[[Tensor], None], others: Sequence[nn.Module] = ()
 ) -> HeadCentre:
-    """Fold the centre of one loss.
+    """Fold the centre of one loss, for which ``lower`` subtracts from the bias or raises.
 
-    Args:
-        name: Name of the head.
-        loss: The loss that has the centre.
-        lower: Subtracts a centre from the bias, or raises ``_CannotFold``.
-        others: Losses whose scores the same bias moves.
+    ``others`` are losses whose scores the same bias moves.
     """
     centre = score_centre(loss)
     centre = None if centre is None else centre.detach().clone()

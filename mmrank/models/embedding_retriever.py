@@ -50,12 +50,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         similarity_fn: ``cosine_similarity`` or a function of (N, D) and (M, D) to (N, M), between
             images and prototypes.
         train_cfg: Not supported, see below.
-        data_preprocessor: See mmpretrain's ``ImageToImageRetriever``.
         topk: Number of prototypes in ``pred_label``; -1 for all.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: On batch augmentations, which mix images of two classes.
     """
 
     def __init__(
@@ -124,11 +119,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
             )
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """Losses of the head for (B, C, H, W) images.
-
-        Raises:
-            ValueError: If there is no head.
-        """
+        """Losses of the head for (B, C, H, W) images."""
         if self.head is None:
             raise ValueError(
                 'the retriever has no head, which training requires; set '
@@ -148,12 +139,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None, **kwargs
     ) -> list[DataSample]:
-        """Embeddings of images and, with prototypes, their matches.
-
-        Returns:
-            The data samples, or new ones, with ``feature``, (D,), of length 1 unless the head sets
-            ``normalize=False``.
-        """
+        """Data samples, given or new, with their embedding ``feature``, (D,), and matches."""
         if self.prototype is not None and not self.prototype_inited:
             self.prepare_prototype()
         feats = self.extract_feat(inputs)

@@ -35,16 +35,9 @@ _ELEMENT_WISE = ('FocalLoss',)
 def exhaustive_classes(
     metas: Sequence[Mapping], num_classes: int, device: torch.device, user: str
 ) -> Tensor:
-    """(N, C) bool: the classes that each image is annotated for exhaustively.
+    """(N, C) bool on ``device``: the classes that each image is annotated for exhaustively.
 
-    Args:
-        metas: Meta information of N images, with ``exhaustive_labels``.
-        num_classes: C.
-        device: Of the result. The host does not wait for it.
-        user: Name of the caller, for messages.
-
-    Raises:
-        UserError: If an image lacks the field, or names a class that the head does not have.
+    The host does not wait for it. ``user`` is the name of the caller, for messages.
     """
     for meta in metas:
         if FIELD not in meta:
@@ -73,11 +66,8 @@ def counted_scores(
 ) -> Tensor:
     """(n, C) bool: positives, and other scores in images that are exhaustive for their class.
 
-    Args:
-        exhaustive: (N, C) bool of :func:`exhaustive_classes`.
-        images: (n,) int64 image of each row.
-        target: (n,) class indices, C = background.
-        weight: (n,) weights or None; rows that are not > 0 do not count.
+    ``exhaustive`` is (N, C); (n,) are the image of each row, its class index, C for background, and
+    its weight; rows whose weight is not > 0 do not count.
     """
     counted = exhaustive.index_select(0, images)
     num_classes = counted.size(1)
@@ -142,11 +132,8 @@ def image_metas(loss_by_feat: Callable, args: tuple, kwargs: Mapping) -> Sequenc
 def images_of_levels(cls_scores: Sequence[Tensor], num_classes: int, by_image: bool) -> Tensor:
     """(n,) image of each row that a dense head passes to its loss.
 
-    Args:
-        cls_scores: (N, A * C, H, W) scores of each level.
-        num_classes: C.
-        by_image: Whether the rows of an image lie together, all levels; otherwise those of a level
-            do, all images.
+    The scores of each level are (N, A * C, H, W). With ``by_image`` the rows of an image lie
+    together, all levels; otherwise those of a level do, all images.
     """
     images = torch.arange(cls_scores[0].size(0), device=cls_scores[0].device)
     rows = [scores[0].numel() // num_classes for scores in cls_scores]

@@ -39,22 +39,13 @@ class GradCacheMixin:
         raise NotImplementedError
 
     def embed_rows(self, encode: Callable, rows: Tensor | Sequence) -> Tensor:
-        """Embed a batch, in chunks where gradient caching is on.
-
-        Args:
-            encode: Embeds n rows, (n, ...), by :meth:`encoders`.
-            rows: (B, ...) tensor, or a sequence of B, such as texts.
-        """
+        """Embed B rows by :meth:`encoders`, in chunks where gradient caching is on."""
         if self.grad_cache_chunk is None or not torch.is_grad_enabled():
             return encode(rows)
         return grad_cache(encode, rows, self.grad_cache_chunk, self.encoders())
 
     def check_separable(self, batch_norm: str) -> None:
-        """Raise ``UserError`` if a layer of the encoders normalises by the batch.
-
-        Args:
-            batch_norm: ``refuse`` or ``chunk``, see ``mmrank.GradCacheOptimWrapper``.
-        """
+        """Raise ``UserError`` if a layer of the encoders normalises by the batch."""
         for encoder in self.encoders():
             for name, layer in encoder.named_modules():
                 if not _takes_batch_statistics(layer):
@@ -88,12 +79,7 @@ def _takes_batch_statistics(layer: nn.Module) -> bool:
 
 @contextmanager
 def embedding_in_chunks(model: nn.Module, chunk: int, batch_norm: str = 'refuse') -> Iterator[None]:
-    """Let the :class:`GradCacheMixin` parts of a model embed ``chunk`` rows at a time.
-
-    Raises:
-        UserError: If no encoder can be told from the rest of the model, or the rows of a batch see
-            each other in one.
-    """
+    """Let the :class:`GradCacheMixin` parts of a model embed ``chunk`` rows at a time."""
     parts = [x for x in model.modules() if isinstance(x, GradCacheMixin)]
     if not parts:
         model = getattr(model, 'module', model)

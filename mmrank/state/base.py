@@ -13,15 +13,11 @@ class SavedState(nn.Module):
 
     ``model.half()`` must not round the state: the small steps of a moving average would vanish, and
     so would counts above 2048. mmengine logs a saved buffer of another shape and trains on with a
-    fresh one; a resumed training would then not be the one that was interrupted.
-
-    Attributes:
-        shape_settings: What in a config sets the shapes, for the message.
-
-    Raises:
-        ValueError: By ``load_state_dict``, if a shape differs.
+    fresh one; a resumed training would then not be the one that was interrupted. So
+    ``load_state_dict`` raises ValueError if a shape differs.
     """
 
+    #: What in a config sets the shapes, for the message.
     shape_settings: ClassVar[str] = 'num_classes'
 
     def _apply(self, fn, recurse=True):

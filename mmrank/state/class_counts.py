@@ -142,12 +142,7 @@ class ClassPrior(SavedState):
         self.known = True
 
     def of(self, lists: int, rows: Tensor | None) -> Tensor:
-        """(1,) or (lists,) priors, of the (L,) classes ``rows`` of the lists, or of all in order.
-
-        Raises:
-            RuntimeError: If the class counts are missing.
-            ValueError: If the lists do not fit the classes.
-        """
+        """(1,) or (lists,) priors: of the (L,) classes ``rows`` of the lists, or all in order."""
         if not self.known:
             raise RuntimeError(
                 "prior='counts' requires the class counts of the training "

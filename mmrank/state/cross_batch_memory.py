@@ -17,19 +17,12 @@ _ROWS = ('embeddings', 'labels', 'sample_ids')
 
 @dataclass
 class MemoryEntries:
-    """A part of the memory, of a fixed number of slots.
+    """A part of the memory, of a fixed number of slots."""
 
-    Attributes:
-        embeddings: (M, D) float32, without gradient.
-        labels: (M,) int64 classes.
-        sample_ids: (M,) int64 indices of the images in the data set.
-        usable: (M,) bool, False for slots without an entry, and all while the memory warms up.
-    """
-
-    embeddings: Tensor
-    labels: Tensor
-    sample_ids: Tensor
-    usable: Tensor
+    embeddings: Tensor  # (M, D) float32, without gradient
+    labels: Tensor  # (M,) int64 classes
+    sample_ids: Tensor  # (M,) int64 indices of the images in the data set
+    usable: Tensor  # (M,) bool, False without an entry, and while the memory warms up
 
 
 class CrossBatchMemory(ShardedState, SavedState):

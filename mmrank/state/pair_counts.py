@@ -83,11 +83,6 @@ def check_pairs(
 
     On a GPU a wrong value is a device-side assertion, so that the host need not wait; shapes and
     types are always checked here.
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: On an impossible shape, different lengths, an index out of range, or a pair that
-            occurs twice.
     """
     if len(shape) != 2 or min(shape) < 1:
         raise ValueError(

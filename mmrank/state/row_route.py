@@ -60,17 +60,8 @@ class RowRoute:
     """Which rows of a batch go where; all ranks make and use a route in the same order.
 
     The indices travel on the host: its processes have to know how many rows to expect, and would
-    wait for a GPU. The rows travel on the device.
-
-    Args:
-        ids: (n,) integers in ``[0, size)``, repeated or not; n may differ by rank, also be 0.
-        shard: What this rank owns.
-        device: Where the rows are.
-        group: Process group.
-
-    Attributes:
-        owned: (m,) int64 indices of the rows that are requested here, by rank and in the order of
-            the batch of each; on ``device``.
+    wait for a GPU. The rows travel on the ``device``. The (n,) ``ids`` may repeat; n may differ by
+    rank, also be 0.
     """
 
     def __init__(self, ids: Tensor, shard: Shard, device: torch.device, group) -> None:
@@ -86,6 +77,7 @@ class RowRoute:
         self._asked, self._owed = asked.tolist(), owed.tolist()
         owned = on_host.new_empty(sum(self._owed))
         dist.all_to_all_single(owned, on_host[order], self._owed, self._asked, group=near)
+        #: (m,) int64 rows that are requested here, by rank and in the order of the batch of each.
         self.owned = owned.to(device, non_blocking=True)
         self._order = order.to(device, non_blocking=True)
 

@@ -45,8 +45,7 @@ def within_reach(
 class OutlierWarning:
     """Warns once that values were clipped; on a GPU with one of the next batches, without waiting.
 
-    Args:
-        what: What was clipped, for the message.
+    ``what`` was clipped is for the message.
     """
 
     def __init__(self, what: str) -> None:

@@ -60,14 +60,6 @@ class StreamingFrequency(SavedState):
         self.register_buffer('interval', torch.zeros(shape))
         self.register_buffer('num_updates', torch.zeros((), dtype=torch.long))
 
-    def _apply(self, fn, recurse=True):
-        # model.half() must not round the state: steps of alpha would vanish.
-        interval = self.interval
-        super()._apply(fn, recurse)
-        if self.interval.dtype != interval.dtype:
-            self.interval = interval.to(self.interval.device)
-        return self
-
     def extra_repr(self) -> str:
         hashes, buckets = self.interval.shape
         return f'num_buckets={buckets}, num_hashes={hashes}, alpha={self.alpha}'

@@ -70,14 +70,10 @@ def dash(index: int) -> str:
 
 
 def colours_of(names: Sequence[str]) -> list[str]:
-    """Colours of the models of one picture.
+    """Colours of the models of one picture, those of their losses.
 
-    Args:
-        names: Of the models: ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss.
-
-    Returns:
-        The colour of the loss of each. Other names, and further models of one loss, get colours
-        that are free in this picture, as long as there are any.
+    ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss. Other names, and further
+    models of one loss, get colours that are free in this picture, as long as there are any.
     """
     found: list[str | None] = []
     for name in names:

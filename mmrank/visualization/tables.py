@@ -1,6 +1,5 @@
 """Tables as Markdown and CSV, the best figures marked."""
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,9 @@ def markdown_table(
     best: Sequence[Sequence[bool]] | None = None,
     align: str = '',
 ) -> list[str]:
-    """Lines of a Markdown table.
+    """Lines of a Markdown table of rows of :func:`cell_text`; ``best`` tells which are bold.
 
-    Args:
-        header: Column names.
-        cells: Row by row; see :func:`cell_text`.
-        best: Whether each cell is bold; None: no cell is.
-        align: A letter for each column, ``l`` for left and ``r`` for right; by default the first is
-            left and the others are right.
+    ``align`` has an ``l`` or ``r`` for each column; by default the first is left, the others right.
     """
     align = align or 'l' + 'r' * (len(header) - 1)
     shown = [[cell_text(cell) for cell in row] for row in cells]
@@ -77,15 +71,8 @@ def write_table(
 ) -> tuple[Path, Path]:
     """Write ``<stem>.md`` and ``<stem>.csv``, each whole or not at all.
 
-    Args:
-        header: Column names.
-        rows: Cells; floats are written with 4 significant digits in Markdown and with all digits in
-            CSV.
-        stem: Path without suffix; its folder is made if needed.
-        title: Heading of the Markdown file.
-        note: Paragraph under the heading.
-        align: See :func:`markdown_table`; by default the columns of numbers are right, those of
-            text left.
+    Floats have 4 significant digits in Markdown and all digits in CSV. By default columns of
+    numbers are right, those of text left; see :func:`markdown_table`.
     """
     stem = Path(stem)
     align = align or ''.join('r' if isinstance(cell, int | float) else 'l' for cell in rows[0])
@@ -96,17 +83,3 @@ def write_table(
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
     table = write_csv_atomically([header, *rows], stem.with_name(stem.name + '.csv'))
     return markdown, table
-
-
-def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
-    """Whether each value of a column is the highest, or reads like it; none if all read the same.
-
-    Args:
-        shown: The values as the table shows them.
-        values: Figures, NaN where unknown.
-    """
-    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
-    if len(set(known.values())) < 2:
-        return [False] * len(values)
-    top = known[max(known)]
-    return [text == top for text in shown]

@@ -39,17 +39,7 @@ _TEXT_KEYS = ('caption', 'text', 'gt_caption')
 def plot_history(
     history: TemperatureHistory, path: str | os.PathLike, title: str = '', unit: str = 'epoch'
 ) -> Path:
-    """Draw histograms over time, and the first and the last one.
-
-    Args:
-        history: With at least one reading.
-        path: Image file to write.
-        title: Title of the figure.
-        unit: Unit of the steps of the history.
-
-    Raises:
-        ValueError: If there is no reading.
-    """
+    """Draw the histograms of at least one reading over time, and the first and the last one."""
     if not history.steps:
         raise ValueError('a history without a reading cannot be drawn')
     figure, axes = new_panels(1, 2, width=4.2, height=3.4)
@@ -105,14 +95,7 @@ def plot_classes(
     """Draw mean temperatures by frequency, and the classes of the hot and cold samples.
 
     The right panel is the paper's figure 5: for each class, the share of its samples among the
-    hottest and among the coldest of all.
-
-    Args:
-        rows: Classes; those without a sample are left out.
-        correlation: Correlation of frequency and mean temperature.
-        path: Image file to write.
-        title: Title of the figure.
-        num_extreme: Number of samples that count as hottest and coldest.
+    ``num_extreme`` hottest and coldest of all. Classes without a sample are left out.
     """
     rows = sorted((r for r in rows if r.count), key=lambda r: -r.count)
     counts, means = np.array([r.count for r in rows]), np.array([r.mean for r in rows])
@@ -152,13 +135,7 @@ def plot_classes(
 
 @dataclass(frozen=True)
 class WarmImage:
-    """One image of the sheet.
-
-    Attributes:
-        image: (H, W, 3) uint8 in RGB.
-        tau: Its temperature.
-        label: Its class or caption; '' where that is not known.
-    """
+    """One (H, W, 3) uint8 RGB image of the sheet; its label is '' where it is not known."""
 
     image: np.ndarray
     tau: float
@@ -172,18 +149,7 @@ def draw_temperature_sheet(
     title: str = '',
     columns: int = 10,
 ) -> Path:
-    """Draw the hot images above the cold ones.
-
-    Args:
-        hot: The hottest first.
-        cold: The coldest first.
-        path: Image file to write; its folder is made if needed.
-        title: Text above.
-        columns: Images in a row.
-
-    Raises:
-        ValueError: If there is no image.
-    """
+    """Draw the hot images, the hottest first, above the cold ones, the coldest first."""
     if not hot and not cold:
         raise ValueError('draw_temperature_sheet needs at least one image')
     blocks = [(hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures')]
@@ -230,22 +196,11 @@ def write_temperature_report(
 
     ``samples_<name>.csv`` has every sample; where the data set has one class an image,
     ``classes_<name>.csv`` and ``classes_<name>.png`` have the classes; ``sheet_<name>.png`` shows
-    images as they are before the pipeline.
+    ``num_images`` of each kind as they are before the pipeline, 0 for no sheet.
 
-    Args:
-        temperatures: Temperatures of all samples of the data set.
-        dataset: The training set, sample i of it at index i: its ``get_data_info(i)`` has ``img``
-            in RGB, or ``img_path``. Wrappers that repeat it are unwrapped.
-        folder: Where to write.
-        num_extreme: Number of samples that count as hottest and coldest.
-        num_images: Images of each kind on the sheet; 0 for no sheet.
-
-    Returns:
-        The files, and the rank correlation of class frequency and mean temperature; None where
-        there are no classes.
-
-    Raises:
-        ValueError: If the data set has another number of samples, or none of them was visited.
+    ``dataset`` is the training set; ``get_data_info(i)`` of sample i has ``img`` in RGB, or
+    ``img_path``. Wrappers that repeat it are unwrapped. Returns the files, and the rank correlation
+    of class frequency and mean temperature; None where there are no classes.
     """
     # RepeatDataset and the like show a sample several times.
     while len(dataset) != len(temperatures.tau) and hasattr(dataset, 'dataset'):

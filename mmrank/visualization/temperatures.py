@@ -27,11 +27,8 @@ _BLOCK = 1 << 22
 class Temperatures:
     """Temperature of every sample of a training set.
 
-    Attributes:
-        name: Name of the buffer, where a model has several: ``'image_temperature'``.
-        tau: (N,) float32.
-        visited: (N,) bool, False for samples that were in no batch yet and still have the
-            temperature that all started with.
+    ``name`` is that of the buffer, such as ``'image_temperature'``; ``tau`` is (N,) float32.
+    ``visited`` is (N,) bool, False for samples that still have the initial temperature.
     """
 
     name: str
@@ -40,12 +37,9 @@ class Temperatures:
 
 
 def temperatures_of(model: nn.Module) -> list[Temperatures]:
-    """The temperatures that the losses of a model hold.
+    """The temperatures that the losses of a model hold, copied to the host.
 
     Where they are spread over processes, all have to call it.
-
-    Returns:
-        One entry for each :class:`SampleTemperature`, copied to the host.
     """
     found = {
         name: (module.gathered('tau'), module.gathered('log_s'))
@@ -56,16 +50,7 @@ def temperatures_of(model: nn.Module) -> list[Temperatures]:
 
 
 def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temperatures]:
-    """The temperatures in a checkpoint.
-
-    Args:
-        path: ``.pth`` file of a training with ``mmrank.ISogCLRLoss`` or another loss with a
-            :class:`SampleTemperature`.
-        trust: Whether the file may run code when it is loaded.
-
-    Raises:
-        ValueError: If the file is not a checkpoint, or has no temperatures.
-    """
+    """The temperatures in a ``.pth`` checkpoint; with ``trust`` the file may run code."""
     path = Path(path)
     fix = 'Fix: pass the .pth file of a training with mmrank.ISogCLRLoss'
     if not path.is_file():
@@ -110,15 +95,9 @@ def _named(found: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[Tempe
 
 @dataclass(frozen=True)
 class ClassTemperature:
-    """Temperatures of the samples of one class.
+    """Temperatures of the visited samples of one class; NaN without one.
 
-    Attributes:
-        name: The class.
-        count: Samples, visited ones only.
-        mean: Mean temperature; NaN without a sample.
-        std: Standard deviation over the samples.
-        hot_share: Share of the samples that are among the hottest.
-        cold_share: Share of them among the coldest.
+    The shares are of its samples, those among the hottest and among the coldest of all.
     """
 
     name: str
@@ -131,13 +110,7 @@ class ClassTemperature:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Spearman's rank correlation.
-
-    Attributes:
-        rho: In [-1, 1]; NaN if a side is constant.
-        p_value: Two-sided, of a permutation test; NaN if rho is.
-        count: Pairs.
-    """
+    """Spearman's rho and its two-sided p-value of a permutation test; NaN if a side is constant."""
 
     rho: float
     p_value: float
@@ -232,20 +205,8 @@ def frequency_correlation(rows: Sequence[ClassTemperature]) -> RankCorrelation:
 class TemperatureHistory:
     """Histogram, quantiles and mean at several times.
 
-    Args:
-        low: Smallest temperature.
-        high: Largest temperature.
-        num_bins: Bins of the histograms, from ``low`` to ``high``.
-
-    Attributes:
-        edges: (num_bins + 1,) of the histograms.
-        steps: Step of each reading.
-        counts: For each, (num_bins,) samples in a bin.
-        quantiles: For each, temperatures at ``LEVELS``.
-        means: For each, the mean.
-
-    Raises:
-        ValueError: If the range is empty, or there is no bin.
+    ``edges`` is (num_bins + 1,), from ``low`` to ``high``. Each of ``steps`` has (num_bins,)
+    ``counts``, ``quantiles`` at ``LEVELS`` and a mean.
     """
 
     def __init__(self, low: float, high: float, num_bins: int = 60) -> None:

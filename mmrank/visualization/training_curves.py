@@ -22,12 +22,9 @@ _PLACES = ('step', 'iter', 'epoch')
 
 @dataclass
 class TrainingLog:
-    """Scalars that a training has logged.
+    """Scalars that a training has logged, by step.
 
-    Attributes:
-        name: Name of the training.
-        curves: Value by step, for each scalar: the iteration, for metrics of an epoch-based
-            validation the epoch.
+    The step is the iteration, for metrics of an epoch-based validation the epoch.
     """
 
     name: str
@@ -35,18 +32,10 @@ class TrainingLog:
 
 
 def read_training_log(path: str | os.PathLike, name: str | None = None) -> TrainingLog:
-    """Read the scalars of a training, and of all its resumes.
+    """Read the scalars of a training, and of all its resumes, whose values count.
 
-    Args:
-        path: Work folder, the folder of one start in it, or a
-            ``scalars.json`` file.
-        name: What to call it; None takes the name of the folder.
-
-    Returns:
-        The log. Where a resume repeats a step, its value counts.
-
-    Raises:
-        UserError: If there is no such log, or it cannot be read.
+    ``path`` is a work folder, the folder of one start in it, or a ``scalars.json`` file; ``name``
+    is by default that of the folder.
     """
     path = Path(path)
     # Folders of one start are named by its time.
@@ -105,14 +94,7 @@ def plot_training_curves(
     patterns: Sequence[str] = ('*loss*',),
     window: int = 1,
 ) -> Path:
-    """Draw a panel for each scalar, with a curve for each training.
-
-    Args:
-        logs: The trainings, at least one.
-        path: Image file to write; its folder is made if needed.
-        patterns: See :func:`chosen_keys`, also for the error.
-        window: See :func:`smoothed`.
-    """
+    """Draw a panel for each scalar of :func:`chosen_keys`, with a curve for each training."""
     keys = chosen_keys(logs, patterns)
     columns = min(3, len(keys))
     colours = colours_of([log.name for log in logs])

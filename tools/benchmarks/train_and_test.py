@@ -58,10 +58,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def load_config(args: argparse.Namespace, work_dir: Path):
-    """Load the config as tools/test.py does.
-
-    With a work dir of its own: the logs of the training stay what they are.
-    """
+    """Load the config as tools/test.py does, with a work dir of its own for the logs."""
     from mmrank.apis.entry_point import checkpoint_words, load, train_or_test_parser
 
     words = [args.config, '--work-dir', str(work_dir), *checkpoint_words(args)]

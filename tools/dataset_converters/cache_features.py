@@ -53,11 +53,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def frozen_part(config: Config) -> torch.nn.Module:
-    """The frozen stages of the encoder of a config, with their weights.
-
-    Raises:
-        UserError: If it has none.
-    """
+    """The frozen stages of the encoder of a config, with their weights."""
     encoder = config.model.get('image_encoder', config.model.get('backbone'))
     first = dict(encoder[0] if isinstance(encoder, list | tuple) else encoder)
     frozen = first.pop('frozen_stages', 0)
@@ -72,11 +68,7 @@ def frozen_part(config: Config) -> torch.nn.Module:
 
 
 def data_sets(config: Config) -> list:
-    """The data sets of the config, without their pipelines.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """The data sets of the config, without their pipelines."""
     found = []
     for split in SPLITS:
         loader = config.get(f'{split}_dataloader')

@@ -42,9 +42,6 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
 
     Returns:
         The cleaned document and one sentence per kind of change; the given one is not changed.
-
-    Raises:
-        UserError: If a top-level list is missing: there is nothing to clean.
     """
     cleaned, changes = dict(document), []
     for key in ('images', 'annotations', 'categories'):
@@ -159,11 +156,7 @@ def show(report: CocoReport, console: Console) -> None:
 
 
 def check_whole_config(args: argparse.Namespace, console: Console) -> int:
-    """Check and show the data sets of a config; returns the exit status.
-
-    Raises:
-        UserError: If the config cannot be read or has no such data set.
-    """
+    """Check and show the data sets of a config; returns the exit status."""
     # Imported late: a file alone needs no torch.
     from mmrank.apis.entry_point import read_config
     from mmrank.datasets.checks.coco_check import check_config

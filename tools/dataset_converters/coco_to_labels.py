@@ -28,11 +28,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def label_table(document: dict) -> tuple[list[str], list[list]]:
-    """Header and rows of the table of a COCO document.
-
-    Raises:
-        UserError: If it lacks a part or an id of COCO.
-    """
+    """Header and rows of the table of a COCO document."""
     try:
         names = {x['id']: x['name'] for x in document['categories']}
         shown = {x['id']: set() for x in document['images']}

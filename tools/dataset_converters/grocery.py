@@ -49,11 +49,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def read_products(path: Path) -> tuple[list[str], list[str]]:
-    """Names and descriptions of the products, by label.
-
-    Raises:
-        UserError: If the file lacks a column, or its labels are not 0 to C - 1.
-    """
+    """Names and descriptions of the products, by label."""
     with open(path, newline='', encoding='utf-8') as file:
         rows = list(csv.DictReader(file))
     try:
@@ -75,11 +71,7 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
 
 
 def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
-    """Path and label of each image of a split.
-
-    Raises:
-        UserError: If a line is not ``path,fine,coarse``.
-    """
+    """Path and label of each image of a split."""
     items = []
     for number, line in enumerate(path.read_text('utf-8').splitlines(), 1):
         fields = [field.strip() for field in line.split(',')]
@@ -126,9 +118,6 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
 
     Returns:
         Number of images of each list.
-
-    Raises:
-        UserError: If a file is missing or bad.
     """
     names, texts = read_products(folder / 'classes.csv')
     splits = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}

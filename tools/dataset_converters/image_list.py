@@ -43,9 +43,6 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
     """Yield path and label of the images of the class folders that a file names.
 
     The file has one class a line; what follows the first word is left out, as are empty lines.
-
-    Raises:
-        UserError: If a class is named twice, or has no image.
     """
     try:
         lines = classes.read_text(encoding='utf-8-sig').splitlines()
@@ -69,11 +66,7 @@ def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
 
 
 def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
-    """Yield path and category of the images of a file as iNaturalist publishes it.
-
-    Raises:
-        UserError: If the file is no such JSON, or an image has no category or two.
-    """
+    """Yield path and category of the images of a file as iNaturalist publishes it."""
     try:
         content = read_coco_json(annotations)
         names = {x['id']: x['file_name'] for x in content['images']}

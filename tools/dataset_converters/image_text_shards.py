@@ -89,10 +89,6 @@ def pack_shards(
     The sample of an image has the member ``txt`` where each image has one caption, else ``json``
     with the list ``caption``. ``seed`` shuffles the images first; None: they stay in their order.
     ``track`` is put around the images, to show how far it is.
-
-    Raises:
-        PackageError: If ``webdataset`` is absent or of a wrong version.
-        UserError: If an image is absent or no image, or ``out`` is there.
     """
     with required_package('webdataset', 'packing of shards', "pip install 'mmrank[shards]'"):
         import webdataset

@@ -110,11 +110,7 @@ def decode(path: Path, size: int | None) -> np.ndarray:
 
 
 def chosen_images(found: dict, args: argparse.Namespace) -> Iterator[tuple[str, str, Path]]:
-    """Choose images of those that :func:`class_images` found; yield part, class and image.
-
-    Raises:
-        UserError: If a class has too few images, or none is left of one.
-    """
+    """Choose images of those that :func:`class_images` found; yield part, class and image."""
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
         raise UserError(
@@ -161,11 +157,7 @@ def write_classes(args: argparse.Namespace, source: Path, out: Path) -> dict[str
 
 
 def find_objects(path: Path) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
-    """Id and file name of each image of a COCO file with a box, and how often it shows each class.
-
-    Raises:
-        UserError: If the file is not such a file.
-    """
+    """Id and file name of the images of a COCO file with a box; how often each shows a class."""
     document = read_coco_json(path)
     objects: dict[object, Counter] = defaultdict(Counter)
     try:

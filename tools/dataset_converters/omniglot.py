@@ -50,9 +50,6 @@ def convert(png: bytes, size: int) -> np.ndarray:
 
     Returns:
         (size, size) uint8, 255 where ink covers the whole pixel.
-
-    Raises:
-        ValueError: If it cannot be decoded.
     """
     image = decode_image(png, cv2.IMREAD_GRAYSCALE)
     return cv2.resize(255 - image, (size, size), interpolation=cv2.INTER_AREA)
@@ -63,10 +60,6 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
 
     Returns:
         Per alphabet the number of drawings of every character.
-
-    Raises:
-        UserError: If a drawing cannot be read, or there is none.
-        OSError: If one cannot be written.
     """
     counts: dict = defaultdict(lambda: defaultdict(int))
     files = sorted(folder.rglob('*.png'))

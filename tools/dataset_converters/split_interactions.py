@@ -56,10 +56,6 @@ def split_file(
 
     Returns:
         ``train`` and ``test`` with the suffix of ``path``, without ``.gz``.
-
-    Raises:
-        ValueError: On an option that makes no sense; see ``read_csv``; or if an entry goes over
-            several lines.
     """
     if not 0 < share < 1:
         raise ValueError(f'share must be in (0, 1), got {share}')

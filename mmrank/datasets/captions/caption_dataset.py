@@ -44,7 +44,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             ``mmrank.InBatchLoss`` needs.
         sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or ``sogram`` for two samples a
             batch.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode`` and so on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If the file cannot be used, or the images are not where they should be.
@@ -70,38 +70,23 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         ):
             if value not in allowed:
                 raise ValueError(f'{name} must be one of {allowed}, got {value!r}')
-        self.unit, self.duplicates = unit, duplicates
-        self.sampling = sampling
-        super().__init__(
-            ann_file=ann_file,
-            data_root=data_root,
-            data_prefix=data_prefix,
-            test_mode=test_mode,
-            **kwargs,
-        )
+        self.unit, self.duplicates, self.sampling = unit, duplicates, sampling
+        kwargs.update(ann_file=ann_file, data_root=data_root, data_prefix=data_prefix)
+        super().__init__(test_mode=test_mode, **kwargs)
 
     def read_list(self) -> CaptionList:
-        """Read the captions.
-
-        Raises:
-            UserError: If they cannot be read.
-        """
+        """Read the captions."""
         raise NotImplementedError
 
     def load_data_list(self) -> list[dict]:
-        """Return the items.
-
-        Raises:
-            UserError: If the file or its images cannot be used.
-        """
+        """Return the items."""
         found = self.read_list()
         found.raise_if_bad()
         prefix = self.img_prefix
-        first = found.images[0].path
-        first = join_path(prefix, first) if prefix else first
-        if not exists(first):
+        paths = [join_path(prefix, x.path) if prefix else x.path for x in found.images]
+        if not exists(paths[0]):
             raise UserError(
-                f'the first image of {found.source} does not exist: {first}. '
+                f'the first image of {found.source} does not exist: {paths[0]}. '
                 'Fix: check data_root and data_prefix'
             )
         labels = self._labels(found)
@@ -113,9 +98,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
                 captions = tuple(dict.fromkeys(captions))
                 dropped += len(image.captions) - len(captions)
             ids = [text_ids.setdefault(x, len(text_ids)) for x in captions]
-            common = dict(
-                img_path=join_path(prefix, image.path) if prefix else image.path, image_id=image_id
-            )
+            common = dict(img_path=paths[image_id], image_id=image_id)
             if labels is not None:
                 common['gt_label'] = labels[image.label]
             if self.unit == 'image':
@@ -147,11 +130,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
     @cached_property
     def interactions(self) -> Interactions:
-        """Images and captions as the positive pairs of a two-tower.
-
-        Raises:
-            ValueError: If an item is no pair, or a pair occurs twice.
-        """
+        """Images and captions as the positive pairs of a two-tower."""
         if self.unit != 'pair':
             raise ValueError(f"unit={self.unit!r} has no pairs to sample; use unit='pair'")
         infos = [self.get_data_info(i) for i in range(len(self))]
@@ -199,12 +178,7 @@ read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.
 
 
 class COCOCaptions(CaptionDataset):
-    """COCO's ``captions_train2017.json`` and its like.
-
-    Args:
-        *args: As for :class:`CaptionDataset`.
-        **kwargs: As there.
-    """
+    """COCO's ``captions_train2017.json`` and its like; arguments of :class:`CaptionDataset`."""
 
     def read_list(self) -> CaptionList:
         """Read the file."""

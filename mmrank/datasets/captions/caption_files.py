@@ -13,13 +13,7 @@ from mmrank.files import path_fault
 
 
 class CaptionedImage(NamedTuple):
-    """One image and its captions.
-
-    Attributes:
-        path: Relative to the folder of the images.
-        captions: One or more.
-        label: Name of its class; None where there is none.
-    """
+    """One image, by its path in the folder of the images, and its captions, at least one."""
 
     path: str
     captions: tuple[str, ...]
@@ -27,14 +21,7 @@ class CaptionedImage(NamedTuple):
 
 
 class CaptionList(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        source: The file.
-        entry_format: What an entry should look like, for messages.
-        images: In the order of the file, each once.
-        bad_entries: Those that could not be read.
-    """
+    """What a file holds; ``entry_format`` says in messages what an entry should look like."""
 
     source: str
     entry_format: str
@@ -65,15 +52,12 @@ class _Gathering:
         self._bad: list[BadLine] = []
 
     def add(self, path: str, captions: list[str], label: str | None = None) -> None:
-        """Add captions to those of an image."""
         self._images.setdefault(path, ([], label))[0].extend(captions)
 
     def refuse(self, place: str, entry: object) -> None:
-        """Note a bad entry."""
         self._bad.append(BadLine(place, shown(entry)))
 
     def found(self, source: str | os.PathLike, entry_format: str) -> CaptionList:
-        """The images that have a caption."""
         images = [
             CaptionedImage(path, tuple(captions), label)
             for path, (captions, label) in self._images.items()
@@ -107,9 +91,6 @@ def read_caption_table(
     objects; any other, lines of columns parted by tabs whose names the first line tells. An image
     that is there several times has several captions. The keys name the path of the image, its
     caption, in JSON also a list of them, and the name of its class (None: there is none).
-
-    Raises:
-        UserError: If the file cannot be read, or lacks a column.
     """
     path = Path(path)
     keys = [image_key, caption_key, *([label_key] if label_key else [])]
@@ -224,9 +205,6 @@ def read_karpathy(path: str | os.PathLike, splits: Collection[str]) -> CaptionLi
 
     ``path`` is ``dataset_flickr30k.json`` or ``dataset_coco.json``. With COCO the path of an image
     begins with the folder ``train2014/`` or ``val2014/``.
-
-    Raises:
-        UserError: If the file cannot be read or lacks a split.
     """
     images = _list_of(path, read_coco_json(path), 'images')
     gathering, there = _Gathering(), set()

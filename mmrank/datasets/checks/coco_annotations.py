@@ -58,25 +58,15 @@ _SUBSTITUTES |= {'bbox': [0, 0, 1, 1], 'area': 1, 'iscrowd': 0}
 
 
 class _Chunk(NamedTuple):
-    """Values of n annotations.
+    """Values of n annotations."""
 
-    Attributes:
-        again: (n,) bool, whether the id occurs earlier.
-        image: (n,) position of the image, -1 for an unknown one.
-        label: (n,) position of the category, -1 for an unknown one.
-        size: (n, 2) width and height of the image, infinite for an unknown one.
-        box: (n, 4) x, y, width and height.
-        area: (n,).
-        crowd: (n,) 0 or 1.
-    """
-
-    again: np.ndarray
-    image: np.ndarray
-    label: np.ndarray
-    size: np.ndarray
-    box: np.ndarray
-    area: np.ndarray
-    crowd: np.ndarray
+    again: np.ndarray  # (n,) bool, whether the id occurs earlier
+    image: np.ndarray  # (n,) position of the image, -1 for an unknown one
+    label: np.ndarray  # (n,) position of the category, -1 for an unknown one
+    size: np.ndarray  # (n, 2) width and height of the image, infinite for an unknown one
+    box: np.ndarray  # (n, 4) x, y, width and height
+    area: np.ndarray  # (n,)
+    crowd: np.ndarray  # (n,) 0 or 1
 
 
 class _Rule(NamedTuple):
@@ -87,8 +77,12 @@ class _Rule(NamedTuple):
     text: Callable[[dict, '_Scan'], str]
 
 
-def _box(ann: dict) -> str:
+def _box(ann: dict, scan: '_Scan | None' = None) -> str:
     return f'bbox is {shown(ann["bbox"])}'
+
+
+def _area(ann: dict, scan: '_Scan') -> str:
+    return f'area is {shown(ann["area"])}'
 
 
 def _negative(ann: dict, scan: '_Scan') -> str:
@@ -117,16 +111,8 @@ _ID_RULES = (
     _Rule('unknown category id', lambda c: c.label < 0, _unknown_category),
 )
 _BOX_RULES = (
-    _Rule(
-        'box with NaN or infinity',
-        lambda c: ~np.isfinite(c.box).all(1),
-        lambda ann, scan: _box(ann),
-    ),
-    _Rule(
-        'box of impossible size',
-        lambda c: (np.abs(c.box) > LARGEST_PIXEL).any(1),
-        lambda ann, scan: _box(ann),
-    ),
+    _Rule('box with NaN or infinity', lambda c: ~np.isfinite(c.box).all(1), _box),
+    _Rule('box of impossible size', lambda c: (np.abs(c.box) > LARGEST_PIXEL).any(1), _box),
     _Rule('box of negative size', lambda c: (c.box[:, 2:] < 0).any(1), _negative),
     _Rule(
         _EMPTY,
@@ -138,16 +124,8 @@ _BOX_RULES = (
         lambda c: ((-c.box[:, 2:] >= c.box[:, :2]) | (c.box[:, :2] >= c.size)).any(1),
         _outside,
     ),
-    _Rule(
-        'box of impossible size',
-        lambda c: c.area > LARGEST_PIXEL**2,
-        lambda ann, scan: f'area is {shown(ann["area"])}',
-    ),
-    _Rule(
-        'area not positive',
-        lambda c: ~(c.area > 0),
-        lambda ann, scan: f'area is {shown(ann["area"])}',
-    ),
+    _Rule('box of impossible size', lambda c: c.area > LARGEST_PIXEL**2, _area),
+    _Rule('area not positive', lambda c: ~(c.area > 0), _area),
 )
 #: Forms, rules, and how many rules are reported of an annotation: of a box the first that holds.
 _GROUPS = ((_ID_FORMS, _ID_RULES, len(_ID_RULES)), (_BOX_FORMS, _BOX_RULES, 1))
@@ -164,10 +142,8 @@ def scan_annotations(
     """Check and count annotations.
 
     ``images`` are (width, height) by image id, ``names`` class names by category id, ``wanted`` the
-    class names that are trained on (None: all). ``report`` gets counts and bad annotations.
-
-    Returns:
-        Image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
+    class names that are trained on (None: all). ``report`` gets counts and bad annotations. Returns
+    the image ids with any annotation (``'any'``), and with one of a wanted class (``'wanted'``).
     """
     scan = _Scan(images, names, report, found)
     for start in range(0, len(annotations), _CHUNK):
@@ -188,12 +164,7 @@ def scan_annotations(
 
 
 class _Scan:
-    """Checks chunks of annotations and counts the good ones.
-
-    Attributes:
-        empty: Positions of the boxes of zero size.
-        overhang: Boxes that reach beyond their image.
-    """
+    """Checks chunks of annotations and counts the good ones."""
 
     def __init__(self, images: dict, names: dict, report: CocoReport, found: Findings) -> None:
         self.images, self.names = images, names
@@ -206,8 +177,8 @@ class _Scan:
         # (2, n): the image and the class of each good annotation.
         self.pairs: list[np.ndarray] = []
         self.seen_ids: set = set()
-        self.empty: list[int] = []
-        self.overhang = 0
+        self.empty: list[int] = []  # positions of the boxes of zero size
+        self.overhang = 0  # boxes that reach beyond their image
 
     def add(self, start: int, chunk: list) -> None:
         """Check and count some annotations, the first at position ``start``."""

@@ -17,25 +17,15 @@ from mmrank.errors import UserError
 
 @dataclass
 class _Source:
-    """One COCO data set in a config.
+    """One COCO data set in a config; its paths are joined with ``data_root``."""
 
-    Attributes:
-        where: Its place in the config, like ``train_dataloader.dataset``.
-        ann_file: Path of the annotation file, joined with ``data_root``.
-        image_dir: Folder of the images, joined with ``data_root``.
-        is_remote: Whether the files lie behind a file backend.
-        classes: ``metainfo['classes']`` or the data set class's own; None where neither is known.
-        classes_from: Where ``classes`` was found, for messages.
-        options: Of :func:`~.coco_inspect.inspect_coco`.
-    """
-
-    where: str
+    where: str  # its place in the config, like train_dataloader.dataset
     ann_file: str
     image_dir: str
-    is_remote: bool
-    classes: tuple[str, ...] | None
-    classes_from: str
-    options: dict
+    is_remote: bool  # behind a file backend
+    classes: tuple[str, ...] | None  # metainfo['classes'] or the class's own; None: unknown
+    classes_from: str  # where they were found, for messages
+    options: dict  # of inspect_coco
 
 
 # Parts of a model whose `num_classes` counts something else: RPN tells
@@ -52,10 +42,6 @@ def check_coco_file(
     """Check an annotation file and refuse a bad one; arguments as of ``inspect_coco``.
 
     Images without objects, one class only and crowds are fine. The report may have warnings.
-
-    Raises:
-        UserError: If the file cannot be read or has an error. The message names every kind of
-            problem with its count, the first few places and the fix.
     """
     report = inspect_coco_file(ann_file, image_dir, **options)
     report.raise_if_bad()
@@ -70,14 +56,7 @@ def check_config(
     Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
     COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
     logger. The test split is only needed by testing, so where training is checked too, a missing
-    test annotation file is a warning.
-
-    Returns:
-        One report per annotation file checked.
-
-    Raises:
-        UserError: If a file is bad, ``metainfo['classes']`` does not fit it, or ``num_classes`` of
-            a head differs from the number of classes.
+    test annotation file is a warning. Returns one report per annotation file checked.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))

@@ -86,11 +86,7 @@ def inspect_coco(
 def inspect_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Read a file and find all its problems; arguments as of :func:`inspect_coco`.
-
-    Raises:
-        UserError: If the file cannot be read as a COCO document.
-    """
+    """Read a file and find all its problems; arguments as of :func:`inspect_coco`."""
     return inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
 
 

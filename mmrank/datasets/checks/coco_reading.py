@@ -14,12 +14,7 @@ _ZIP_MAGIC = b'PK\x03\x04'
 
 
 def read_coco_json(ann_file: str | os.PathLike) -> dict:
-    """Read a COCO JSON file.
-
-    Raises:
-        UserError: If the file is missing, empty, compressed, cut off, not JSON or not an object at
-            top level.
-    """
+    """Read a COCO JSON file."""
     path = Path(ann_file)
     if os.path.isdir(path):
         raise UserError(
@@ -74,12 +69,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def parse_json(text: str) -> object:
-    """Parse JSON; every way to fail is a ``ValueError``.
-
-    Raises:
-        ValueError: If it is no JSON, too deeply nested, or has an integer of more digits than
-            Python reads. Its text is the end of a sentence.
-    """
+    """Parse JSON; every way to fail is a ``ValueError``."""
     try:
         with collector_paused():
             return json.loads(text)

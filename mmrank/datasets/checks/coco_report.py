@@ -105,14 +105,9 @@ class ClassCount:
 class CocoReport(DataReport):
     """Contents and problems of one annotation file.
 
-    Attributes:
-        ann_file: The file checked.
-        num_images: Entries of ``images``.
-        num_annotations: Entries of ``annotations``.
-        num_empty_images: Images that no annotation refers to.
-        counts: Objects per class name, in the file's category order. Only annotations without an
-            error are counted.
-        bad_annotations: Positions in ``annotations`` with an error.
+    ``counts`` has the annotations without an error by class name, in the file's category order;
+    ``num_empty_images`` counts the images that no annotation refers to, ``bad_annotations`` are the
+    positions in ``annotations`` with an error.
     """
 
     ann_file: str
@@ -124,7 +119,6 @@ class CocoReport(DataReport):
 
     @property
     def heading(self) -> str:
-        """The file."""
         return f'annotation file {self.ann_file}:'
 
     def raise_if_bad(self) -> None:
@@ -133,6 +127,5 @@ class CocoReport(DataReport):
             raise UserError(
                 self.describe(self.errors)
                 + '\nAll findings as a table, and a cleaned copy: python '
-                'tools/dataset_converters/check_coco.py '
-                f'{self.ann_file} --fix CLEANED.json'
+                f'tools/dataset_converters/check_coco.py {self.ann_file} --fix CLEANED.json'
             )

@@ -7,14 +7,9 @@ from reprlib import Repr
 
 @dataclass
 class Problem:
-    """All findings of one kind.
+    """All findings of one kind: what is wrong, as a noun phrase, and what the user should do.
 
-    Attributes:
-        kind: What is wrong, as a noun phrase; also the grouping key.
-        fix: What the user should do, one sentence.
-        is_error: Whether training must not start; otherwise a warning.
-        count: How often it was found.
-        examples: The first few findings, each naming field and value.
+    ``examples`` are the first few, each naming field and value.
     """
 
     kind: str
@@ -35,15 +30,7 @@ class Problem:
 
 
 class Findings:
-    """Collects problems by kind and keeps the first few examples.
-
-    Args:
-        max_examples: Findings of one kind that are spelt out.
-        fixes: Fix of each kind.
-
-    Attributes:
-        by_kind: The problems so far.
-    """
+    """Collects problems by kind and keeps the first ``max_examples`` of each."""
 
     def __init__(self, max_examples: int, fixes: Mapping[str, str]) -> None:
         self.max_examples, self.fixes = max_examples, fixes
@@ -71,11 +58,7 @@ class Findings:
 
 @dataclass(kw_only=True)
 class DataReport:
-    """Problems of one data set; a subclass has its contents, too.
-
-    Attributes:
-        problems: Findings grouped by kind, errors and warnings.
-    """
+    """Problems of one data set; a subclass has its contents, too."""
 
     problems: list[Problem] = field(default_factory=list)
 

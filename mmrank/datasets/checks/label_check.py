@@ -9,21 +9,12 @@ from mmrank.errors import UserError
 
 
 def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> np.ndarray:
-    """Check every label of a data set, without loading an image.
+    """Check every label of a data set, without loading an image; return them, (N, C) of 0 and 1.
 
-    Args:
-        dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and 1, or ``gt_label``,
-            one class index or a list of them; its ``metainfo['classes']`` names the C classes.
-            mmengine's ``ConcatDataset`` and ``RepeatDataset`` are seen through.
-        split: What it is called in messages.
-        need_positives: Whether a class without a positive, or without a negative, is an error.
-
-    Returns:
-        (N, C) int64 of 0 and 1.
-
-    Raises:
-        UserError: On a label outside of {0, 1} or of the classes, a class that is named twice, or
-            one without a positive.
+    ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and 1, or ``gt_label``, one class index or
+    a list of them; ``metainfo['classes']`` names the C classes. mmengine's ``ConcatDataset`` and
+    ``RepeatDataset`` are seen through. ``split`` is for messages; ``need_positives`` refuses a
+    class without a positive, or without a negative.
     """
     while isinstance(dataset, RepeatDataset):
         dataset = dataset.dataset
@@ -95,11 +86,7 @@ def _targets(dataset, split: str, name: str) -> np.ndarray:
 
 
 def check_every_class(targets: np.ndarray, classes: Sequence[str], split: str, source: str) -> None:
-    """Refuse a split in which a class cannot be ranked, by its (N, C) targets of 0 and 1.
-
-    Raises:
-        UserError: Naming all classes that have no positive or no negative.
-    """
+    """Refuse a split in which a class cannot be ranked, by its (N, C) targets of 0 and 1."""
     positives = targets.sum(0)
     for kind, bad in (('positive', positives == 0), ('negative', positives == len(targets))):
         if bad.any():

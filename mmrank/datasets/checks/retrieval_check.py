@@ -22,9 +22,6 @@ def inspect_config(
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
     no mmpretrain. ``options`` are those of :func:`inspect_split`.
-
-    Raises:
-        UserError: If a data set's settings make no sense, or :func:`check_batches` raises it.
     """
     reports: list[RetrievalReport] = []
     trained: list[RetrievalReport] = []
@@ -57,9 +54,6 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
 
     Warnings go to the current logger. Where training is checked too, errors of the test split are
     warnings: only testing needs it.
-
-    Raises:
-        UserError: If a data set has an error; the text names all.
     """
     bad = []
     for report in inspect_config(cfg, splits):
@@ -78,11 +72,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
 
 
 def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: int) -> None:
-    """Check that ``train_dataloader`` and its PK sampler mean the same batch.
-
-    Raises:
-        UserError: If their sizes disagree, or there are too few classes for a batch.
-    """
+    """Check that ``train_dataloader`` and its PK sampler mean the same batch."""
     sampler = loader.get('sampler') or {}
     if str(sampler.get('type')).rpartition('.')[2] != 'PKSampler':
         return

@@ -53,23 +53,15 @@ _FIXES = {
 
 @dataclass
 class RetrievalReport(DataReport):
-    """Contents and problems of one split.
+    """Contents and problems of one split: images of every class, by label, and their paths."""
 
-    Attributes:
-        where: Its place in the config, or its folder.
-        source: The list or folder that was read.
-        counts: Images of every class, in the order of the labels.
-        paths: Path of every image, as it would be opened.
-    """
-
-    where: str
-    source: str = ''
+    where: str  # its place in the config, or its folder
+    source: str = ''  # the list or folder that was read
     counts: dict[str, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
 
     @property
     def heading(self) -> str:
-        """The split and what was read."""
         return f'{self.where} ({self.source}):' if self.source else self.where
 
     def summary(self) -> dict[str, float]:
@@ -104,15 +96,10 @@ def inspect_split(
     max_examples: int = 5,
     progress: Callable[[int, int], None] | None = None,
 ) -> RetrievalReport:
-    """Check the list and the images of one split.
+    """Check the list and the images of one split, a data set built with ``lazy_init=True``.
 
-    Args:
-        dataset: Built with ``lazy_init=True``.
-        where: Its place, for messages.
-        find_images: Whether to look for the image files.
-        read_images: Whether to decode every image as well.
-        max_examples: Findings of a kind that are spelt out.
-        progress: Called as ``progress(done, total)`` per image decoded.
+    ``find_images`` looks for the image files, ``read_images`` decodes them as well and calls
+    ``progress(done, total)`` after each; ``max_examples`` findings of a kind are spelt out.
     """
     found = Findings(max_examples, _FIXES)
     report = RetrievalReport(where)

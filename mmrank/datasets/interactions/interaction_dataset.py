@@ -38,11 +38,8 @@ def read_interactions(
             text with sparse features, also called LIBSVM.
         min_rating: See :func:`read_csv`.
         duplicates: See :meth:`Interactions.of_pairs`; for ``xmc`` only ``error``.
-        one_based: See :func:`read_xmc`.
         vocabulary: The training set, for a test set.
-
-    Raises:
-        ValueError: On an unknown format, or an option that it has no use for; see also the readers.
+        one_based: See :func:`read_xmc`.
     """
     path = Path(data_root) / ann_file
     if file_format not in FORMATS:
@@ -95,9 +92,6 @@ class InteractionDataset(Dataset):
             columns (``mmrank.CrossPairSampler``).
         **reading: Further arguments of :func:`read_interactions`.
 
-    Attributes:
-        interactions: The :class:`Interactions`.
-
     Raises:
         ValueError: On an unknown ``sampling``; see also the readers.
     """
@@ -122,13 +116,12 @@ class InteractionDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of what the sampler yielded; see ``sampling``.
+        """The batch of what the sampler yielded, as a dict of int64 tensors; see ``sampling``.
 
-        Returns:
-            Dict of int64 tensors: ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with
-            the distinct entities as ``ids``, ``left_index`` and ``right_index`` (B,) into them; for
-            ``naive`` also ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left`` also has the
-            sparse features, where there are any, as ``starts``, ``indices`` and ``values``.
+        ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with the distinct entities as
+        ``ids``, ``left_index`` and ``right_index`` (B,) into them; for ``naive`` also
+        ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left`` also has the sparse features,
+        where there are any, as ``starts``, ``indices`` and ``values``.
         """
         indices = np.asarray(indices, dtype=np.int64)
         pairs, (m, n) = self.interactions, self.interactions.shape
@@ -163,9 +156,6 @@ class TopKDataset(Dataset):
         ann_file: Held-out pairs; see :func:`read_interactions`.
         train_ann_file: Training pairs, of the same form. They number the entities.
         **reading: Further arguments of :func:`read_interactions`, for both files.
-
-    Attributes:
-        interactions: The held-out :class:`Interactions`.
 
     Raises:
         ValueError: If a held-out pair is a training pair as well; see also the readers.
@@ -214,12 +204,11 @@ class TopKDataset(Dataset):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int]) -> dict:
-        """The batch of some of the left entities with a held-out pair.
+        """The batch of some of the left entities with a held-out pair, in this order.
 
-        Returns:
-            Dict with ``left`` as in :class:`InteractionDataset`, of B entities in the requested
-            order; ``num_right`` n; ``true`` and ``seen``, each a dict of int64 tensors: ``cols`` of
-            the held-out and the training pairs, and ``rows``, the number in the batch.
+        A dict with ``left`` as in :class:`InteractionDataset`; ``num_right`` n; ``true`` and
+        ``seen``, each a dict of int64 tensors: ``cols`` of the held-out and the training pairs, and
+        ``rows``, the number in the batch.
         """
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
         pairs = self.interactions

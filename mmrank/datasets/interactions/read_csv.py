@@ -129,11 +129,6 @@ def text_lines(path: str | Path) -> Iterator[str]:
     """Read a file in UTF-8 line by line.
 
     Lines keep their ends. The file is unpacked if its name ends in ``.gz``.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is not UTF-8, its ``.gz`` is damaged, or a line is too long. The message
-            names the file, the place and the fix.
     """
     number = 0
     try:

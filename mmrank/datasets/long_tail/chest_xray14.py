@@ -44,8 +44,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         val_fraction: Share of the training and validation patients that validate; 1/8 makes 7:1 of
             them.
         split_seed: Another seed sets other patients aside.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If a file cannot be read, a column, image or label is missing or unknown, or a

@@ -41,8 +41,7 @@ class CIFARLongTail(BaseDataset):
         order_seed: None: the first class is the largest, as published. Else the seed decides how
             large each class is, to tell what comes from being rare from what comes from being a
             truck.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If the files are missing or damaged.
@@ -69,11 +68,8 @@ class CIFARLongTail(BaseDataset):
                 'the images of each class to set aside, the same in all '
                 'splits, at least 1 if there is a validation split'
             )
-        self.split = split
-        self.imbalance_ratio = imbalance_ratio
-        self.seed = seed
-        self.val_per_class = val_per_class
-        self.order_seed = order_seed
+        self.split, self.imbalance_ratio = split, imbalance_ratio
+        self.seed, self.order_seed, self.val_per_class = seed, order_seed, val_per_class
         super().__init__(ann_file='', data_root=data_root, **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -144,13 +140,10 @@ class CIFARBinaryLongTail(BaseDataset):
     computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
     set is.
 
-    Items have ``img``, (H, W, 3) uint8 in RGB, and ``gt_label``; their ``sample_idx`` counts from 0
-    to ``len(dataset) - 1`` without a gap.
+    Items are those of :class:`CIFARLongTail`, and so are ``data_root`` and ``split``.
 
     Args:
-        data_root: See :class:`CIFARLongTail`.
         positive: Names of the positive classes, or one name.
-        split: ``'train'``, ``'val'`` or ``'test'``.
         imbalance_ratio: See ``profile``.
         profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images of the first class to
             one of the last; how rare the positives are depends on their place. ``'positives'``: all
@@ -160,13 +153,11 @@ class CIFARBinaryLongTail(BaseDataset):
         multi_label: False: ``gt_label`` is 0 or 1, and there are the classes ``'rest'`` and the
             positive one. True: it is the list of positive classes as mmpretrain's multi-label data
             sets have it, ``[]`` or ``[0]``, and there is one class.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
-        UserError: If the files are missing or damaged, a class is unknown, or a part has no
-            positive.
-        ValueError: If a setting makes no sense.
+        UserError: If the files are missing or damaged, or a part has no positive.
+        ValueError: If a setting makes no sense, or a class is unknown.
     """
 
     num_classes: int
@@ -198,9 +189,7 @@ class CIFARBinaryLongTail(BaseDataset):
         self.imbalance_ratio, self.profile = imbalance_ratio, profile
         self.ratios, self.multi_label = tuple(ratios), multi_label
         self.positive_name = '+'.join(self.names[i] for i in self.positive)
-        classes = (self.positive_name,)
-        if not multi_label:
-            classes = ('rest', *classes)
+        classes = (self.positive_name,) if multi_label else ('rest', self.positive_name)
         super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -211,29 +200,17 @@ class CIFARBinaryLongTail(BaseDataset):
         sizes = long_tail_sizes(counts, self.positive, self.imbalance_ratio, self.profile)
         chosen = choose_part(labels, sizes, self.split, self.ratios, self.seed)
         is_positive = np.isin(labels[chosen], self.positive)
-        check_both_sides(
-            is_positive,
-            self.split,
-            f'a smaller imbalance_ratio than {self.imbalance_ratio}, or '
-            f'another class than {self.positive_name}',
-        )
+        fix = f'a smaller imbalance_ratio than {self.imbalance_ratio}, or another class than '
+        check_both_sides(is_positive, self.split, fix + self.positive_name)
         first = len(halves[0].labels)
-        images = np.concatenate(
-            [
-                halves[0].take(chosen[chosen < first]),
-                halves[1].take(chosen[chosen >= first] - first),
-            ]
-        )
+        parts = chosen[chosen < first], chosen[chosen >= first] - first
+        images = np.concatenate([half.take(part) for half, part in zip(halves, parts)])
         # Training before test images would put the classes in turns twice;
         # a fixed shuffle lets `indices` take a fair subset.
         rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
         order = np.argsort(rng.random(len(chosen)), kind='stable')
-        return [{'img': images[i], 'gt_label': self._label(is_positive[i])} for i in order]
-
-    def _label(self, is_positive: bool) -> int | list[int]:
-        if self.multi_label:
-            return [0] if is_positive else []
-        return int(is_positive)
+        labels = [[0] * x if self.multi_label else x for x in is_positive.astype(int).tolist()]
+        return [{'img': images[i], 'gt_label': labels[i]} for i in order]
 
     def get_cat_ids(self, idx: int) -> list[int]:
         """Classes of an item; none for a negative if ``multi_label``."""

@@ -28,24 +28,14 @@ _DAMAGE = (
 
 @dataclass
 class LabelledImages:
-    """Images of one part of a data set.
+    """Images of one part of a data set."""
 
-    Attributes:
-        images: (N, H, W, 3) uint8 in RGB, or N paths.
-        labels: (N,) int64.
-        source: Where they come from, for messages.
-    """
-
-    images: np.ndarray | list[Path]
-    labels: np.ndarray
-    source: str
+    images: np.ndarray | list[Path]  # (N, H, W, 3) uint8 in RGB, or N paths
+    labels: np.ndarray  # (N,) int64
+    source: str  # for messages
 
     def take(self, indices: np.ndarray) -> np.ndarray:
-        """The (n, H, W, 3) uint8 images in RGB of (n,) indices.
-
-        Raises:
-            UserError: If a file cannot be read, or sizes differ.
-        """
+        """The (n, H, W, 3) uint8 images in RGB of (n,) indices."""
         if isinstance(self.images, np.ndarray):
             return self.images[indices]
         images = [read_rgb(self.images[i]) for i in indices]
@@ -66,9 +56,6 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
     ``tools/dataset_converters/cifar10.py`` writes them; folders of images
     (``train/<class>/*.jpg``), of which the first of each class comes first, then the second of
     each, and so on. Labels follow mmpretrain's class names.
-
-    Raises:
-        UserError: If there is none of the forms, or it is damaged.
     """
     root, host = Path(data_root).expanduser(), HOSTS[num_classes]
     names = host.METAINFO['classes']
@@ -85,11 +72,7 @@ def read_cifar(data_root: str | Path, split: str, num_classes: int) -> LabelledI
 
 
 def read_arrays(path: Path, names: tuple[str, ...]) -> LabelledImages:
-    """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file.
-
-    Raises:
-        UserError: If it does not hold them, or its ``classes`` are not ``names``.
-    """
+    """Read ``images`` (N, H, W, 3) uint8 in RGB and ``labels`` (N,) of an ``.npz`` file."""
     fix = 'Fix: write it again with tools/dataset_converters/cifar10.py'
     try:
         with zipfile.ZipFile(path) as archive:

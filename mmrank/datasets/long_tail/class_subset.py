@@ -16,9 +16,6 @@ def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) ->
 
     Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
     form of Cao et al., LDAM, NeurIPS 2019. The ratio is that of the largest to the smallest class.
-
-    Raises:
-        ValueError: If the ratio is below 1 or leaves a class empty, or C is below 2.
     """
     if num_classes < 2:
         raise ValueError(f'a long tail needs 2 classes, got {num_classes}')
@@ -88,9 +85,6 @@ def long_tail_sizes(
     Profile ``'exponential'``: the long tail over all classes, largest to smallest class.
     ``'positives'``: all images of the other classes, and so many of the positive ones, equally many
     of each, that there are ``imbalance_ratio`` negatives to a positive.
-
-    Raises:
-        ValueError: If the ratio cannot be had.
     """
     if profile not in PROFILES:
         raise ValueError(f'profile must be one of {PROFILES}, got {profile!r}')
@@ -118,11 +112,9 @@ def long_tail_sizes(
 
 
 def split_sizes(sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)) -> np.ndarray:
-    """Images of (C,) classes in training, validation and test part.
+    """(3, C) images of the classes in training, validation and test part; they sum to ``sizes``.
 
-    Returns:
-        (3, C) int64, columns sum to ``sizes``; validation and test get at least one image of a
-        class that has three.
+    Validation and test get at least one image of a class that has three.
     """
     if len(ratios) != 3 or not min(ratios) > 0:
         raise ValueError(
@@ -152,11 +144,7 @@ def choose_part(
 
 
 def check_both_sides(is_positive: np.ndarray, part: str, fix: str) -> None:
-    """Refuse a part in which nothing can be ranked.
-
-    Raises:
-        UserError: If there is no positive or no negative; ``fix`` says what to do.
-    """
+    """Refuse a part in which nothing can be ranked."""
     num_positive = int(is_positive.sum())
     if not 0 < num_positive < len(is_positive):
         raise UserError(

@@ -1,9 +1,8 @@
 """A table of images and their classes. Imports mmpretrain."""
 
-import csv
 import os
+from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from mmengine.fileio import join_path
@@ -11,6 +10,7 @@ from mmpretrain.datasets import MultiLabelDataset
 
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.checks.label_check import check_every_class
+from mmrank.datasets.long_tail.read_chest_xray14 import read_table
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import PATH_FIX
 from mmrank.errors import UserError
@@ -35,8 +35,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         image_column: Column of the image's path.
         classes: Columns of the classes, in this order; None: all but the image's.
         split: What the table is called in messages.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``test_mode``, ``indices`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If the table cannot be read, a column or an image is missing, a label is neither
@@ -72,16 +71,8 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         return multi_label_items(paths, targets)
 
     def _read(self) -> tuple[list[str], np.ndarray]:
-        try:
-            with Path(self.ann_file).open(encoding='utf-8-sig', newline='') as file:
-                reader = csv.DictReader(file)
-                header = reader.fieldnames or []
-                rows = [(reader.line_num, row) for row in reader]
-        except (OSError, ValueError, csv.Error) as error:
-            raise UserError(
-                f'table {self.ann_file!s:.300} cannot be read: {error}. '
-                'Fix: check data_root and ann_file'
-            ) from error
+        header, lines = read_table(self.ann_file, 'ann_file')
+        rows = [(line, defaultdict(str, zip(header, cells))) for line, cells in lines]
         if self.CLASSES is None:
             names = [name for name in header if name != self.image_column]
             self._metainfo['classes'] = tuple(names)
@@ -96,7 +87,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)
         for target, (line, row) in zip(targets, rows):
             for column, name in enumerate(self.CLASSES):
-                cell = (row[name] or '').strip()
+                cell = row[name].strip()
                 if cell not in _BITS:
                     raise UserError(
                         f'{self.ann_file}:{line}: {name!r:.80} is {cell!r:.80}, not 0 or 1. Fix: '
@@ -105,7 +96,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
                 target[column] = _BITS[cell]
         if not rows:
             raise UserError(f'{self.ann_file} lists no image. Fix: check ann_file')
-        images = [(row[self.image_column] or '').strip() for _, row in rows]
+        images = [row[self.image_column].strip() for _, row in rows]
         for (line, _), image in zip(rows, images):
             if fault := path_fault(image):
                 raise UserError(

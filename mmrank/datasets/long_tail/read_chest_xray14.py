@@ -8,36 +8,33 @@ from typing import NamedTuple
 from mmrank.errors import UserError
 
 CLASSES = (
-    'Atelectasis',
-    'Cardiomegaly',
-    'Effusion',
-    'Infiltration',
-    'Mass',
-    'Nodule',
-    'Pneumonia',
-    'Pneumothorax',
-    'Consolidation',
-    'Edema',
-    'Emphysema',
-    'Fibrosis',
-    'Pleural_Thickening',
+    'Atelectasis', 'Cardiomegaly', 'Effusion', 'Infiltration', 'Mass', 'Nodule', 'Pneumonia',
+    'Pneumothorax', 'Consolidation', 'Edema', 'Emphysema', 'Fibrosis', 'Pleural_Thickening',
     'Hernia',
-)
+)  # fmt: skip
 NO_FINDING = 'No Finding'
 COLUMNS = ('Image Index', 'Finding Labels', 'Patient ID')
 _EXAMPLES = 5
 
 
 class Entry(NamedTuple):
-    """One X-ray.
+    """One X-ray."""
 
-    Attributes:
-        findings: Indices into ``CLASSES``, rising.
-        patient: Number of the patient, as a text.
-    """
-
-    findings: tuple[int, ...]
+    findings: tuple[int, ...]  # indices into CLASSES, rising
     patient: str
+
+
+def read_table(path: str | os.PathLike, fix: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """First line of a CSV file, and number and cells of each other line that is not empty."""
+    try:
+        with Path(path).open(encoding='utf-8-sig', newline='') as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            return header, [(reader.line_num, row) for row in reader if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(
+            f'table {path!s:.300} cannot be read: {error}. Fix: check data_root and {fix}'
+        ) from error
 
 
 def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
@@ -45,20 +42,9 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
 
     It has at least the columns ``Image Index``, ``Finding Labels`` (names parted by ``|``, or ``No
     Finding``) and ``Patient ID``.
-
-    Raises:
-        UserError: If it cannot be read, a column is missing, a label is unknown, or an image is
-            listed twice.
     """
-    try:
-        with Path(path).open(encoding='utf-8-sig', newline='') as file:
-            rows = list(csv.reader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(
-            f'table {path!s:.300} cannot be read: {error}. Fix: check '
-            'data_root, and fetch Data_Entry_2017.csv again'
-        ) from error
-    header = [name.strip() for name in rows[0]] if rows else []
+    header, rows = read_table(path, 'ann_file, or fetch Data_Entry_2017.csv again')
+    header = [name.strip() for name in header]
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise UserError(
@@ -68,7 +54,7 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
         )
     places = [header.index(name) for name in COLUMNS]
     entries: dict[str, Entry] = {}
-    for number, row in enumerate(rows[1:], 2):
+    for number, row in rows:
         if not any(cell.strip() for cell in row):
             continue
         if len(row) <= max(places):
@@ -81,8 +67,7 @@ def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
             raise UserError(
                 f'{path}:{number} lists {image:.200} a second time. Fix: remove one of the lines'
             )
-        findings = _findings(labels, f'{path}:{number}')
-        entries[image] = Entry(findings, patient)
+        entries[image] = Entry(_findings(labels, f'{path}:{number}'), patient)
     if not entries:
         raise UserError(f'{path} lists no image. Fix: fetch Data_Entry_2017.csv again')
     return entries
@@ -103,11 +88,7 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
 
 
 def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[str]:
-    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``.
-
-    Raises:
-        UserError: If it cannot be read, is empty, or names an image without labels or twice.
-    """
+    """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
     try:
         names = Path(path).read_text(encoding='utf-8').split()
     except (OSError, ValueError) as error:
@@ -130,11 +111,7 @@ def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[
 
 
 def find_images(folder: str | os.PathLike, names: list[str]) -> list[str]:
-    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on.
-
-    Raises:
-        UserError: If some are missing.
-    """
+    """Find image files in a folder, its ``images/``, or ``images_001/images/`` and so on."""
     folder = Path(folder)
     places = [folder, folder / 'images', *sorted(folder.glob('images_*/images'))]
     found = {

@@ -18,19 +18,12 @@ _EXAMPLES = 3
 
 
 class ListedImage(NamedTuple):
-    """One image of a list.
-
-    Attributes:
-        path: Relative to the folder of the images.
-        class_name: Its class.
-        super_class: The group of its class; '' where there is none.
-        place: Where it is listed, ``file:line``; '' for a folder.
-    """
+    """One image of a list, by its path in the folder of the images."""
 
     path: str
     class_name: str
-    super_class: str
-    place: str
+    super_class: str  # '' where there is none
+    place: str  # file:line; '' for a folder
 
 
 class BadLine(NamedTuple):
@@ -49,14 +42,7 @@ def first_bad(lines: Sequence[BadLine]) -> str:
 
 
 class ImageList(NamedTuple):
-    """What a list holds.
-
-    Attributes:
-        source: File or folder that was read.
-        line_format: The format of its lines, for messages.
-        images: In the order of the file.
-        bad_lines: Lines that could not be read.
-    """
+    """What a list or a folder holds; ``line_format`` is for messages."""
 
     source: str
     line_format: str
@@ -97,22 +83,15 @@ class ImageList(NamedTuple):
 class ListFormat(NamedTuple):
     """The form of the lines of a list.
 
-    Attributes:
-        text: For messages; also the first line of the file, where ``has_header``.
-        parse: Returns path, class and super-class of a line's fields; None for a bad line.
-        has_header: Whether the first line names the columns.
+    ``parse`` returns path, class and super-class of a line's fields; None for a bad line.
     """
 
-    text: str
+    text: str  # for messages; also the first line of the file, where has_header
     parse: Callable[[list[str]], tuple[str, str, str] | None]
     has_header: bool = False
 
     def read(self, path: str | os.PathLike) -> ImageList:
-        """Read a list; bad lines are included.
-
-        Raises:
-            UserError: If the file cannot be read.
-        """
+        """Read a list; bad lines are included."""
         try:
             # A byte-order mark is no part of a name.
             lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
@@ -180,16 +159,9 @@ def scan_class_folders(
 ) -> ImageList:
     """Find the images of a tree whose folders are the classes, sorted by path.
 
-    Folders whose name begins with a dot are passed over.
-
-    Args:
-        root: Folder of the class folders.
-        depth: Levels of folders that name a class, 1 for ``class/image`` and 2 for
-            ``super-class/class/image``. Images may lie deeper.
-        within: Folders of the first level to look into; empty: all.
-
-    Raises:
-        UserError: If the folder, or one of ``within``, is not there.
+    ``depth`` levels of folders name a class, 1 for ``class/image`` and 2 for
+    ``super-class/class/image``; images may lie deeper. ``within`` names the folders of the first
+    level to look into, empty: all. Folders whose name begins with a dot are passed over.
     """
     root = Path(root)
     if not os.path.isdir(root):

@@ -36,8 +36,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
-        **kwargs: As for ``mmpretrain.BaseDataset``: ``pipeline``, ``indices``, ``test_mode`` and so
-            on.
+        **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
@@ -63,19 +62,13 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
                 "split='val' needs a val_fraction above 0, got "
                 f'{val_fraction}; 0.1 is what the papers use'
             )
-        self.split = split
-        self.val_fraction = val_fraction
-        self.split_seed = split_seed
-        self.num_val_classes = num_val_classes
+        self.split, self.split_seed = split, split_seed
+        self.val_fraction, self.num_val_classes = val_fraction, num_val_classes
         kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
         super().__init__(data_root=data_root, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
-        """Read the test part, or the training part with the validation classes.
-
-        Raises:
-            UserError: If it cannot be read.
-        """
+        """Read the test part, or the training part with the validation classes."""
         raise NotImplementedError
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
@@ -92,11 +85,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         return []
 
     def load_data_list(self) -> list[dict]:
-        """Return ``img_path`` and ``gt_label`` of every image.
-
-        Raises:
-            UserError: If the list is bad or has none of the classes.
-        """
+        """Return ``img_path`` and ``gt_label`` of every image."""
         found = self.read_list(test=self.split == 'test')
         found.raise_if_bad()
         groups = {i.class_name: i.super_class for i in found.images}
@@ -154,22 +143,15 @@ def natural_order(name: str) -> list:
 def split_classes(
     groups: Mapping[str, str], fraction: float, seed: int, count: int | None = None
 ) -> tuple[list[str], list[str]]:
-    """Set a fraction of the classes aside, in every group alike.
+    """Set a fraction of the classes aside, in every group alike; ``groups`` has that of each class.
+
+    Returns the classes that stay and those set aside, both in the order given. ``fraction``, in [0,
+    1), is rounded to the nearest number in each group, and at least one class of the largest one.
+    ``count`` is a number of classes instead, shared by the groups in proportion to their size.
 
     The order in which classes are taken is that of a hash of seed and name. It depends neither on
     the order of the list nor on a random number generator, and a class that is added moves few
     others.
-
-    Args:
-        groups: Group, like a super-class, of every class.
-        fraction: Share of the classes of a group that is set aside, in [0, 1); rounded to the
-            nearest number, and at least one class of the largest group.
-        seed: Another seed makes another split.
-        count: Number of classes to set aside instead, shared by the groups in proportion to their
-            size.
-
-    Returns:
-        The classes that stay and those set aside, both in the order given.
     """
     if count is not None and not 0 < count < len(groups):
         raise UserError(

@@ -25,11 +25,8 @@ class StanfordOnlineProducts(RetrievalDataset):
 
     120,053 images of 22,634 products in 12 super-classes: 11,318 products in ``Ebay_train.txt``,
     11,316 others in ``Ebay_test.txt``. Validation classes are taken from every super-class alike,
-    as the stable AP paper does.
-
-    Args:
-        data_root: Folder ``Stanford_Online_Products`` with the lists and the folders of the images.
-        **kwargs: As for :class:`RetrievalDataset`.
+    as the stable AP paper does. ``data_root`` is the folder ``Stanford_Online_Products`` with the
+    lists and the folders of the images, other arguments are those of :class:`RetrievalDataset`.
     """
 
     def read_list(self, test: bool) -> ImageList:
@@ -58,9 +55,6 @@ class VehicleID(RetrievalDataset):
         gallery_seed: Another seed puts other images into the gallery.
         data_prefix: Folder of the images within ``data_root``.
         **kwargs: As for :class:`RetrievalDataset`.
-
-    Raises:
-        ValueError: If ``test_size`` or ``gallery`` is unknown.
     """
 
     def __init__(
@@ -76,16 +70,12 @@ class VehicleID(RetrievalDataset):
             raise ValueError(f'test_size must be one of {tuple(_TEST_LISTS)}, got {test_size!r}')
         if gallery not in _GALLERIES:
             raise ValueError(f'gallery must be one of {_GALLERIES}, got {gallery!r}')
-        self.test_size = test_size
-        self.gallery = gallery
-        self.gallery_seed = gallery_seed
+        self.test_size, self.gallery, self.gallery_seed = test_size, gallery, gallery_seed
         super().__init__(data_root, data_prefix=data_prefix, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
         """Read ``train_list.txt`` or the test list of the size."""
-        name = 'train_list.txt'
-        if test:
-            name = f'test_list_{_TEST_LISTS[self.test_size]}.txt'
+        name = f'test_list_{_TEST_LISTS[self.test_size]}.txt' if test else 'train_list.txt'
         return VEHICLE_ID_LIST.read(join_path(self.data_root, 'train_test_split', name))
 
     def load_data_list(self) -> list[dict]:
@@ -108,12 +98,8 @@ class INaturalistRetrieval(RetrievalDataset):
     """iNaturalist-2018 by unseen species, the split of SmoothAP.
 
     325,846 images of 5,690 species to train on and 136,093 of 2,452 others to test (Brown et al.,
-    ECCV 2020).
-
-    Args:
-        data_root: Folder with the images, ``train_val2018/...``, and the folder
-            ``Inat_dataset_splits`` of the lists.
-        **kwargs: As for :class:`RetrievalDataset`.
+    ECCV 2020). ``data_root`` has the images, ``train_val2018/...``, and the folder
+    ``Inat_dataset_splits`` of the lists; other arguments are those of :class:`RetrievalDataset`.
     """
 
     def read_list(self, test: bool) -> ImageList:
@@ -135,12 +121,7 @@ class Omniglot(RetrievalDataset):
         data_root: Folder of the alphabets' folders; ``tools/dataset_converters/omniglot.py`` makes
             it from the zip.
         alphabets: The alphabets to take; None: all.
-        data_prefix: Folder of the alphabets within ``data_root``.
         **kwargs: As for :class:`RetrievalDataset`, without ``split`` and ``val_fraction``.
-
-    Raises:
-        UserError: If an alphabet is not there.
-        TypeError: If ``alphabets`` is a single string.
     """
 
     def __init__(self, data_root: str, alphabets: Sequence[str] | None = None, **kwargs) -> None:
@@ -180,10 +161,6 @@ class ClassFolder(RetrievalDataset):
         depth: Levels of folders that name a class: 1 for ``class/image``, 2 for
             ``super-class/class/image``, where each super-class is split alike.
         **kwargs: As for :class:`RetrievalDataset`.
-
-    Raises:
-        UserError: If the folder or the list cannot be read.
-        ValueError: If ``split`` and the fractions disagree.
     """
 
     def __init__(
@@ -203,8 +180,7 @@ class ClassFolder(RetrievalDataset):
             )
         if depth < 1:
             raise ValueError(f'depth must be at least 1, got {depth}')
-        self.test_fraction = test_fraction
-        self.depth = depth
+        self.test_fraction, self.depth = test_fraction, depth
         super().__init__(
             data_root, split=split, val_fraction=val_fraction, ann_file=ann_file, **kwargs
         )
@@ -217,9 +193,7 @@ class ClassFolder(RetrievalDataset):
 
     def empty_classes(self) -> list[str]:
         """Return class folders without an image; none where there's a list."""
-        if self.ann_file:
-            return []
-        return empty_class_folders(self.img_prefix, self.depth)
+        return [] if self.ann_file else empty_class_folders(self.img_prefix, self.depth)
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
         """Set the test classes aside first, then those of validation."""

@@ -22,17 +22,12 @@ class BatchStream(Sampler):
 
     Args:
         batch_size: Items in a batch, over all ranks; W ranks must divide it. The ``batch_size`` of
-            the data loader is ``share``: ``batch_size / W``, unless the subclass says otherwise.
+            the data loader is ``share``, the indices that a rank yields for a batch: ``batch_size /
+            W``, unless the subclass says otherwise.
         epoch_items: Items that an epoch shows.
         num_batches: Batches in an epoch. None: as many as ``epoch_items`` fill, at least one.
         seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
-
-    Attributes:
-        share: Indices that a rank yields for a batch, always as many.
-
-    Raises:
-        ValueError: If the ranks do not divide the batch, or ``num_batches`` is not positive.
     """
 
     #: Name of the option that sets ``batch_size``.
@@ -120,9 +115,6 @@ class BatchStream(Sampler):
 
         The contract of mmengine's ``InfiniteSampler.skip``: counted from the start of the stream,
         and called before the iteration.
-
-        Raises:
-            ValueError: If it is negative.
         """
         if num_samples < 0:
             raise ValueError(f'num_samples must not be negative, got {num_samples}')
@@ -130,11 +122,7 @@ class BatchStream(Sampler):
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`.
-
-    Raises:
-        UserError: If the loader and the sampler disagree.
-    """
+    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`."""
     sampler = getattr(loader, 'sampler', None)
     if isinstance(sampler, BatchStream) and loader.batch_size is not None:
         sampler.drawn_batch().check(loader.batch_size)

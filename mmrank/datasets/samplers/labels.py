@@ -5,18 +5,10 @@ from mmengine.dataset import ConcatDataset, RepeatDataset
 
 
 def class_labels(dataset: object) -> np.ndarray:
-    """Return the class index of every item.
+    """Return the class index of every item, (N,) int64.
 
-    Args:
-        dataset: Has ``get_gt_labels()`` or ``get_cat_ids(index)``, or is mmengine's
-            ``ConcatDataset`` or ``RepeatDataset`` of such.
-
-    Returns:
-        (N,) int64.
-
-    Raises:
-        TypeError: If it has neither method.
-        ValueError: If an item has not exactly one class.
+    The data set has ``get_gt_labels()`` or ``get_cat_ids(index)``, or is mmengine's
+    ``ConcatDataset`` or ``RepeatDataset`` of such.
     """
     # Before the methods: a wrapper passes get_cat_ids on, item by item.
     if isinstance(dataset, ConcatDataset):
@@ -48,18 +40,11 @@ def class_labels(dataset: object) -> np.ndarray:
 
 
 def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
-    """Return which items have which classes; an item may have none. No image is loaded.
+    """Return two int64 arrays, item by item: which items have which classes.
 
-    Args:
-        dataset: Its ``get_data_info(index)`` has ``gt_score``, (C,) numbers of which those > 0 are
-            the classes, or ``gt_label``, one class index or several; or is mmengine's
-            ``ConcatDataset`` or ``RepeatDataset`` of such.
-
-    Returns:
-        Two int64 arrays of one length, item by item: items and classes.
-
-    Raises:
-        TypeError: If its labels are unknown.
+    ``get_data_info(index)`` of the data set has ``gt_score``, (C,) numbers of which those > 0 are
+    the classes, or ``gt_label``, one class index, several or none; or it is mmengine's
+    ``ConcatDataset`` or ``RepeatDataset`` of such. No image is loaded.
     """
     if isinstance(dataset, ConcatDataset):
         parts, sizes = dataset.datasets, list(map(len, dataset.datasets))

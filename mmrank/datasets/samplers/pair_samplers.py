@@ -48,8 +48,7 @@ class InBatchPairSampler(BatchStream):
 
     Args:
         dataset: A ``mmrank.InteractionDataset``.
-        batch_size: Pairs in a sample; see :class:`BatchStream`.
-        seed, infinite: See :class:`BatchStream`.
+        batch_size: Pairs in a sample; for it, ``seed`` and ``infinite`` see :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
@@ -99,15 +98,13 @@ class NaivePairSampler(BatchStream):
 
     Args:
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
-        batch_size: Cells in a batch; see :class:`BatchStream`.
-        num_batches: Batches in an epoch. None: as many as the positive pairs would fill, at least
-            one.
+        batch_size: Cells in a batch.
+        num_batches: Batches in an epoch. None: as many as the positive pairs would fill.
         seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the data set has no pairs.
-        ValueError: If there are fewer cells than a batch has, or it cannot be dealt out to the
-            ranks.
+        ValueError: If there are too few cells, or a batch cannot be dealt out to the ranks.
     """
 
     def __init__(
@@ -198,14 +195,12 @@ class ClassPairSampler(BatchStream):
         dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`. Images that are alone in
             their class are in no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
-        num_batches: Batches in an epoch. None: as many as show each image about twice, at least
-            one.
+        num_batches: Batches in an epoch. None: as many as show each image about twice.
         seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the classes are unknown.
-        ValueError: If there are fewer pairs than a batch has, or the batch cannot be dealt out to
-            the ranks.
+        ValueError: If there are too few pairs, or a batch cannot be dealt out to the ranks.
     """
 
     def __init__(

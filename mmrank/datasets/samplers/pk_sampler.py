@@ -19,16 +19,13 @@ class PKSampler(BatchStream):
 
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`.
-        batch_size: See :class:`BatchStream`.
         num_per_class: Images of one class in a batch, at least 2.
-        seed: See :class:`BatchStream`.
         small_classes: Of classes with fewer than ``num_per_class`` images, ``'repeat'`` takes every
             image, some more than once, and ``'skip'`` takes none. A class with a single image is
             always skipped: its only positive would be itself.
         class_weights: How likely a class is drawn: ``'uniform'``, all alike, or ``'size'``, in
             proportion to its images.
-        num_batches: Batches in an epoch. None: as many as the usable images fill, at least one.
-        infinite: See :class:`BatchStream`.
+        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
 
     Raises:
         ValueError: If the sizes do not divide, or the data set has too few classes with enough
@@ -100,12 +97,7 @@ class PKSampler(BatchStream):
             )
 
     def global_batch(self, number: int) -> np.ndarray:
-        """Draw batch ``number`` of the stream.
-
-        Returns:
-            (batch_size / num_per_class, num_per_class) indices, one class a row, the same on every
-            rank.
-        """
+        """(P, num_per_class) indices of a batch, one class a row, the same on every rank."""
         rng = self.generator(number)
         keys = rng.random(len(self._sizes))
         if self._weights is not None:

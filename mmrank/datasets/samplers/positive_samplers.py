@@ -13,13 +13,9 @@ from mmrank.registry import DATA_SAMPLERS
 class ShuffledCycle:
     """The same number of members for every batch, in shuffled rounds.
 
-    A round shuffles all members and deals them out; the few that do not fill a batch wait for the
-    next round, so that no batch holds one twice. What a batch gets depends on its number alone.
-
-    Args:
-        members: (n,) indices.
-        count: Members in a batch, at most n.
-        generator: Returns the random numbers of a round by its number.
+    A round, of which ``generator`` returns the random numbers, shuffles all members and deals
+    ``count`` of them out to each batch; the few that do not fill one wait for the next round, so
+    that no batch holds one twice. What a batch gets depends on its number alone.
     """
 
     def __init__(
@@ -53,19 +49,14 @@ class PositiveRateSampler(BatchStream):
     Args:
         dataset: Binary, or with a class to rank against the rest; see
             :func:`~mmrank.datasets.samplers.labels.label_pairs`.
-        batch_size: See :class:`BatchStream`.
         num_positives: n+, over all ranks. Set it or ``positive_rate``.
         positive_rate: n+ as a share of the batch, rounded.
         positive_class: Index of the positive class. None: 1 of two classes, or the only one.
-        seed: See :class:`BatchStream`.
-        num_batches: Batches in an epoch. None: as many as all images fill, the same for every
-            positive rate.
-        infinite: See :class:`BatchStream`.
+        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the labels are unknown.
-        ValueError: If a setting makes no sense, or there are too few positives or negatives for a
-            batch.
+        ValueError: If a setting makes no sense, or the data set has too few of either for a batch.
 
     Example:
         >>> train_dataloader = dict(
@@ -89,7 +80,12 @@ class PositiveRateSampler(BatchStream):
         self.num_positives = _number(batch_size, num_positives, positive_rate)
         items, classes = label_pairs(dataset)
         if positive_class is None:
-            positive_class = _only_class(dataset, classes)
+            positive_class = max(0, len(_class_names(dataset, classes)) - 1)
+            if positive_class > 1:
+                raise ValueError(
+                    f'the data set has {positive_class + 1} classes; set positive_class to the '
+                    'index of the positive one, or use mmrank.MultiLabelPositiveSampler'
+                )
         is_positive = np.zeros(len(dataset), dtype=bool)
         is_positive[items[classes == positive_class]] = True
         num_negatives = batch_size - self.num_positives
@@ -134,16 +130,6 @@ def _class_names(dataset: object, classes: np.ndarray) -> Sequence:
     return names or range(int(classes.max(initial=-1)) + 1)
 
 
-def _only_class(dataset: object, classes: np.ndarray) -> int:
-    size = max(1, len(_class_names(dataset, classes)))
-    if size > 2:
-        raise ValueError(
-            f'the data set has {size} classes; set positive_class to the index of the positive '
-            'one, or use mmrank.MultiLabelPositiveSampler'
-        )
-    return size - 1
-
-
 @DATA_SAMPLERS.register_module()
 class MultiLabelPositiveSampler(BatchStream):
     """Batches with at least n+ positives of each class.
@@ -156,11 +142,8 @@ class MultiLabelPositiveSampler(BatchStream):
 
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.label_pairs`.
-        batch_size: See :class:`BatchStream`.
         num_positives: n+ of each class, over all ranks; or one number for each class.
-        seed: See :class:`BatchStream`.
-        num_batches: Batches in an epoch. None: as many as all images fill, the same for every n+.
-        infinite: See :class:`BatchStream`.
+        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the labels are unknown.

@@ -28,25 +28,16 @@ PLACE = np.dtype([(name, np.int64) for name in ('image', 'image_size', 'caption'
 
 
 class ShardSample(NamedTuple):
-    """One sample, as it is found in a shard.
-
-    Attributes:
-        key: Its name, of which a shard has one each.
-        captions: One or more.
-        place: The four numbers of ``PLACE``; None where a shard cannot be read from the middle.
-    """
+    """One sample, as it is found in a shard, with its name there and one caption at least."""
 
     key: str
     captions: list[str]
+    #: The numbers of ``PLACE``; None where a shard cannot be read from the middle.
     place: tuple[int, int, int, int] | None = None
 
 
 class ScannedShard:
-    """The samples of a shard, collected in their order.
-
-    Raises:
-        UserError: If a key is there twice.
-    """
+    """The samples of a shard, collected in their order."""
 
     def __init__(self, name: str, samples: Iterable[ShardSample]) -> None:
         self.name = name
@@ -87,26 +78,17 @@ class ShardIndex:
     The arrays are mapped from the disk: the processes of a machine share them, and what is not used
     is not read.
 
-    Attributes:
-        folder: Where it is stored.
-        source: What the shards are and how a sample is read from them.
-        shards: Of each its ``name``, ``digest`` and number of ``samples``, and what ``source``
-            adds.
-        keys: (N,) uint64 digests of the keys.
-        first_texts: (N + 1,) int64: sample i has the captions ``first_texts[i]`` to ``first_texts[i
-            + 1] - 1``.
-        text_ids: (T,) int64: equal captions have one number. They are compared by a digest of 64
-            bits.
-        places: (N,) of ``PLACE``, or None.
+    Sample i has the captions ``first_texts[i]`` to ``first_texts[i + 1] - 1``; equal captions, by a
+    digest of 64 bits, have one number in ``text_ids``.
     """
 
     folder: Path
-    source: dict
-    shards: list[dict]
-    keys: np.ndarray
-    first_texts: np.ndarray
-    text_ids: np.ndarray
-    places: np.ndarray | None = None
+    source: dict  # what the shards are and how a sample is read from them
+    shards: list[dict]  # name, digest and number of samples of each, and what the source adds
+    keys: np.ndarray  # (N,) uint64 digests
+    first_texts: np.ndarray  # (N + 1,) int64
+    text_ids: np.ndarray  # (T,) int64
+    places: np.ndarray | None = None  # (N,) of PLACE
 
     def __post_init__(self) -> None:
         sizes = [shard['samples'] for shard in self.shards]
@@ -138,10 +120,6 @@ def write_index(
 
     An index that is in ``folder`` is replaced. ``source`` are plain containers, see
     :class:`ShardIndex`.
-
-    Raises:
-        UserError: If there is no sample, or ``folder`` holds something else than an index.
-        OSError: If it cannot be written.
     """
     folder = Path(folder).resolve()
     _check_replaceable(folder)
@@ -200,11 +178,7 @@ def _number(digests: np.ndarray) -> np.ndarray:
 
 
 def read_index(folder: str | os.PathLike) -> ShardIndex:
-    """Read what :func:`write_index` has stored.
-
-    Raises:
-        UserError: If it is not there, or is damaged.
-    """
+    """Read what :func:`write_index` has stored."""
     folder = Path(folder)
     again = 'python tools/dataset_converters/image_text_shards.py index SHARDS (or: stream)'
     if not (folder / 'index.json').is_file():

@@ -59,10 +59,9 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         test_mode: bool = False,
         **kwargs,
     ) -> None:
-        unit = unit or ('image' if test_mode else 'pair')
-        if unit not in UNITS:
+        self.unit = unit or ('image' if test_mode else 'pair')
+        if self.unit not in UNITS:
             raise ValueError(f'unit must be one of {UNITS}, got {unit!r}')
-        self.unit = unit
         self.index: ShardIndex = read_index(index)
         kind = self.index.source.get('kind')
         if kind != self.KIND:
@@ -84,11 +83,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         raise NotImplementedError
 
     def read(self, sample: int) -> ReadSample:
-        """Read a sample, by its number in the index, from its shard.
-
-        Raises:
-            UserError: If the shard cannot be read, or is not that of the index.
-        """
+        """Read a sample, by its number in the index, from its shard."""
         raise NotImplementedError
 
     @property
@@ -106,9 +101,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
 
     def __len__(self) -> int:
         """Number of pairs or images."""
-        if self.unit == 'pair':
-            return len(self.index.text_ids)
-        return len(self.index)
+        return len(self.index.text_ids if self.unit == 'pair' else self.index)
 
     def get_data_info(self, idx: int) -> dict:
         """What is known of an item without reading it."""

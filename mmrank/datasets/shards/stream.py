@@ -25,10 +25,6 @@ def open_stream(load: Mapping[str, Any]) -> Any:
 
     ``load`` are arguments of ``datasets.load_dataset``: ``path``, ``data_files``, ``name``,
     ``split``, ``revision``. Returns a ``datasets.IterableDataset`` that decodes no images.
-
-    Raises:
-        PackageError: If ``datasets`` is absent or of a wrong version.
-        UserError: If there is no such data set, or ``split`` is missing.
     """
     with required_package('datasets', 'mmrank.StreamedCaptions', "pip install 'mmrank[shards]'"):
         import datasets
@@ -52,11 +48,8 @@ def open_stream(load: Mapping[str, Any]) -> Any:
 class StreamColumns:
     """Reads samples out of the rows of a stream.
 
-    Args:
-        image: Column of the image: bytes, or Hugging Face's ``Image``.
-        caption: Column of the caption or of a list of them, or ``COLUMN:FIELD`` for a column of
-            objects.
-        key: Column of the key; None: the row and its captions are the key.
+    The column ``image`` holds bytes, or Hugging Face's ``Image``; ``caption`` one or a list, or is
+    ``COLUMN:FIELD`` for a column of objects. ``key`` None: the row and its captions are the key.
     """
 
     def __init__(self, image: str, caption: str, key: str | None) -> None:
@@ -113,9 +106,6 @@ def index_stream(
 
     ``load`` is that of :func:`open_stream`, ``index`` the folder to write to, ``image``,
     ``caption`` and ``key`` are those of :class:`StreamColumns`.
-
-    Raises:
-        UserError: If a row has no caption, or a key occurs twice.
     """
     stream = open_stream(load)
     columns = StreamColumns(image, caption, key)

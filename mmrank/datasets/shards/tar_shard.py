@@ -46,11 +46,7 @@ def captions_in(data: bytes, caption: str) -> list[str] | None:
 
 
 def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
-    """Yield the samples of a tar file that is not compressed. No image is read.
-
-    Raises:
-        UserError: If the file is absent or damaged, or a sample lacks its image or caption.
-    """
+    """Yield the samples of a tar file that is not compressed. No image is read."""
     member = caption.partition(':')[0]
     with open_shard(path) as file:
         for key, members in _samples(path):
@@ -119,11 +115,7 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
 
 
 def open_shard(path: Path):
-    """Open a shard for reading.
-
-    Raises:
-        UserError: If it is not there, or cannot be opened.
-    """
+    """Open a shard for reading."""
     try:
         return open(path, 'rb')
     except OSError as error:
@@ -138,13 +130,8 @@ def index_tars(
 ) -> ShardIndex:
     """Number the samples of a folder of ``*.tar``, in the order of their names, once.
 
-    Args:
-        folder: Of the shards.
-        caption: See :func:`captions_in`.
-        index: Folder to write to; None: ``mmrank_index`` in ``folder``.
-
-    Raises:
-        UserError: If there is no shard, or one is bad.
+    ``caption`` is that of :func:`captions_in`; ``index`` the folder to write to, by default
+    ``mmrank_index`` in ``folder``.
     """
     folder = Path(folder)
     paths = sorted(folder.glob('*.tar'))
@@ -177,9 +164,6 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
 
     A shard of another time, such as a copy, is scanned again: the names, places and captions of its
     samples must be those of the index. Pixels are not compared.
-
-    Raises:
-        UserError: If a shard is missing, new or changed.
     """
     known = {shard['name'] for shard in index.shards}
     new = sorted(x.name for x in folder.glob('*.tar') if x.name not in known)

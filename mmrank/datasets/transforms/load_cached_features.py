@@ -76,16 +76,9 @@ class FeatureCache:
         views: Iterable[Iterator[np.ndarray]],
         made_by: dict,
     ) -> None:
-        """Write a cache; the index comes last, so a part is never read.
+        """Write a cache of N images; the index comes last, so a part is never read.
 
-        Args:
-            path: ``FILE``, without a suffix.
-            paths: Paths of the N images.
-            views: For each view the maps of the N images, (C, H, W) each.
-            made_by: What made them, for the reader.
-
-        Raises:
-            UserError: If a map does not fit into float16.
+        ``views`` holds for each view the N maps, (C, H, W) each, and ``made_by`` what made them.
         """
         index, array = cls.files(Path(path))
         array.parent.mkdir(parents=True, exist_ok=True)

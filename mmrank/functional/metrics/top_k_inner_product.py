@@ -47,11 +47,9 @@ def top_k_with_scores(
     excluded_cols: Tensor,
     max_scores: int = _MAX_SCORES,
 ) -> tuple[Tensor, Tensor]:
-    """As :func:`top_k_inner_product`, with the inner products themselves.
+    """(B, k) inner products, at least float32, and entities of :func:`top_k_inner_product`.
 
-    Returns:
-        (B, k) inner products, at least float32, -inf where there are fewer than k to choose from,
-        and the (B, k) entities.
+    -inf where there are fewer than k to choose from.
     """
     if k < 1:
         raise ValueError(f'k must be at least 1, got {k}')

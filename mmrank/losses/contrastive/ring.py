@@ -50,12 +50,9 @@ class KeyRing:
             held = arriving
 
     def blocks_and_gradients(self, *own: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
-        """Go through the blocks, each with the gradient of its first tensor, which comes home.
+        """Yield the blocks, each with zeros like its first tensor, to which to add its gradient.
 
-        Yields:
-            The tensors of one rank, and zeros like the first, to which this rank has to add its
-            part of the gradient. In the end :attr:`gradient` has what all ranks added to that of
-            this rank.
+        In the end :attr:`gradient` has what all ranks added to that of this rank.
         """
         size, arriving, works = len(self.counts), None, []
         for step, held in enumerate(self.blocks(*own)):

@@ -75,12 +75,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
 
         Returns:
             Scalar >= 0: sum over the columns of the mean over the rows; 0, still attached to the
-            graph, when there is no row.
-
-        Raises:
-            ValueError: If shapes or labels do not fit.
-            TypeError: If the scores are not of a float dtype.
-            RuntimeError: If the class counts are not set.
+            graph, when there is no row. RuntimeError if the class counts are not set.
         """
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')

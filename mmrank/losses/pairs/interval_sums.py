@@ -80,9 +80,6 @@ class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list.
 
     Under ``torch.compile``, both passes are opaque operators.
-
-    Args:
-        tau: Margin, > 0.
     """
 
     def __init__(self, tau: float) -> None:

@@ -70,12 +70,9 @@ def score_blocks(scores: Tensor) -> Iterator[slice]:
 
 
 class ScoreBinner:
-    """Counts, for each score, the thresholds of its list strictly below it.
+    """Counts, for each score, the (R, T) ascending thresholds of its list strictly below it.
 
-    Args:
-        thresholds: (R, T) sorted ascending, float32 or float64, T >= 1.
-        num_scores: How many scores of each list will be binned; decides whether a grid pays.
-        is_finite: Whether no score is NaN.
+    How many scores of each list will be binned decides whether a grid pays.
     """
 
     def __init__(self, thresholds: Tensor, num_scores: int, is_finite: bool = False) -> None:
@@ -201,30 +198,20 @@ def round_down(values: Tensor, dtype: torch.dtype) -> Tensor:
 class PairwiseTables:
     """Everything that depends on the positives alone.
 
-    L lists, P positives each (padded), T = 2P thresholds, K = T + 1
-    intervals; interval k holds the scores above threshold k - 1 and not above threshold k.
-
-    Attributes:
-        thresholds: (L, T) sorted, in the dtype the negatives are compared in; padding is +inf at
-            the end.
-        centre: (L, 1) float64 origin of y in units of the scores.
-        covered: (L, K) bool, True where some positive's window lies.
-        anchors: (L, K) float64 whole numbers, 0 where not covered; on a CPU all are 0 where all
-            would be near the centre.
-        p: (L, P) float64 positives in units of tau around the centre.
-        q: (L, P) float64 ``1 - p + top anchor of the window``.
-        edges: four (L, P) index tensors: the intervals of positive i's window are ``edges[0] <= k <
-            edges[3]``; inside, ``edges[1]`` and ``edges[2]`` are where the anchor is first ``top -
-            1`` and
-            ``top``.
+    L lists, P positives each (padded), T = 2P thresholds, K = T + 1 intervals; interval k holds the
+    scores above threshold k - 1 and not above threshold k.
     """
 
+    #: (L, T) sorted, in the dtype the negatives are compared in; padding is +inf at the end.
     thresholds: Tensor
-    centre: Tensor
-    covered: Tensor
+    centre: Tensor  # (L, 1) float64 origin of y in units of the scores
+    covered: Tensor  # (L, K) bool, True where some positive's window lies
+    #: (L, K) float64 whole numbers, 0 where not covered; on a CPU 0 if all are near the centre.
     anchors: Tensor
-    p: Tensor
-    q: Tensor
+    p: Tensor  # (L, P) float64 positives in units of tau around the centre
+    q: Tensor  # (L, P) float64 ``1 - p + top anchor of the window``
+    #: (L, P) indices: the intervals of positive i's window are ``edges[0] <= k < edges[3]``;
+    #: ``edges[1]`` and ``edges[2]`` are where the anchor is first ``top - 1`` and ``top``.
     edges: tuple[Tensor, Tensor, Tensor, Tensor]
 
     @property

@@ -46,10 +46,6 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
         without positives. The gradient of the scores is the paper's update for the error of both
         parts together; the weights of the box errors are constants.
 
-    Raises:
-        ValueError: If ``delta`` is not > 0 or the shapes do not fit.
-        TypeError: If the logits are not of a float dtype.
-
     Example:
         >>> alrp_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]),
         ...           torch.tensor([0.0, 0.4, 0.0]))

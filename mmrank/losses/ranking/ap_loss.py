@@ -47,10 +47,6 @@ def ap_loss(
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives. The gradient is the paper's update, not the derivative of the value.
 
-    Raises:
-        ValueError: If ``delta`` is not > 0 or the shapes differ.
-        TypeError: If the logits are not of a float dtype.
-
     Example:
         >>> ap_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(0.5000)
@@ -87,10 +83,8 @@ def _ap(lists: RankedLists, delta: float, interpolate: bool) -> Tensor:
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
 
-    Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV 2021), section 3.
-
-    Raises:
-        ValueError: If ``delta``, the half width of the ramp, is not > 0.
+    ``delta``, the half width of the ramp, is > 0, else ValueError. Source: AP-Loss (CVPR 2019), eq.
+    13; Rank & Sort (ICCV 2021), section 3.
     """
     check_delta(delta)
     return (x / (2 * delta) + 0.5).clamp(0, 1)
@@ -134,25 +128,17 @@ class StepSums:
 
 
 class RankCounts(NamedTuple):
-    """How many scores lie above each positive, by the step H.
+    """How many scores lie above each positive, by the step H, in float64."""
 
-    Attributes:
-        steps: What counted the negatives, and the tensors it needs to spread an error.
-        extra: Those tensors.
-        own_steps: The same for the positives among themselves.
-        own_extra: Its tensors.
-        false_positives: (L, P) float64 ``N_FP(i) = sum_j H(t_j - s_i)``.
-        positives: (L, P) float64 ``sum_{k != i} H(s_k - s_i)``.
-        num_pos: (L,) float64 number of positives, at least 1.
-    """
-
+    #: What counted the negatives, and the tensors it needs to spread an error.
     steps: StepSums
     extra: tuple
+    #: The same for the positives among themselves.
     own_steps: StepSums
     own_extra: tuple
-    false_positives: Tensor
-    positives: Tensor
-    num_pos: Tensor
+    false_positives: Tensor  # (L, P) ``N_FP(i) = sum_j H(t_j - s_i)``
+    positives: Tensor  # (L, P) ``sum_{k != i} H(s_k - s_i)``
+    num_pos: Tensor  # (L,) number of positives, at least 1
 
 
 @torch.no_grad()
@@ -192,23 +178,13 @@ class _ErrorDriven(Function):
 def error_driven_loss(
     lists: RankedLists, value: Tensor, error: Tensor, counts: RankCounts, eps: float = 0.0
 ) -> Tensor:
-    """A loss whose gradient is the identity update of its errors.
+    """(L,) ``value``, differentiable once: its gradient is the identity update of (L, P) errors.
 
     Positive i receives ``-error_i / n+`` and negative j ``sum_i error_i H(t_j - s_i) / (N_FP(i)
     n+)``: what the positives are pulled up by is what the negatives above them are pushed down by.
     A positive without false positives has no error to pass on. Source: Rank & Sort (ICCV 2021),
-    eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12.
-
-    Args:
-        lists: The rankings of the batch.
-        value: (L,) float64 value of the loss.
-        error: (L, P) float64 errors, 0 at padding.
-        counts: From :func:`rank_counts` on the same lists.
-        eps: Number of false positives up to which there is no update. Where errors do not vanish
-            with their number, it keeps rounding from being divided by rounding.
-
-    Returns:
-        (L,) ``value``, once differentiable; the incoming gradient scales all of it.
+    eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12. Up to ``eps`` false positives there is no
+    update: where errors do not vanish with their number, rounding would be divided by rounding.
     """
     found = counts.false_positives > eps
     error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)

@@ -36,22 +36,16 @@ def auc_loss(
 
     Every pair has the same weight, whatever its rank: a baseline of AP losses.
 
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
-        mask: Same shape, False at entries to ignore. None: all count.
-        surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
-            ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
-        tau: Temperature or margin in units of the scores, > 0. 0.1 is for cosines; take 1 for
-            logits.
+    The lists are those of :func:`split_lists`.
+
+    - ``surrogate``: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
+      ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
+    - ``tau``: Temperature or margin in units of the scores, > 0. 0.1 is for cosines; take 1 for
+      logits.
 
     Returns:
         Scalar, or (L,) losses, >= 0, with the sigmoid at most 1, at least float32; 0, still
         attached to the graph, for a list without positives or without negatives.
-
-    Raises:
-        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> auc_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]), tau=0.01)
@@ -120,10 +114,6 @@ def mauc_loss(
 
     Returns:
         (C,) losses, at least float32, 0 for a class without pairs.
-
-    Raises:
-        ValueError: If the surrogate is unknown, ``tau`` is not > 0 or the shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
     """
     one_of('surrogate', surrogate, _MAUC_SURROGATES)
     if scores.dim() != 2:

@@ -36,22 +36,15 @@ def blackbox_ap_loss(
     queries into the perturbation; both agree for Q = n, where every image of a batch is a query,
     and ``lam`` is the authors' lambda times n/Q otherwise.
 
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
-        mask: Same shape, False at entries to ignore. None: all count.
-        lam: Strength of the perturbation, > 0.
-        margin: Distance by which positives should lead, in units of the scores, >= 0: the authors'
-            alpha.
+    The lists are those of :func:`split_lists`.
+
+    - ``lam``: Strength of the perturbation, > 0.
+    - ``margin``: Lead that positives should have, in units of the scores, >= 0: alpha of the paper.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives. Ties count as ranked above, as in :func:`average_precision`.
         Infinite scores act as +-1e30; NaN gives NaN. O(N log P) time.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> blackbox_ap_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]))
@@ -117,13 +110,7 @@ class _GivenGradient(Function):
 
 
 class _Negatives:
-    """Negatives, raised by half a margin, in blocks of columns.
-
-    Args:
-        neg: (L, N) scores.
-        mask: (L, N) bool.
-        margin: In units of the scores.
-    """
+    """(L, N) negatives, raised by half a margin, in blocks of columns."""
 
     def __init__(self, neg, mask, margin):
         self.neg, self.mask, self.margin = neg, mask, margin
@@ -136,17 +123,9 @@ class _Negatives:
 
 
 class _Ranking:
-    """Which scores rank above which, ties counted as above.
+    """(L, P) float64 ranks of finite positives ``among`` themselves and, ``rank``, among all.
 
-    Args:
-        pos: (L, P) float64 scores, finite.
-        pos_mask: (L, P) bool.
-        negatives: :class:`_Negatives` of the lists.
-        group: Process group over which the negatives are spread.
-
-    Attributes:
-        among: (L, P) float64 rank of each positive among the positives.
-        rank: (L, P) float64 rank of each positive among all.
+    Ties count as above.
     """
 
     def __init__(self, pos, pos_mask, negatives, group):

@@ -50,10 +50,6 @@ def dr_loss(
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
         authors' code: the negatives are still pushed down.
 
-    Raises:
-        ValueError: On a parameter out of range or shapes that differ.
-        TypeError: If the logits are not of a float dtype.
-
     Example:
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(3.5265)

@@ -27,21 +27,15 @@ def listwise_ap_loss(
     ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al., CVPR
     2019) with k bins.
 
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
-        mask: Same shape, False at entries to ignore. None: all count.
-        num_bins: Number of bins, >= 2; the paper's 20.
-        score_range: Centres of the last and of the first bin; scores outside count there and have
-            no gradient. (-1, 1) is for cosines.
+    The lists are those of :func:`split_lists`.
+
+    - ``num_bins``: Number of bins, >= 2; the paper's 20.
+    - ``score_range``: Centres of the last and of the first bin; scores outside count there and have
+      no gradient. (-1, 1) is for cosines.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives. Time and memory do not grow with ``num_bins`` times the scores.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> scores, is_positive = torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0])
@@ -75,21 +69,11 @@ def _check(num_bins: int, score_range: tuple[float, float]) -> None:
 def soft_histogram(
     scores: Tensor, mask: Tensor, num_bins: int, score_range: tuple[float, float]
 ) -> Tensor:
-    """Split each score linearly between its two nearest bins.
+    """(L, num_bins) float64 counts: each score is split linearly between its two nearest bins.
 
     Bin m has its centre at ``high - m (high - low) / (num_bins - 1)``; a score outside of the range
-    counts for the last bin on its side. Source: Revaud et al. (ICCV 2019), eq. 5, without its pass
-    over all bins.
-
-    Args:
-        scores: (L, N) float scores.
-        mask: (L, N) bool, False at scores to ignore.
-        num_bins: Number of bins, >= 2.
-        score_range: Centres of the last and of the first bin.
-
-    Returns:
-        (L, num_bins) float64, from the highest scores to the lowest; differentiable in ``scores``,
-        with gradient 0 outside of the range.
+    counts for the last bin on its side and has the gradient 0. Source: Revaud et al. (ICCV 2019),
+    eq. 5, without its pass over all bins.
     """
     width = block_width(len(scores))
     if scores.size(1) <= width:

@@ -55,10 +55,6 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
         without positives. Each carries the gradient of its own update and scales with the incoming
         gradient.
 
-    Raises:
-        ValueError: If ``delta`` is not > 0 or the shapes differ.
-        TypeError: If the logits are not of a float dtype.
-
     Example:
         >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
         RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
@@ -122,11 +118,8 @@ def _at_least(total: Tensor) -> Tensor:
 def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
     """Weight of the box loss beside a ranking loss, ``|L_cls / L_box|`` of two scalars.
 
-    Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
-
-    Returns:
-        Scalar float32 without gradient, the same on all ranks: that of the losses' means over the
-        ranks. 1 where the box loss is 0 or the ratio is not finite.
+    A float32 without gradient, that of the losses' means over the ranks; 1 where the box loss is 0
+    or the ratio is not finite. Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
     """
     losses = torch.stack([loss_cls.float(), loss_bbox.float()])
     group = world_group()

@@ -18,12 +18,10 @@ def smooth_ap_loss(
     sum_{k != i} G(s_k - s_i)`` and ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP:
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
-        mask: Same shape, False at entries to ignore, such as the query itself. None: all count.
-        tau: Temperature in units of the scores, > 0, else ValueError. The paper's 0.01 is for
-            cosines; beyond a few tau a pair has no gradient.
+    The lists are those of :func:`split_lists`.
+
+    - ``tau``: Temperature in units of the scores, > 0, else ValueError. The paper's 0.01 is for
+      cosines; beyond a few tau a pair has no gradient.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a

@@ -23,19 +23,13 @@ def soap_loss(
     Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is ``margin^2`` times ours, a
     factor that drops out).
 
-    Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
-        mask: Same shape, False at entries to ignore. None: all count.
-        margin: Margin in units of the scores, > 0.
+    The lists are those of :func:`split_lists`.
+
+    - ``margin``: Margin in units of the scores, > 0.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives.
-
-    Raises:
-        ValueError: If ``margin`` is not > 0 or the shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> soap_loss(torch.tensor([2.0, 0.0, 0.0, -3.0]), torch.tensor([1, 1, 0, 0]))
@@ -63,19 +57,11 @@ def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
 
 
 def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
-    """SOAP of L lists from surrogate ranks and their moving averages.
+    """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
     (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is that of the value.
     Source: SOAP (NeurIPS 2021), eq. 5 and 6.
-
-    Args:
-        batch: (2, L, P) g with gradient, see :func:`surrogate_ranks`.
-        moving: (2, L, P) u, see :func:`mmrank.functional.moving_ranks`.
-        mask: (L, P) bool, False for padding.
-
-    Returns:
-        (L,) float64 losses in [0, 1], 0 for a list without positives.
     """
     among, total = moving.detach()
     # Padding divides by 1, not by 0: a NaN there would reach the gradient.
@@ -107,9 +93,6 @@ class SOAPLoss(RankingLoss):
             ranks, see :class:`mmrank.state.SampleState`.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     zero_without_positives = True
@@ -145,16 +128,7 @@ class SOAPLoss(RankingLoss):
         *,
         sample_idx: Tensor | None = None,
     ) -> Tensor:
-        """Compute the loss of all scores of a batch, as :meth:`RankingLoss.forward` does.
-
-        Args:
-            cls_score: (n, C) raw scores, any float dtype.
-            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
-            weight: (n,) or (n, C); entries that are not > 0 are ignored.
-            avg_factor: Not used.
-            reduction_override: Only None is supported.
-            sample_idx: (n,) integer index of each row in the training set.
-        """
+        """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)

@@ -56,11 +56,10 @@ class RankSorter(nn.Module):
     """Network from scores to ranks.
 
     ``lstm``, a bidirectional LSTM and a linear map of all of its states, is that of Engilberge et
-    al., SoDeep: A Sorting Deep Net to Learn Ranking
-    Loss Surrogates, CVPR 2019, with 2 layers of 512 units and lists of 100.
-    It learns slowly: small ones were 0.4 ranks off in lists of 8 after 800 batches. ``pairs``, a
-    network of the difference of two scores, whose mean over the list is the rank, was 0.1 off in
-    lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
+    al., SoDeep: A Sorting Deep Net to Learn Ranking Loss Surrogates, CVPR 2019, with 2 layers of
+    512 units and lists of 100. It learns slowly: small ones were 0.4 ranks off in lists of 8 after
+    800 batches. ``pairs``, a network of the difference of two scores, whose mean over the list is
+    the rank, was 0.1 off in lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
 
     A list is brought to mean 0 and variance 1 first.
 
@@ -73,9 +72,6 @@ class RankSorter(nn.Module):
     Attributes:
         order: (n,) int64 buffer. The output of an LSTM depends on the order
             of its input, so :meth:`ranks_of_sorted` always shows a list in this one.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     order: Tensor
@@ -151,8 +147,7 @@ class SoDeepLoss(RankingLoss):
     ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes of the whole list.
     The gradient is that of the network. Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
     for average precision is the sum of the ranks of the positives; the mean keeps lists of unequal
-    size apart
-    from each other.
+    size apart from each other.
 
     The sorter is trained beforehand on made-up lists, see ``tools/misc/train_sorter.py``, and takes
     up to its ``length`` of scores; shorter lists are filled up below. ``rank_error`` in the log is
@@ -165,15 +160,8 @@ class SoDeepLoss(RankingLoss):
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.
         score_range: Range of the (activated) scores, mapped to -1 to 1, for which the sorter is
-            trained. Scores beyond twice the range have
-            no gradient.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``activation``, ``scope``,
-            ``loss_weight`` and ``use_sigmoid`` of
-            :class:`mmrank.losses.RankingLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        UserError: If there is no such sorter, or a list is longer than its length.
+            trained. Scores beyond twice the range have no gradient.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True

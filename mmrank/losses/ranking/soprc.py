@@ -41,8 +41,9 @@ def soprc_loss(
     (NeurIPS 2022), eq. 8.
 
     Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
+        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
+        is_positive: Likewise.
+        mask: Likewise.
         v: (V,) or (L, V) scores that represent all positives of the data set, finite, in any order;
             a constant of the gradient. ``v[labels]`` gives each query of a retrieval batch the
             vector of its class.
@@ -52,15 +53,10 @@ def soprc_loss(
         tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
         rank_gradient: False makes r_i a constant of the gradient, as the authors' code does: r_i
             then weighs the positives but does not push the low ones further down, below more of v.
-        mask: Shape of the scores, False at entries to ignore. None: all count.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
         list without positives.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> scores = torch.tensor([0.9, 0.2, 0.3, -0.5])
@@ -74,13 +70,7 @@ def soprc_loss(
 
 
 class SOPRCTerms(NamedTuple):
-    """SOPRC of L lists and its diagnostics, in float64.
-
-    Attributes:
-        loss: (L,) risks in [0, 1]; 0 for a list without positives.
-        argument: (L,) mean of what ``x/(1 + x)`` is applied to, >= 0, detached. Far above 1 its
-            gradient vanishes.
-    """
+    """(L,) float64 risks in [0, 1] and, detached, the mean of what ``x/(1 + x)`` is applied to."""
 
     loss: Tensor
     argument: Tensor
@@ -194,11 +184,11 @@ def semi_variance(
     Source: SOPRC (NeurIPS 2022), eq. 9.
 
     Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
+        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
+        is_positive: Likewise.
+        mask: Likewise.
         lam1: Weight of the positives, >= 0; 0 leaves them out.
         lam2: Weight of the negatives, >= 0; 0 leaves them out.
-        mask: Shape of the scores, False at entries to ignore. None: all count.
         per_batch: As the authors train it: one mean of the positives and one of the negatives of
             all lists together, and the mean square over the scores beyond it. Equation 9 says
             neither "per list" nor "per batch" and divides by all scores; with queries of 28 x 4
@@ -206,10 +196,6 @@ def semi_variance(
 
     Returns:
         Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
-
-    Raises:
-        ValueError: If a weight is negative or shapes do not fit.
-        TypeError: If the scores are not of a float dtype.
     """
     for name, lam in (('lam1', lam1), ('lam2', lam2)):
         if not lam >= 0:
@@ -265,8 +251,6 @@ class SOPRCLoss(RankingLoss):
 
     Args:
         num_classes: Number of classes C. Needed for a v or a prior per class.
-        mode: ``flatten``: all classes in one ranking. ``per_class``: one ranking per class (or
-            query), with a v for each class.
         prior: Class prior pi: a number or one per class, in (0, 1); ``counts``: N_c/N, set by
             :meth:`set_class_counts`, which ``mmrank.ClassCountsHook`` calls; ``batch``: the ratio
             of each list in the batch (the biased estimator of the paper's ablation).
@@ -294,9 +278,6 @@ class SOPRCLoss(RankingLoss):
             the authors' code, whose lam1 and lam2 are meant for it; ``reduction`` does not apply.
         **kwargs: ``reduction``, ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid`` of
             :class:`mmrank.losses.RankingLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     zero_without_positives = True
@@ -368,15 +349,7 @@ class SOPRCLoss(RankingLoss):
     def set_class_counts(
         self, counts: Sequence[int] | Tensor, num_samples: int | None = None
     ) -> None:
-        """Take the class priors from the training set.
-
-        Args:
-            counts: (C,) number of samples of each class.
-            num_samples: Number of samples. None: the sum of the counts.
-
-        Raises:
-            ValueError: If the loss has no priors of classes, or the counts do not fit.
-        """
+        """Take the class priors from (C,) numbers of samples; ``num_samples`` None is their sum."""
         if self.prior is None or not (self.prior.from_counts or self.prior.prior.numel() > 1):
             raise ValueError(
                 "class counts require prior='counts' (or one prior per class) and num_classes"

@@ -36,8 +36,9 @@ def stable_ap_loss(
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
 
     Args:
-        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        is_positive: Same shape, nonzero at the positives.
+        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
+        is_positive: Likewise.
+        mask: Likewise.
         mean_pos: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives the
             batch.
         tau: Margin of the surrogate in units of the scores, > 0.
@@ -51,15 +52,10 @@ def stable_ap_loss(
             among the anchors of a detector; :class:`mmrank.losses.StableAPLoss` caps it.
         weights: ``normalised``: divided by their mean in each list, see :func:`mean_one`.
             ``printed``: equation 4 as it is printed, with a mean of up to ``((1 + a)/a)^t``.
-        mask: Shape of the scores, False at entries to ignore. None: all count.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
         to the graph, for a list without positives.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
-        TypeError: If the scores are not of a float dtype.
 
     Example:
         >>> scores = torch.tensor([1.0, 0.2, 0.1, -3.0])
@@ -157,18 +153,12 @@ def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 class WeightedRisk(NamedTuple):
-    """Rank-weighted pair loss of L lists, before rho and h, in float64.
+    """Rank-weighted pair loss of L lists, before rho and h, in float64."""
 
-    Attributes:
-        risk: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without
-            positives or negatives.
-        ratio: (L,) imbalance ``n-/n+`` of the list, detached.
-        weight: (L, P) weights of the positives, detached, 0 at padding.
-    """
-
+    #: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without pairs.
     risk: Tensor
-    ratio: Tensor
-    weight: Tensor
+    ratio: Tensor  # (L,) imbalance ``n-/n+`` of the list, detached
+    weight: Tensor  # (L, P) weights of the positives, detached, 0 at padding
 
 
 def weighted_risk(
@@ -231,8 +221,6 @@ class StableAPLoss(RankingLoss):
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
             ``mean_scope='per_class'``; heads fill it in.
-        mode: ``flatten``: all classes in one ranking, every score counts once per class.
-            ``per_class``: one ranking per class.
         rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list of the batch (the
             paper's), or a number > 0.
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
@@ -259,9 +247,6 @@ class StableAPLoss(RankingLoss):
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
             rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
             of :class:`mmrank.losses.RankingLoss`.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     zero_without_positives = True
@@ -404,11 +389,8 @@ class StableAPLoss(RankingLoss):
 
     @torch.no_grad()
     def shift_logits(self, offset: Tensor) -> None:
-        """Move the mean positive score with the raw scores; ``rho`` stays.
-
-        With a sigmoid the mean of the moved scores is not known; that of their centre takes its
-        place.
-        """
+        # With a sigmoid the mean of the moved scores is not known; that of their centre takes its
+        # place.
         mean = self.mean_positive.mean
         mean.copy_(self._shifted(mean, offset))
 

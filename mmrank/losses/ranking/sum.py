@@ -14,7 +14,7 @@ class SumLoss(RankingLoss):
     """Weighted sum of ranking losses, used in place of one ranking loss.
 
     ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
-    ``reduction`` and state::
+    ``reduction`` and state, which is saved under ``losses.0``, ...::
 
         loss=dict(
             type='mmrank.SumLoss',
@@ -24,6 +24,7 @@ class SumLoss(RankingLoss):
             weights=[1.0, 0.2])
 
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
+    ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
 
     Args:
         losses: The parts, at least one: configs or modules of ranking losses that return a scalar.
@@ -32,12 +33,6 @@ class SumLoss(RankingLoss):
         num_classes: Number of classes C, checked against the scores. None: that of the parts.
         loss_weight: Factor of the whole loss, a finite number.
         use_sigmoid: Read by mmdet heads from the config. Only True is supported.
-
-    Attributes:
-        losses: The parts, whose state is saved under ``losses.0``, ....
-        diagnostics: ``part_0``, ...: the weighted value of each part, which add up to the loss.
-        box_input: ``'quality'`` if a part needs the quality of the boxes.
-        keeps_samples: Whether a part needs the index of each sample.
 
     Raises:
         KeyError: If a part is not registered.
@@ -60,22 +55,21 @@ class SumLoss(RankingLoss):
         use_sigmoid: bool = True,
         **unknown: object,
     ) -> None:
+        example = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
         if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
             raise TypeError(
-                'losses must be a list of configs or modules, such as '
-                "[dict(type='mmrank.StableAPLoss'), "
-                f"dict(type='mmrank.AUCLoss')], got {type(losses).__name__}"
+                f'losses must be a list of configs or modules, such as {example}, got '
+                f'{type(losses).__name__}'
             )
         if not len(losses):
             raise ValueError(
-                'losses=[] is empty; give at least one ranking loss, such as '
-                "dict(type='mmrank.StableAPLoss')"
+                f'losses=[] is empty; give at least one ranking loss, such as {example}'
             )
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
         if len(set(map(id, parts))) < len(parts):
             raise ValueError(
-                'losses holds one module twice, so its state would be updated '
-                'twice a step; make a module for each part, or raise its weight'
+                'losses holds one module twice, so its state would be updated twice a step; make a '
+                'module for each part, or raise its weight'
             )
         super().__init__(
             num_classes=_common('num_classes', parts, num_classes),
@@ -84,7 +78,7 @@ class SumLoss(RankingLoss):
             use_sigmoid=use_sigmoid,
             **unknown,
         )
-        self.weights = _check_weights(weights, len(parts))
+        self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
@@ -93,18 +87,8 @@ class SumLoss(RankingLoss):
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
 
-    def forward(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        *,
-        quality: Tensor | None = None,
-        sample_idx: Tensor | None = None,
-    ) -> Tensor:
-        """Compute the sum of the parts; see :meth:`RankingLoss.forward`.
+    def forward(self, cls_score: Tensor, *args, quality=None, sample_idx=None, **kwargs) -> Tensor:
+        """See :meth:`RankingLoss.forward`.
 
         ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
         rows in the training set, to those with ``keeps_samples``.
@@ -115,25 +99,22 @@ class SumLoss(RankingLoss):
             )
         values = []
         for part in self.losses:
-            extra = {}
-            if part.box_input is not None:
-                extra['quality'] = quality
+            extra = {} if part.box_input is None else {'quality': quality}
             if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
-            values.append(part(cls_score, target, weight, avg_factor, reduction_override, **extra))
+            values.append(part(cls_score, *args, **kwargs, **extra))
         return self._sum(values)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         return self._sum([part.embedding_loss(batch) for part in self.losses])
 
     def _sum(self, values: list[Tensor]) -> Tensor:
-        """Weight, log and add the values of the parts."""
         for i, (part, value) in enumerate(zip(self.losses, values)):
             if not isinstance(value, Tensor) or value.dim():
-                shape = f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else None
+                found = f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else None
                 raise TypeError(
-                    f'losses[{i}] ({type(part).__name__}) must return a '
-                    f'scalar tensor, got {shape or type(value).__name__}'
+                    f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got '
+                    f'{found or type(value).__name__}'
                 )
         values = [self.loss_weight * (weight * x) for weight, x in zip(self.weights, values)]
         self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
@@ -195,18 +176,17 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
 
 def _common(field: str, parts: list[RankingLoss], own: object = None) -> object:
     """The value that a field of the parts has in common, or None."""
-    found = {} if own is None else {field: own}
+    found = {field: own}
     for i, part in enumerate(parts):
-        value = getattr(part, field, None)
-        if value is not None:
-            found[f'{field} of losses[{i}] ({type(part).__name__})'] = value
+        found[f'{field} of losses[{i}] ({type(part).__name__})'] = getattr(part, field, None)
+    found = {name: value for name, value in found.items() if value is not None}
     if len(set(found.values())) > 1:
         listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
         raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')
     return next(iter(found.values()), None)
 
 
-def _check_weights(weights: Sequence[float] | None, number: int) -> list[float]:
+def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float]:
     if weights is None:
         return [1.0] * number
     if isinstance(weights, str) or not isinstance(weights, Sequence):
@@ -215,16 +195,17 @@ def _check_weights(weights: Sequence[float] | None, number: int) -> list[float]:
         )
     if len(weights) != number:
         raise ValueError(
-            f'weights={list(weights)!r} has {len(weights)} numbers for '
-            f'{number} losses; give one for each'
+            f'weights={list(weights)!r} has {len(weights)} numbers for {number} losses; give one '
+            'for each'
         )
+    weights = [_finite(f'weights[{i}]', weight) for i, weight in enumerate(weights)]
     for i, weight in enumerate(weights):
-        if _finite(f'weights[{i}]', weight) < 0:
+        if weight < 0:
             raise ValueError(
-                f'weights[{i}]={weight!r} must be >= 0: a part with a '
-                'negative weight gets worse in training'
+                f'weights[{i}]={weight!r} must be >= 0: a part with a negative weight gets worse '
+                'in training'
             )
-    return [float(weight) for weight in weights]
+    return weights
 
 
 def _finite(name: str, value: object) -> float:

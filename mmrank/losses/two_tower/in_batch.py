@@ -400,18 +400,8 @@ class InBatchLoss(NamedSettings, nn.Module):
     ) -> Tensor:
         """Loss of a batch; may be negative.
 
-        Args:
-            left: (B, D) embeddings of the left entities of the pairs; or (U, D), one for each
-                distinct one, with ``left_index``.
-            right: (B, D) of the right entities, or (V, D).
-            rows: (B,) integers in ``[0, m)``: the left entities.
-            cols: (B,) integers in ``[0, n)``: the right entities.
-            left_index: (B,) row of ``left`` of each pair.
-            right_index: (B,) row of ``right`` of each pair.
-
-        Raises:
-            RuntimeError: If the training pairs are not set.
-            ValueError: See :func:`mmrank.functional.in_batch_loss`.
+        Arguments and errors are those of :func:`mmrank.functional.in_batch_embedding_loss`.
+        RuntimeError if the training pairs are not set.
         """
         self.counts.require()
         return self.loss_weight * in_batch_embedding_loss(

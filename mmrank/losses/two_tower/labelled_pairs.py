@@ -39,20 +39,11 @@ class LabelledPairLoss(NamedSettings, nn.Module):
         left_index: Tensor,
         right_index: Tensor,
     ) -> Tensor:
-        """Loss of a batch, >= 0.
+        """Loss of a batch, >= 0, of (U, D) and (V, D) embeddings and their rows that make pairs.
 
-        Args:
-            left: (U, D) embeddings.
-            right: (V, D) embeddings.
-            is_positive: (B,) bool, one for each pair of ``left_index`` and ``right_index``; or (R,
-                C), for all combinations of them.
-            left_index: (B,) or (R,) rows of ``left``.
-            right_index: (B,) or (C,) rows of ``right``.
-
-        Raises:
-            ValueError: If the labels do not fit the pairs, there is none, or the embeddings do not
-                fit each other; on a GPU an index out of range is a device-side assertion.
-            TypeError: If the labels are not bool or the indices no integers.
+        ``is_positive`` are (B,) bool, one for each pair of the (B,) indices; or (R, C), for all
+        combinations of (R,) left and (C,) right ones. ValueError or TypeError if something does not
+        fit; on a GPU an index out of range is a device-side assertion.
         """
         sizes = len(left_index), len(right_index)
         paired = is_positive.dim() == 1 and sizes[0] == sizes[1]

@@ -72,12 +72,7 @@ POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
-    """The loss itself, or that of a key of ``POINTWISE``.
-
-    Raises:
-        ValueError: If the name is unknown.
-        TypeError: If it is neither a name nor a :class:`Pointwise`.
-    """
+    """The loss itself, or that of a key of ``POINTWISE``, else ValueError or TypeError."""
     if isinstance(pointwise, Pointwise):
         return pointwise
     if not isinstance(pointwise, str):

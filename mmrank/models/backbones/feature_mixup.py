@@ -12,13 +12,9 @@ from mmrank.registry import MODELS
 
 
 def class_mixture(features: Tensor, labels: Tensor, v: Tensor, u: float) -> Tensor:
-    """Features moved towards a weighted mean of their class, see :func:`DeepFeatureMixup`.
+    """(B, ...) features moved towards a mean of their class, see :func:`DeepFeatureMixup`.
 
-    Args:
-        features: (B, ...) floats.
-        labels: (B,) integer classes.
-        v: (B,) weights > 0, float32 or float64; they are normalised in each class.
-        u: Share of the sample's own features, in [0, 1].
+    The (B,) weights v > 0 are normalised in each class; u in [0, 1] is the share of a sample's own.
     """
     share = v * (labels[:, None] == labels)
     share = (1 - u) * share / share.sum(1, keepdim=True)
@@ -120,14 +116,6 @@ def DeepFeatureMixup(
         stages: Names of the submodules of the backbone before which to mix, such as ``layer3`` or
             ``blocks.2``.
         u: Share of the sample's own features, in [0, 1].
-
-    Returns:
-        The backbone, a subclass of ``backbone['type']``.
-
-    Raises:
-        KeyError: If the backbone is not registered.
-        TypeError: If it is no class.
-        ValueError: If ``u`` is out of range or a stage does not exist.
     """
     host = host_class('backbone.type', backbone['type'], 'mmpretrain.ResNet')
     if not isinstance(host, type):

@@ -17,10 +17,6 @@ class SmallConvNet(BaseModule):
         in_channels: Channels of the images.
         channels: Channels of each block.
         num_blocks: Number of blocks; each halves the size.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: If a number is not >= 1.
     """
 
     def __init__(
@@ -52,12 +48,7 @@ class SmallConvNet(BaseModule):
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor]:
-        """Tuple of (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks), the last block's map.
-
-        Raises:
-            ValueError: If the images are not (B, in_channels, H, W), H and W at least
-                ``2 ** num_blocks``.
-        """
+        """Tuple of the last (B, channels, H // 2 ** num_blocks, W // 2 ** num_blocks) map."""
         if (
             images.dim() != 4
             or images.size(1) != self.in_channels

@@ -30,10 +30,6 @@ class TIMMStages(BaseModule):
         frozen_stages: The first stages that are not trained, counted from stage 0. Their batch norm
             layers stay in evaluation.
         freeze_bn: All batch norm layers keep their running statistics and their weights.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        UserError: If timm is absent, or the model has no such stages.
     """
 
     def __init__(

@@ -16,16 +16,10 @@ _BOX, _OBJECTNESS = 4, 1
 
 
 def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
-    """Logit of ``sigmoid(classes) * sigmoid(objectness)``, without overflow.
+    """Logit of ``sigmoid(classes) * sigmoid(objectness)``, at least float32, without overflow.
 
-    ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes as the product does.
-
-    Args:
-        classes: (N, C, H, W) raw scores, or of any other shape.
-        objectness: (N, 1, H, W) raw scores, or of a shape that broadcasts.
-
-    Returns:
-        (N, C, H, W) raw scores, at least float32.
+    ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes as the product does,
+    of (N, C, H, W) and (N, 1, H, W) raw scores, or others that broadcast.
     """
     dtype = torch.promote_types(classes.dtype, torch.float32)
     classes, objectness = classes.to(dtype), objectness.to(dtype)
@@ -178,12 +172,7 @@ class SigmoidSSD:
 
     SSD computes its losses itself, the classification over the positives and three times as many
     negatives, which a softmax with a background finds. A ranking takes all anchors and has no
-    background.
-
-    Args:
-        loss_cls: Config of the classification loss.
-        loss_bbox: Config of the box loss; None: the smooth L1 loss of SSD, with
-            ``train_cfg.smoothl1_beta``.
+    background. The box loss is by default that of SSD, smooth L1 with ``train_cfg.smoothl1_beta``.
     """
 
     def __init__(self, *args, loss_cls: dict, loss_bbox: dict | None = None, **kwargs) -> None:

@@ -45,15 +45,12 @@ def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
 
 
 class BoxCollector(nn.Module):
-    """Replaces ``loss_bbox`` of a head and records the boxes it is passed.
+    """Replaces ``loss_bbox`` of a head, an IoU loss on decoded boxes, and records its boxes.
 
     Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
-    classification loss. Calls with a ``reduction_override`` go straight to the loss.
-
-    Args:
-        loss: The box loss, an IoU loss on decoded boxes.
-        kind: ``quality``: :meth:`close` returns IoUs and the head's own box loss stays. ``loss``:
-            :meth:`close` returns the box losses and the head gets 0.
+    classification loss. Calls with a ``reduction_override`` go straight to the loss. With
+    ``kind='quality'`` :meth:`close` returns IoUs and the head's own box loss stays, with ``'loss'``
+    it returns the box losses and the head gets 0.
     """
 
     def __init__(self, loss: nn.Module, kind: str) -> None:
@@ -77,8 +74,7 @@ class BoxCollector(nn.Module):
     ) -> Tensor:
         """Record (n, 4) decoded or (n, 5) oriented boxes, of all rows or of the positives.
 
-        Returns:
-            The box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
+        Returns the box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
         """
         if self._calls is not None and reduction_override is None:
             self._calls.append((pred, target))
@@ -90,22 +86,13 @@ class BoxCollector(nn.Module):
         )
 
     def close(self, targets: list[Tensor], num_classes: int) -> dict[str, Tensor]:
-        """Values of the positives' boxes that the ranking loss requires.
+        """Argument of the ranking loss, (n_pos,) values of the boxes of the positives.
 
-        A head passes either all its rows, as many as there are scores, or the positives alone, and
-        then no call where there are none.
-
-        Args:
-            targets: (n,) class indices of each call of the classification loss.
-            num_classes: C; rows with a class in [0, C) are positives.
-
-        Returns:
-            Argument of the ranking loss, (n_pos,) in row order of the joined targets: ``quality``,
-            detached IoUs in [0, 1], or ``box_loss`` with gradient, weighted by ``loss_weight``.
-
-        Raises:
-            RuntimeError: If the boxes do not fit the targets. On a GPU a difference of counts is a
-                device-side assertion, so that the host does not wait.
+        ``targets`` are (n,) class indices of each call of the classification loss; the positives,
+        in [0, C), come in row order of the joined targets. ``quality``: detached IoUs in [0, 1].
+        ``box_loss``: with gradient, weighted by ``loss_weight``. A head passes either all its rows,
+        as many as there are scores, or the positives alone, and then no call where there are none.
+        On a GPU a difference of counts is a device-side assertion, so that the host does not wait.
         """
         return {BOX_ARGUMENTS[self.kind]: self._values(targets, num_classes)}
 

@@ -73,11 +73,7 @@ TRAITS = {
 
 
 def traits_of(host: type) -> HostTraits:
-    """Traits of a head or of the nearest listed class it derives from, else the default ones.
-
-    Raises:
-        UnsupportedHeadError: If no listwise loss can serve the head.
-    """
+    """Traits of a head or of the nearest listed class it derives from, else the default ones."""
     for base in host.__mro__:
         if base.__name__ in REFUSED:
             other = 'DINOHead' if has_queries(host) else 'ATSSHead'

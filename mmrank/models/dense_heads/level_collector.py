@@ -10,13 +10,9 @@ from mmrank.models.score_centre import score_centre
 class LevelCollector(nn.Module):
     """Replaces ``loss_cls`` of a head that calls it once per level.
 
-    While open, each call is recorded and returns 0; :meth:`gather` then joins them.
-
-    Args:
-        loss: The loss that ranks what is gathered.
-        pointwise: Loss that answers calls with ``reduction_override``, by which some heads choose
-            their positives; None for heads that make none.
-        probabilities: Whether the head passes probabilities; the loss gets their logits.
+    While open, each call is recorded and returns 0; :meth:`gather` then joins them. ``pointwise``
+    answers calls with ``reduction_override``, by which some heads choose their positives. Where the
+    head passes ``probabilities``, the loss gets their logits.
     """
 
     def __init__(
@@ -45,20 +41,11 @@ class LevelCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Record the scores of one level; returns a scalar 0 in place of their loss.
+        """Record (n, C) raw scores and (n,) class indices of one level; returns a scalar 0.
 
-        Args:
-            pred: (n, C) raw scores.
-            target: (n,) class indices, or a pair of them and a quality (as the heads of generalised
-                focal loss pass), which has no place in a ranking.
-            weight: (n,) weights or None.
-            avg_factor: The head's normaliser.
-            reduction_override: A call with one is not a training loss but asks how hard each entry
-                is: it gets the detached output of the pointwise loss.
-
-        Raises:
-            RuntimeError: If called outside ``loss_by_feat``, or with a ``reduction_override`` and
-                no pointwise loss.
+        The target may be a pair of class indices and a quality, as heads of generalised focal loss
+        pass; it has no place in a ranking. A call with ``reduction_override`` is not a training
+        loss but asks how hard each entry is: it gets the detached output of the pointwise loss.
         """
         if reduction_override is not None:
             return self._pointwise(pred, target, weight, avg_factor, reduction_override)
@@ -75,20 +62,11 @@ class LevelCollector(nn.Module):
     def gather(
         self, federated: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None, float | None]:
-        """End the recording and join what was recorded.
+        """End the recording; (n, C) scores, (n,) targets, weights or None, the head's normaliser.
 
-        Args:
-            federated: (N, C) bool of
-                :func:`~mmrank.models.federated_annotations.exhaustive_classes` and the (n,) image
-                of each row; None where each image is annotated for all classes.
-
-        Returns:
-            Arguments of the loss: (n, C) scores, (n,) targets, weights or None, and the head's
-            normaliser.
-
-        Raises:
-            RuntimeError: If the head never called its classification loss, or passed other rows
-                than ``federated`` is for.
+        ``federated`` has the (N, C) bool of
+        :func:`~mmrank.models.federated_annotations.exhaustive_classes` and the (n,) image of each
+        row; None where each image is annotated for all classes.
         """
         calls, self._calls = self._calls, None
         if not calls:

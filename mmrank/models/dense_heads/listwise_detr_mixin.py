@@ -23,27 +23,16 @@ DECODER_LAYERS = 6
 
 
 class DecoderLosses(nn.Module):
-    """Replaces ``loss_cls`` of a query head: one loss for each ranking.
+    """Replaces ``loss_cls`` of a query head: a copy of the loss for each ranking.
 
     The scores of a decoder layer over all queries and images are one ranking. Those of the encoder,
     of which two-stage detectors take the best as queries, are another, and so are those of the
     denoising queries of each layer: their positives are objects with noise, which no prediction has
-    to compete with.
+    to compete with. The state of one ranking never sees the scores of another.
 
-    Args:
-        loss: The loss; each ranking gets a copy, so that the state of one never sees the scores of
-            another.
-        num_layers: Number of decoder layers.
-        encoder: Whether the head also trains the proposals of the encoder.
-        denoising: Whether it trains denoising queries.
-        together: Whether rankings of one size, those of the decoder layers and those of their
-            denoising queries, may be computed in one batched call. The head gets a 0 for each,
-            which :meth:`finish` replaces, so it has to return what it gets.
-
-    Attributes:
-        layers: Collectors of the decoder layers, the last one shown at test time.
-        encoder: That of the encoder or None.
-        denoising: Those of the denoising queries; empty without.
+    With ``together`` rankings of one size, those of the decoder layers and those of their denoising
+    queries, may be computed in one batched call. The head gets a 0 for each, which :meth:`finish`
+    replaces, so it has to return what it gets.
     """
 
     def __init__(
@@ -75,11 +64,7 @@ class DecoderLosses(nn.Module):
         self._current = [collector]
 
     def forward(self, *args, **kwargs) -> Tensor:
-        """Record a call of the head; returns a scalar 0.
-
-        Raises:
-            RuntimeError: If the head calls it outside ``loss_by_feat``.
-        """
+        """Record a call of the head; returns a scalar 0."""
         if not self._current:
             raise RuntimeError(
                 'the classification loss of a listwise head was called outside loss_by_feat'
@@ -89,13 +74,7 @@ class DecoderLosses(nn.Module):
     def rank(
         self, collector: LevelCollector, federated: tuple[Tensor, Tensor] | None, **boxes: Tensor
     ) -> Tensor | dict[str, Tensor]:
-        """Loss of the scores that a collector has gathered, or a scalar 0 in its place.
-
-        Args:
-            collector: It has gathered the scores of the ranking.
-            federated: See :meth:`LevelCollector.gather`.
-            **boxes: Box values that the loss requires.
-        """
+        """Loss of the scores that a collector has gathered, or a scalar 0 in its place."""
         *scores, avg_factor = collector.gather(federated)
         if self._waiting is None or collector is self.encoder:
             return collector.loss(*scores, avg_factor=avg_factor, **boxes)
@@ -104,11 +83,7 @@ class DecoderLosses(nn.Module):
         return shown
 
     def finish(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copy what the head returns, with the losses of the rankings in place of their zeros.
-
-        Raises:
-            RuntimeError: If a 0 is not there.
-        """
+        """Copy what the head returns, with the losses of the rankings in place of their zeros."""
         waiting, self._waiting = self._waiting or [], None
         found = {}
         for group in (self.layers, self.denoising):
@@ -193,12 +168,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
             )
 
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
-        """Losses of the host head, each classification loss a ranking.
-
-        Raises:
-            UserError: If the training set has another number of classes or does not say which of
-                them an image is annotated for, or the decoder has another number of layers.
-        """
+        """Losses of the host head, each classification loss a ranking."""
         self.training_set.check_classes(self.num_classes, self._where)
         found, expected = len(all_layers_cls_scores), len(self.loss_cls.layers)
         if found != expected:

@@ -85,15 +85,6 @@ def ListwiseHead(
             :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the ``meta_keys`` of
             ``PackDetInputs``.
         **kwargs: Arguments of the head.
-
-    Returns:
-        The head, a subclass of ``head_type``.
-
-    Raises:
-        KeyError: If ``head_type`` or the loss is not registered.
-        TypeError: If the head cannot be served by a listwise loss.
-        ValueError: If the loss needs boxes that the head does not decode, or an option has no place
-            in this head.
     """
     host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)

@@ -13,7 +13,7 @@ from mmrank.models.federated_annotations import (
     image_metas,
     images_of_levels,
 )
-from mmrank.models.score_centre import score_centre, without_threshold
+from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
@@ -68,7 +68,7 @@ class RankingHeadMixin(MadeClass):
         return exhaustive_classes(metas, self.num_classes, scores.device, self._where)
 
 
-class ListwiseMixin(RankingHeadMixin):
+class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
     """Mixin for dense heads: one call of the loss per batch.
 
     The head runs its own ``loss_by_feat`` with a collector in place of ``loss_cls``, and one in
@@ -79,7 +79,6 @@ class ListwiseMixin(RankingHeadMixin):
     def __init__(self, *args, pointwise_loss: dict | None = None, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.traits = traits_of(self.host)
-        self._warned = False
         loss = self.loss_cls
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             self._collect_boxes(loss.box_input)
@@ -125,11 +124,7 @@ class ListwiseMixin(RankingHeadMixin):
         setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
 
     def loss(self, *args, **kwargs) -> dict:
-        """Losses of a batch, as a one-stage detector calls for them.
-
-        Raises:
-            UserError: If the head has one class and the training set several.
-        """
+        """Losses of a batch, as a one-stage detector calls for them."""
         # A detector of proposals gives every object class 0: the labels tell.
         if self.num_classes == 1 and self.training_set.has_several_classes():
             samples = kwargs.get('batch_data_samples', args[-1])
@@ -138,12 +133,7 @@ class ListwiseMixin(RankingHeadMixin):
         return super().loss(*args, **kwargs)
 
     def loss_by_feat(self, *args, **kwargs) -> dict:
-        """Losses of the host head, the classification loss listwise.
-
-        Raises:
-            UserError: If the training set has another number of classes, or does not say which
-                classes an image is annotated for.
-        """
+        """Losses of the host head, the classification loss listwise."""
         if self.num_classes > 1:  # of proposals there is one class
             self.training_set.check_classes(self.num_classes, self._where)
         boxes = self._box_collector(self.traits.boxes)
@@ -224,23 +214,14 @@ class ListwiseMixin(RankingHeadMixin):
         Subtracting one number from all scores of a class keeps its ranking; it makes ``score_thr``
         mean the same for every run.
         """
-        centre = score_centre(self.loss_cls.loss)
+        loss = self.loss_cls.loss
+        centre = score_centre(loss)
         if centre is not None and self.centre_scores:
             cls_scores = [self._centred(s, centre) for s in cls_scores]
-        results = super().predict_by_feat(cls_scores, *args, **kwargs)
-        if centre is None and not any(map(len, results)):
-            again = without_threshold(
-                super().predict_by_feat,
-                (cls_scores, *args),
-                kwargs,
-                cfg='cfg',
-                default=self.test_cfg,
-                loss=self.loss_cls.loss,
-                warn=not self._warned,
-            )
-            self._warned |= again is not None
-            results = results if again is None else again
-        return results
+        args = (cls_scores, *args)
+        return self._predict_boxes(
+            loss, super().predict_by_feat, args, kwargs, 'cfg', self.test_cfg
+        )
 
     def _centred(self, scores: Tensor, centre: Tensor) -> Tensor:
         if self.traits.probabilities:

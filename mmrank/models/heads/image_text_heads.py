@@ -27,10 +27,6 @@ class ImageTextContrastHead(BaseModule):
             same index are no negatives of each other. ``sample_idx``: the pair. ``image_id``: the
             image, whose captions then share a state. Set ``num_samples`` of the loss to the number
             of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss is not contrastive.
     """
 
     def __init__(
@@ -50,9 +46,6 @@ class ImageTextContrastHead(BaseModule):
         """Read the (B,) ``id_key`` of each pair, before the encoders run.
 
         The loss fetches the state of the samples for ``device`` meanwhile.
-
-        Raises:
-            ValueError: If a data sample lacks the field.
         """
         # On the host, where a state in host memory needs them.
         ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
@@ -84,11 +77,6 @@ class ImageTextInBatchHead(BaseModule):
         row_key: Field of the data samples with the image.
         col_key: Field with the caption.
         scale: Factor of the scores, > 0.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss is none of these.
-        ValueError: If ``scale`` is not > 0.
     """
 
     def __init__(
@@ -112,17 +100,9 @@ class ImageTextInBatchHead(BaseModule):
         self.row_key, self.col_key, self.scale = row_key, col_key, scale
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
-        """Read (B,) ``row_key`` and (B,) ``col_key`` of the pairs, on ``device``.
-
-        Raises:
-            ValueError: If a data sample lacks a field.
-        """
+        """Read (B,) ``row_key`` and (B,) ``col_key`` of the pairs, on ``device``."""
         return tuple(ids_of(data_samples, key, device) for key in (self.row_key, self.col_key))
 
     def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
-        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned.
-
-        Raises:
-            RuntimeError: If the training pairs are not set.
-        """
+        """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""
         return dict(loss=self.loss_module(self.scale * images, texts, rows, cols))

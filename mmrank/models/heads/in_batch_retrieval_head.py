@@ -34,11 +34,6 @@ class InBatchRetrievalHead(BaseModule):
         scale: Factor of the cosine, > 0: the logistic loss needs scores beyond [-1, 1].
         bias: Constant of the score. Where positives are rare, about the log of their share starts a
             logistic loss at rest.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        TypeError: If the loss takes no counts of pairs.
-        ValueError: If ``scale`` is not positive.
     """
 
     wants_class_labels = True
@@ -65,11 +60,7 @@ class InBatchRetrievalHead(BaseModule):
         self._places = torch.zeros(0, dtype=torch.long)
 
     def set_class_labels(self, labels: Tensor) -> None:
-        """Take the (N,) classes of the training set, by ``sample_idx``, which define the pairs.
-
-        Raises:
-            ValueError: If no class has two images.
-        """
+        """Take the (N,) classes of the training set, by ``sample_idx``, which define the pairs."""
         labels = torch.as_tensor(labels).cpu().long()
         _, of_image, sizes = labels.unique(return_inverse=True, return_counts=True)
         counts = sizes[of_image] - 1
@@ -91,20 +82,10 @@ class InBatchRetrievalHead(BaseModule):
         return normalize(feats, dim=1)
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
-        """Loss of a batch of pairs.
+        """``loss`` of a batch of pairs, and the mean score of the sampled pairs (``pos_score``).
 
-        Args:
-            feats: (2 B, D) floats, or a tuple whose last entry is used: the left images of the
-                pairs, then the right ones.
-            data_samples: 2 B data samples with ``gt_label`` and ``sample_idx``.
-
-        Returns:
-            ``loss``, and to be logged the mean score of the sampled pairs (``pos_score``).
-
-        Raises:
-            RuntimeError: If the classes of the training set are not set.
-            ValueError: If the batch is not one of pairs, or its classes are not those of the
-                training set.
+        The features are (2 B, D), or a tuple whose last entry is used: the left images of the
+        pairs, then the right ones. Their data samples have ``gt_label`` and ``sample_idx``.
         """
         embeddings = self(feats)
         size = len(data_samples) // 2

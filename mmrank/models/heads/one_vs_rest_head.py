@@ -34,11 +34,6 @@ class OneVsRestHead(BaseModule):
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
         thr: Lowest score of a predicted label.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        KeyError: If the loss is not registered.
-        ValueError: If ``num_classes`` is not positive, or the loss has another number.
     """
 
     def __init__(
@@ -67,11 +62,7 @@ class OneVsRestHead(BaseModule):
         self.fc = nn.Linear(in_channels, num_classes)
 
     def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Features of the last stage, (n, in_channels).
-
-        Raises:
-            ValueError: If they are not (n, in_channels).
-        """
+        """Features of the last stage, (n, in_channels)."""
         if isinstance(feats, (tuple, list)):
             feats = feats[-1]
         if feats.dim() != 2 or feats.size(1) != self.fc.in_features:
@@ -87,16 +78,10 @@ class OneVsRestHead(BaseModule):
         return self.fc(self.pre_logits(feats))
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
-        """Dict with ``loss`` of a batch.
+        """Dict with ``loss`` of (n, in_channels) features, or of the last entry of a tuple.
 
-        Args:
-            feats: (n, in_channels), or a tuple whose last entry is used.
-            data_samples: n data samples with ``gt_label`` or ``gt_score`` and, for losses with a
-                state per sample, ``sample_idx``.
-
-        Raises:
-            ValueError: If features and labels do not fit, or the training set has another number of
-                classes, or the sampler draws batches of another size.
+        The n data samples have ``gt_label`` or ``gt_score`` and, for losses with a state per
+        sample, ``sample_idx``.
         """
         self.training_set.check_classes(self.num_classes, 'OneVsRestHead', binary=True)
         self.training_set.check_batch(len(data_samples))
@@ -118,11 +103,10 @@ class OneVsRestHead(BaseModule):
     def predict(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence | None = None
     ) -> Sequence:
-        """Put scores into the data samples, or into new ones.
+        """Data samples, given or new, with (C,) sigmoids as ``pred_score``, and ``pred_label``.
 
-        Returns:
-            The data samples with ``pred_score``, (C,) sigmoids, and ``pred_label``: the classes
-            with a score of at least ``thr``, or 0 or 1 where there is one class.
+        The labels are the classes with a score of at least ``thr``, or 0 or 1 where there is one
+        class.
         """
         scores = self(feats)
         # In half precision all scores near 1 would tie.

@@ -33,11 +33,10 @@ class EmbeddingRows:
         return self.labels.size(0)
 
     def of_all_ranks(self, group) -> tuple['EmbeddingRows', int, list[int]]:
-        """Join the rows of all ranks, whose numbers may differ.
+        """Join the rows of all ranks, whose numbers may differ, those of rank 0 first.
 
-        Returns:
-            The rows, those of rank 0 first, with a gradient that is summed over ranks; where this
-            rank's begin; and the number of rows of each rank.
+        Returns the rows, with a gradient that is summed over ranks, where this rank's begin, and
+        the number of rows of each rank.
         """
         counts, dtype = rows_and_dtype(self.embeddings, group)
         numbers = all_gather_rows(torch.stack([self.labels, self.ids], dim=1), counts, group)
@@ -48,9 +47,8 @@ class EmbeddingRows:
     def originals(self, counts: list[int], copies: int) -> 'EmbeddingRows':
         """Rows that are no mixed copies, without gradient.
 
-        Args:
-            counts: Rows of each rank, in order.
-            copies: How often each rank has its batch, the original first.
+        ``counts`` are the rows of each rank, which has its batch ``copies`` times, the original
+        first.
         """
         return EmbeddingRows(
             *(
@@ -84,11 +82,6 @@ class RetrievalHead(BaseModule):
             ``start_iter``, ``storage``. The batch is added after its loss was computed. None: no
             memory.
         normalize: Scale embeddings to length 1, so that scores are cosines.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        KeyError: If the loss is not registered.
-        TypeError: If the loss has no ``embedding_loss``.
     """
 
     def __init__(
@@ -111,11 +104,7 @@ class RetrievalHead(BaseModule):
         self.memory = None if memory is None else CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple.
-
-        Raises:
-            ValueError: If the features are not (n, D).
-        """
+        """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple."""
         if isinstance(feats, (tuple, list)):
             feats = feats[-1]
         if feats.dim() != 2:
@@ -130,23 +119,13 @@ class RetrievalHead(BaseModule):
     def loss(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1
     ) -> dict[str, Tensor]:
-        """Loss of a batch.
+        """``loss``, and mean scores of pairs of one class (``pos_score``) and two (``neg_score``).
 
-        Args:
-            feats: (copies * B, D) floats, or a tuple whose last entry is used.
-            data_samples: B data samples with ``gt_label`` and, for a memory, ``sample_idx``.
-            copies: Number of copies of the batch in ``feats``: the original first, then mixed
-                features in the same order (see
-                :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is a sample of its own;
-                only originals go into the memory.
-
-        Returns:
-            ``loss``, and to be logged the mean score of the pairs of one class (``pos_score``) and
-            of two (``neg_score``) in this rank's batch.
-
-        Raises:
-            ValueError: If features, labels and indices do not fit, or the training set has another
-                number of classes, or the sampler draws batches of another size.
+        The features are (copies * B, D), or a tuple whose last entry is used: the original batch
+        first, then mixed features in the same order (see
+        :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is a sample of its own; only
+        originals go into the memory. The B data samples have ``gt_label`` and, for a memory,
+        ``sample_idx``.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
         self.training_set.check_batch(len(data_samples))

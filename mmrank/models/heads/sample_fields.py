@@ -9,9 +9,7 @@ from torch import Tensor
 def labels_of(data_samples: Sequence, num_classes: int | None, device: torch.device) -> Tensor:
     """(B,) int64 classes: ``gt_label`` of each sample, an int or one-element tensor.
 
-    Raises:
-        ValueError: If a sample has no label or several, or one is out of [0, ``num_classes``); on a
-            GPU the latter is a device-side assertion.
+    On a GPU a label out of [0, ``num_classes``) is a device-side assertion.
     """
     fix = 'set gt_label in the data set, and end the pipeline with PackInputs'
     labels = _column(data_samples, 'gt_label', device, fix)
@@ -40,11 +38,7 @@ def sample_ids_of(data_samples: Sequence, device: torch.device) -> Tensor:
 
 
 def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
-    """(B,) int64 of the field ``key``, an index that the data set sets.
-
-    Raises:
-        ValueError: If a sample has none.
-    """
+    """(B,) int64 of the field ``key``, an index that the data set sets."""
     fix = f'set it in the data set, and keep {key!r} in meta_keys of PackInputs'
     return _column(data_samples, key, device, fix)
 
@@ -64,20 +58,10 @@ def _column(data_samples, key: str, device, fix: str) -> Tensor:
 
 
 def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.device) -> Tensor:
-    """Classes of each sample, as targets of one-vs-rest classifiers.
+    """(n, C) float32 targets of one-vs-rest classifiers, 0 and 1.
 
-    Args:
-        data_samples: Data samples with ``gt_score``, (C,) of 0 and 1, or else ``gt_label``: any
-            number of class indices. With one class ``gt_label`` is 0 or 1.
-        num_classes: Number of classes C.
-        device: Of the result.
-
-    Returns:
-        (n, C) float32 of 0 and 1.
-
-    Raises:
-        ValueError: If a sample has no label, one of another length or out of range; on a GPU the
-            latter is a device-side assertion.
+    The samples have ``gt_score``, (C,) of 0 and 1, or else ``gt_label``: any number of class
+    indices; with one class 0 or 1. On a GPU an index out of range is a device-side assertion.
     """
     for key, read in (('gt_score', _scores), ('gt_label', _classes)):
         having = sum(key in sample for sample in data_samples)

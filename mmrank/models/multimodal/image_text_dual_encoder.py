@@ -32,12 +32,6 @@ class ZeroShotPrompts:
             with one a line. ``_`` in a name is a blank.
         templates: Texts with ``{}`` where the name goes.
 
-    Attributes:
-        texts: C x T texts, those of a class one behind the other.
-
-    Raises:
-        ValueError: If there are no classes or templates, or a template has not one ``{}``.
-
     Example:
         >>> ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.']).texts
         ['a sea lion.', 'a cat.']
@@ -102,7 +96,6 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             then also classifies the images. None: it does not.
         data_preprocessor: Config of mmpretrain's ``ClsDataPreprocessor``; see mmengine's
             ``BaseModel``.
-        init_cfg: See mmengine's ``BaseModel``.
     """
 
     def __init__(
@@ -130,20 +123,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         self._class_rows = (None, None)
 
     def forward(self, inputs: Tensor, data_samples: Sequence | None = None, mode: str = 'tensor'):
-        """Embed, compute the loss of, or evaluate a batch.
-
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: B data samples.
-            mode: ``tensor``, ``loss`` or ``predict``.
-
-        Returns:
-            ``tensor``: (B, D) embeddings of the images. ``loss``: dict of losses. ``predict``: the
-            data samples; see :meth:`predict`.
-
-        Raises:
-            ValueError: On an unknown mode.
-        """
+        """Embed (``tensor``), compute the ``loss`` of, or ``predict`` (B, C, H, W) images."""
         if mode == 'tensor':
             return self.embed_images(inputs)
         if mode == 'loss':
@@ -159,11 +139,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         return super().train(mode)
 
     def embed_images(self, inputs: Tensor) -> Tensor:
-        """(B, D) embeddings, at least float32, of (B, C, H, W) images.
-
-        Raises:
-            ValueError: If the encoder returns another shape.
-        """
+        """(B, D) embeddings, at least float32, of (B, C, H, W) images."""
         return self.embed_rows(self._embed_images, inputs)
 
     def _embed_images(self, inputs: Tensor) -> Tensor:
@@ -192,15 +168,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         return [self.image_encoder, self.image_projection, self.text_encoder, self.text_projection]
 
     def loss(self, inputs: Tensor, data_samples: Sequence) -> dict[str, Tensor]:
-        """Losses of a batch of pairs.
-
-        Args:
-            inputs: (B, C, H, W) images.
-            data_samples: B data samples with ``text`` and the fields that the head reads.
-
-        Raises:
-            ValueError: If there is no head, or a sample has not one text.
-        """
+        """Losses of pairs; data samples have ``text`` and the fields that the head reads."""
         if self.head is None:
             raise ValueError(
                 'the model has no head, which training requires; set '
@@ -220,12 +188,11 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
     @torch.no_grad()
     def predict(self, inputs: Tensor, data_samples: Sequence) -> list:
-        """Embed images and their texts, and classify the images.
+        """The data samples with embeddings, and the classes of the images.
 
-        Returns:
-            The data samples with ``image_feature`` (D,); ``text_feature`` (T, D), one row for each
-            ``text``, where there are any; and with ``zero_shot`` also ``pred_score`` (C,), the
-            softmax of the similarities to the classes, and ``pred_label`` (1,).
+        ``image_feature`` is (D,); ``text_feature`` (T, D), one row for each ``text``, where there
+        are any; with ``zero_shot`` there are also ``pred_score`` (C,), the softmax of the
+        similarities to the classes, and ``pred_label`` (1,).
         """
         images = self.embed_images(inputs)
         texts = [_as_list(x.get('text')) for x in data_samples]

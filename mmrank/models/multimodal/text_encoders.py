@@ -13,20 +13,10 @@ from mmrank.registry import MODELS
 class ByteTokenizer:
     """UTF-8 bytes between a start and an end token.
 
-    Tokens are 0 for padding, 1 for the start, 2 for the end and 3 + byte.
+    Tokens are 0 for padding, 1 for the start, 2 for the end and 3 + byte. A text of more than
+    ``max_length`` tokens loses its last bytes.
 
-    Args:
-        max_length: Most tokens of a text, at least 3; a longer one loses its last bytes.
-
-    Attributes:
-        vocab_size: 259.
-
-    Raises:
-        ValueError: If ``max_length`` is too small.
-
-    Example:
-        >>> tokens, mask = ByteTokenizer(max_length=8)(['ab', 'c'])
-        >>> tokens
+        >>> ByteTokenizer(max_length=8)(['ab', 'c'])[0]
         tensor([[  1, 100, 101,   2],
                 [  1, 102,   2,   0]])
     """
@@ -42,11 +32,7 @@ class ByteTokenizer:
         self.max_length = max_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """(n, L) int64 tokens of n texts and an (n, L) bool mask, True at tokens; on the CPU.
-
-        Raises:
-            TypeError: If one is no string.
-        """
+        """(n, L) int64 tokens of n texts and an (n, L) bool mask, True at tokens; on the CPU."""
         if isinstance(texts, str) or not all(isinstance(x, str) for x in texts):
             raise TypeError(
                 f'texts must be a list of strings, got {type(texts).__name__} of '
@@ -78,10 +64,6 @@ class TextTransformer(BaseModule):
         num_heads: Attention heads; must divide ``channels``.
         max_length: Most bytes of a text and 2; see :class:`ByteTokenizer`.
         dropout: Share of activations left out in training.
-        init_cfg: See mmengine's ``BaseModule``.
-
-    Raises:
-        ValueError: On a parameter out of range.
     """
 
     def __init__(
@@ -151,13 +133,8 @@ class HuggingFaceTextEncoder(BaseModule):
         pooling: ``first``: state of the first token, as BERT's ``[CLS]``. ``mean``: mean over the
             tokens.
         pretrained: False: only its architecture, with random weights.
-        init_cfg: See mmengine's ``BaseModule``.
         revision: Commit, tag or branch of the hub from which the files come; a commit makes a
             training repeatable. None: the main branch.
-
-    Raises:
-        ImportError: If transformers is not installed.
-        ValueError: On a parameter out of range.
     """
 
     def __init__(

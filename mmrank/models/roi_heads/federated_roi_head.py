@@ -31,14 +31,7 @@ class FederatedRoIMixin(MadeClass):
         return [heads] if hasattr(heads, 'loss_cls') else list(heads)
 
     def loss(self, x: tuple, rpn_results_list: list, batch_data_samples: list) -> dict:
-        """Losses of the host head, negatives only where an image is annotated exhaustively.
-
-        The arguments are the host's; the meta information of the N data samples has
-        ``exhaustive_labels``.
-
-        Raises:
-            UserError: If it has not.
-        """
+        """Losses of the host head, negatives only where an image is annotated exhaustively."""
         metas = [sample.metainfo for sample in batch_data_samples]
         for head in self._box_heads():
             head.image_metas = metas
@@ -81,13 +74,6 @@ def FederatedRoIHead(head_type: str | type, **kwargs):
             ``mmdet.StandardRoIHead`` or ``mmdet.CascadeRoIHead``.
         **kwargs: Arguments of the head; each ``bbox_head`` is a
             :func:`ListwiseBBoxHead`.
-
-    Returns:
-        The head, a subclass of ``head_type``.
-
-    Raises:
-        KeyError: If ``head_type`` is not registered.
-        UserError: If a box head is not a :func:`ListwiseBBoxHead`.
     """
     host = host_class('head_type', head_type, 'mmdet.StandardRoIHead')
     return federated_roi_class(host)(**kwargs)

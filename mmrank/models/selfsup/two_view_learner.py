@@ -33,9 +33,6 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         loss: Config of the loss: ``mmrank.InfoNCELoss``, ``mmrank.ISogCLRLoss`` and others.
         neck: Config of the projector, such as mmpretrain's ``NonLinearNeck``; it is not used after
             training. None: averages over the image.
-        data_preprocessor: See mmpretrain's ``BaseSelfSupervisor``; the default is its
-            ``SelfSupDataPreprocessor``.
-        init_cfg: See mmengine's ``BaseModule``.
     """
 
     def __init__(
@@ -69,15 +66,7 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
         return super().forward(inputs, data_samples, mode)
 
     def loss(self, inputs: list[Tensor], data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
-        """Loss of a batch.
-
-        Args:
-            inputs: Two tensors (B, C, H, W), the views.
-            data_samples: B data samples with ``sample_idx``.
-
-        Raises:
-            ValueError: If there are not two views, or a sample has no index.
-        """
+        """Loss of two views, (B, C, H, W) each; the B data samples have ``sample_idx``."""
         if not isinstance(inputs, (list, tuple)) or len(inputs) != 2:
             number = len(inputs) if isinstance(inputs, (list, tuple)) else 1
             raise ValueError(
@@ -104,11 +93,7 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None
     ) -> list[DataSample]:
-        """Put ``feature``, (D,), of (B, C, H, W) images into the data samples, or into new ones.
-
-        Raises:
-            ValueError: If there are several views.
-        """
+        """Put ``feature``, (D,), of (B, C, H, W) images into the data samples, or into new ones."""
         if not isinstance(inputs, Tensor):
             raise ValueError(
                 f'evaluation needs one view of each image, got {len(inputs)}; leave MultiView out '

@@ -25,19 +25,11 @@ def random_crops(
     ratio: Sequence[float] = (3 / 4, 4 / 3),
     flip_prob: float = 0.5,
 ) -> Tensor:
-    """A random part of each image at the size of the whole, maybe mirrored.
+    """A random part of each of (B, C, H, W) images at the size of the whole, maybe mirrored.
 
-    The whole batch is sampled at once, bilinearly. Source: SimCLR (ICML 2020), appendix A.
-
-    Args:
-        images: (B, C, H, W) floats.
-        scale: Least and largest share of the area, drawn uniformly.
-        ratio: Least and largest width over height, drawn log-uniformly; where the part would not
-            fit, it is as wide or as high as the image.
-        flip_prob: Probability of a mirror image.
-
-    Returns:
-        (B, C, H, W).
+    The share of the area is drawn uniformly from ``scale``, width over height log-uniformly from
+    ``ratio``; where the part would not fit, it is as wide or as high as the image. The whole batch
+    is sampled at once, bilinearly. Source: SimCLR (ICML 2020), appendix A.
     """
     draw = images.new_empty(5, images.size(0)).uniform_()
     area = scale[0] + (scale[1] - scale[0]) * draw[0]
@@ -64,24 +56,13 @@ def random_colours(
     jitter_prob: float = 0.8,
     gray_prob: float = 0.2,
 ) -> Tensor:
-    """Random brightness, contrast, saturation and hue; some images grey.
+    """Random brightness, contrast, saturation and hue of (B, 3, H, W) in [0, 1]; some grey.
 
     In this order and as one matrix product per image: all four are affine in the colours of a
-    pixel, if a hue is turned about the grey axis (in YIQ, not in HSV) and numbers are cut to [0, 1]
-    once, at the end. Source: SimCLR (ICML 2020), appendix A, whose strength is 0.8, 0.8, 0.8 and
-    0.2 for ImageNet and half of that for CIFAR.
-
-    Args:
-        images: (B, 3, H, W) floats in [0, 1], red first.
-        brightness: Largest relative change.
-        contrast: Likewise.
-        saturation: Likewise.
-        hue: Largest turn, 0.5 being half a circle.
-        jitter_prob: Probability that an image is changed at all.
-        gray_prob: Probability of a grey image.
-
-    Returns:
-        (B, 3, H, W) in [0, 1].
+    pixel, red first, if a hue is turned about the grey axis (in YIQ, not in HSV) and numbers are
+    cut to [0, 1] once, at the end. The numbers are the largest relative changes and the largest
+    turn, 0.5 being half a circle. Source: SimCLR (ICML 2020), appendix A, whose strength is 0.8,
+    0.8, 0.8 and 0.2 for ImageNet and half of that for CIFAR.
     """
     batch = images.size(0)
     draw = images.new_empty(6, batch).uniform_()
@@ -129,7 +110,6 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         bgr_to_rgb: Whether the loader returns BGR images.
         channels_last: Whether images lie pixel by pixel in memory, which convolutions on CPUs and
             in half precision on GPUs are faster for.
-        non_blocking: See mmengine's ``BaseDataPreprocessor``.
     """
 
     def __init__(
@@ -155,14 +135,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         self.channels_last = channels_last
 
     def forward(self, data: dict, training: bool = False) -> dict:
-        """Views in training, images in evaluation, both normalised.
-
-        Returns:
-            ``inputs``: a list of two (B, 3, H, W), or one; ``data_samples``.
-
-        Raises:
-            ValueError: If the inputs are no batch of colour images.
-        """
+        """``inputs``, two views, (B, 3, H, W), in training, else the images; ``data_samples``."""
         data = self.cast_data(data)
         images = data['inputs']
         if not isinstance(images, Tensor) or images.dim() != 4:

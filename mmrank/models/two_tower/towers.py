@@ -31,11 +31,7 @@ class EmbeddingTower(nn.Module):
         nn.init.normal_(self.table.weight, std=init_std)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
-        """(U, D) embeddings of ``ids``, (U,) integers in ``[0, num_entities)``.
-
-        Raises:
-            ValueError: If an id is out of range.
-        """
+        """(U, D) embeddings of ``ids``, (U,) integers in ``[0, num_entities)``."""
         check_entities('ids', entities['ids'], self.table.num_embeddings)
         return self.table(entities['ids'])
 
@@ -61,18 +57,10 @@ class SparseLinearTower(nn.Module):
         nn.init.normal_(self.linear.weight, std=init_std)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
-        """Embed entities.
+        """(U, D) embeddings; zeros for an entity without features.
 
-        Args:
-            entities: Dict with the rows of a sparse matrix: ``starts`` (U + 1,), ``indices`` (E,)
-                integers, ``values`` (E,) floats; see
-                :class:`mmrank.datasets.interactions.SparseFeatures`.
-
-        Returns:
-            (U, D) floats; zeros for an entity without features.
-
-        Raises:
-            ValueError: If there are no features, or one is out of range.
+        The rows of a sparse matrix are ``starts`` (U + 1,), ``indices`` (E,) integers, and
+        ``values`` (E,) floats; see :class:`mmrank.datasets.interactions.SparseFeatures`.
         """
         if 'indices' not in entities:
             raise ValueError(
@@ -92,9 +80,6 @@ class MLPTower(GradCacheMixin, nn.Module):
         stem: Config of the tower that reads the entities.
         stem_channels: Width of its embeddings.
         channels: Widths of the linear layers behind; the last is D.
-
-    Raises:
-        ValueError: If ``channels`` is empty.
     """
 
     def __init__(self, stem: dict, stem_channels: int, channels: Sequence[int]) -> None:

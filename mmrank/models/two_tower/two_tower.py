@@ -22,11 +22,6 @@ class TwoTower(BaseModel):
         loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``, or of
             ``mmrank.LabelledPairLoss`` for naive and cross sampling.
         top_k: Right entities to find for each left one in evaluation.
-        data_preprocessor: See mmengine's ``BaseModel``.
-        init_cfg: See mmengine's ``BaseModel``.
-
-    Raises:
-        ValueError: If ``top_k`` is not positive.
     """
 
     def __init__(
@@ -48,19 +43,11 @@ class TwoTower(BaseModel):
         self._all_right = (None, None)
 
     def forward(self, mode: str = 'tensor', **batch):
-        """Embed, compute the loss of, or evaluate a batch.
+        """Embed, compute the ``loss`` of, or ``predict`` a batch of ``mmrank.InteractionDataset``.
 
-        Args:
-            mode: ``tensor``, ``loss`` or ``predict``.
-            **batch: Of ``mmrank.InteractionDataset``, for ``predict`` of ``mmrank.TopKDataset``.
-
-        Returns:
-            ``tensor``: embeddings of the distinct left and right entities. ``loss``: dict of the
-            loss. ``predict``: one dict for each left entity, with ``top_k``: (K,) int64 right
-            entities, best first, -1 where there are no more.
-
-        Raises:
-            ValueError: On an unknown mode.
+        ``tensor`` returns embeddings of the distinct left and right entities. ``predict`` takes
+        batches of ``mmrank.TopKDataset`` and returns a dict for each left entity, with ``top_k``:
+        (K,) int64 right entities, best first, -1 where there are no more.
         """
         if mode == 'loss':
             return self.loss(**batch)
@@ -88,18 +75,9 @@ class TwoTower(BaseModel):
     ) -> dict[str, Tensor]:
         """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
-        Args:
-            left: The distinct left entities.
-            right: The distinct right entities.
-            rows: (B,) left entities of the pairs, and their places in ``left``: ``left_index``.
-            cols: (B,) right entities of the pairs, likewise.
-            left_index: See ``rows``.
-            right_index: See ``cols``.
-            is_positive: Labels, for naive and cross sampling.
-
-        Raises:
-            ValueError: If loss and sampling do not belong together, or a tower has another number
-                of entities than the training set.
+        ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) those of the
+        pairs, at the places ``left_index`` and ``right_index`` there. ``is_positive`` are the
+        labels of naive and cross sampling.
         """
         self._check_towers()
         takes_labels = isinstance(self.pair_loss, TakesPairLabels) and self.pair_loss.takes_labels

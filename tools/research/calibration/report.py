@@ -13,9 +13,9 @@ from mmrank.functional import (
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from mmrank.visualization.reliability_diagram import ReliabilityPanel, plot_reliability
 from mmrank.visualization.tables import write_table
 
+from .reliability_diagram import ReliabilityPanel, plot_reliability
 from .splits import JudgedScores, SampleSplit, SplitFigures
 
 _TIMES = ('before', 'after')

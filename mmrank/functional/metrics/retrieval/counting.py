@@ -17,18 +17,10 @@ BYTES_PER_SCORE = 64
 
 
 def count_rows_at_or_above(scores: Tensor, thresholds: Tensor) -> Tensor:
-    """Number of scores of the same row that are >= each threshold.
+    """(B, P) int64 numbers of the (B, W) scores that are >= each threshold of their row.
 
-    Batched ``count_at_or_above``: a tie counts as above, and the counts do not depend on the order
-    of the scores.
-
-    Args:
-        scores: (B, W) float32 or float64, no NaN and no +inf; -inf is what is left out.
-        thresholds: (B, P) of the scores' dtype, at least one finite entry per row; +inf where a row
-            has fewer than P.
-
-    Returns:
-        (B, P) int64 counts; 0 at thresholds of +inf.
+    Batched ``count_at_or_above``. The scores have no NaN and no +inf; -inf is left out. Thresholds
+    are +inf, and counts 0, where a row has fewer than P; one is finite.
     """
     if scores.device.type != 'cpu':
         return _count(scores, thresholds)

@@ -75,25 +75,16 @@ class StoredEmbeddings:
 
 
 class RetrievalSets(NamedTuple):
-    """Queries and gallery, ready to be ranked.
+    """Queries and gallery, ready to be ranked."""
 
-    Attributes:
-        queries: (Q, D) float32 or float64, in memory or mapped from a file.
-        gallery: (N, D), likewise, samples of one class next to each other.
-        begin: (Q,) int64 first gallery row of the query's class.
-        size: (Q,) int64 gallery samples of the query's class.
-        own: (Q,) int64 the query's own gallery row, None for separate sets.
-        count: N; ``gallery`` has more rows, see :func:`whole_tiles`.
-        order: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose
-            row i is query i.
-    """
-
-    queries: Tensor
-    gallery: Tensor
-    begin: Tensor
-    size: Tensor
-    own: Tensor | None
-    count: int
+    queries: Tensor  # (Q, D) float32 or float64, in memory or mapped from a file
+    gallery: Tensor  # (N, D), likewise, samples of one class next to each other
+    begin: Tensor  # (Q,) int64 first gallery row of the query's class
+    size: Tensor  # (Q,) int64 gallery samples of the query's class
+    own: Tensor | None  # (Q,) int64 the query's own gallery row, None for separate sets
+    count: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
+    #: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose row i
+    #: is query i.
     order: Tensor | None
 
 
@@ -115,12 +106,7 @@ def unit_rows(x: Tensor) -> Tensor:
 
 
 def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """First gallery row of each query's class, and number of its rows.
-
-    Args:
-        ordered: (N,) labels of the gallery, ascending.
-        query_labels: (Q,).
-    """
+    """(Q,) first row of each query's class among (N,) ascending labels, and number of its rows."""
     begin = torch.searchsorted(ordered, query_labels)
     return begin, torch.searchsorted(ordered, query_labels, right=True) - begin
 
@@ -252,13 +238,7 @@ def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: s
 
 
 def _largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
-    """Largest absolute value, after a check that all are finite.
-
-    Args:
-        x: Embeddings.
-        name: Their name in the message.
-        rows: (n,) rows that these are; None for all.
-    """
+    """Largest absolute value, after a check that all of the (n,) ``rows`` are finite."""
     if x.numel() == 0:
         return 0.0
     largest = max(-x.min().item(), x.max().item())  # NaN wins in both

@@ -337,16 +337,9 @@ def _without_unranked(figures: RetrievalFigures) -> RetrievalFigures:
 
 
 def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
-    """Figures of queries whose positives are ranked.
+    """(B,) AP, R-Precision, MAP@R and place of the best positive, of what ``Reduce`` takes.
 
-    Args:
-        positives: (B, P) scores of the positives, descending, the padding (of any value not above
-            the real ones) last.
-        sizes: (B,) int64 number of positives, at least 1.
-        at_or_above: (B, P) int64 gallery scores >= each positive's.
-
-    Returns:
-        AP, R-Precision, MAP@R and the place of the best positive, (B,) each.
+    The padding of the (B, P) positives may have any value not above the real ones.
     """
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
     valid = place <= sizes[:, None]

@@ -80,17 +80,11 @@ def rank_positives(
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
 ) -> None:
-    """Fill in the figures that follow from the ranks of each query's positives.
+    """Fill in the ``results`` that follow from the ranks of each query's positives.
 
-    Args:
-        sets: Checked input; the same on all ranks of ``group``.
-        reduce: Returns a tensor of B rows for each of ``results``.
-        results: Tensors of Q rows, zero; rows of queries without a positive stay zero.
-        memory_limit: As of ``retrieval_metrics``, also for ``progress`` and ``group``.
-        bytes_per_query: Bytes that ``reduce`` needs for a row, beside a few values per positive.
-        best_only: Count for the best positive alone; ``reduce`` gets (B, 1) numbers of scores.
-        progress: See ``memory_limit``.
-        group: See ``memory_limit``.
+    They are tensors of Q rows, zero, and stay so for queries without a positive. ``reduce`` needs
+    ``bytes_per_query`` beside a few values per positive. With ``best_only`` it gets (B, 1) numbers
+    of scores, of the best positive alone. Other arguments as of ``retrieval_metrics``.
     """
     positives = count_positives(sets)
     if sets.order is None:
@@ -218,9 +212,8 @@ def plan_panels(
 ) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
     """Plan panels with a whole gallery for queries with (n,) positives, in descending order.
 
-    Returns:
-        Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once,
-        and the first query of each panel and that behind its last.
+    Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once, and
+    the first query of each panel and that behind its last.
     """
     total, most = len(sizes), int(sizes[0]) + 1
     width = whole_tiles(len(sets.gallery), _ROW_MULTIPLE)

@@ -23,33 +23,21 @@ _LEAST_AREA = 3.0
 
 @dataclass(frozen=True)
 class ReliabilityPanel:
-    """One diagram.
-
-    Attributes:
-        name: Name of the class.
-        before: Bins of the scores as they are.
-        after: Bins of the probabilities.
-        error: Name of the calibration error.
-        accuracy: Name of the vertical axis.
-    """
+    """Bins of the scores of one class as they are, and of their probabilities."""
 
     name: str
     before: ReliabilityBins
     after: ReliabilityBins
-    error: str = 'D-ECE'
-    accuracy: str = 'precision'
+    error: str  # Name of the calibration error
+    accuracy: str  # Name of the vertical axis
 
 
 def plot_reliability(panels: Sequence[ReliabilityPanel], path: str | os.PathLike) -> Path:
-    """Draw reliability diagrams, before and after in one panel.
+    """Draw the first twelve reliability diagrams, before and after in one panel.
 
     A marker is a bin: its area grows with the root of the number of scores in it, so that a bin of
     a few, whose precision is chance, is small. On the diagonal scores are probabilities. DeGroot
     and Fienberg, "The Comparison and Evaluation of Forecasters", 1983.
-
-    Args:
-        panels: Diagrams; the first twelve are drawn.
-        path: Image file to write.
     """
     panels = panels[:_MOST_PANELS]
     columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
