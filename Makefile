@@ -29,7 +29,7 @@ help:  ## show this list
 env:  ## make or refresh the environment in .venv
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)"
 
-demo: env  ## train stable AP and its focal twin on made-up data (5 minutes)
+demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (7 minutes on 2 cores)

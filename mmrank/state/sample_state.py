@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from mmrank.gathering import all_gather_rows
 
-from .base import check_count
+from .base import check_count, fails
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
@@ -76,9 +76,6 @@ class SampleState(ShardedState):
             device = fn(torch.empty(0, device=self.device)).device
             self._columns = [x.to(device) for x in self._columns]
         return self
-
-    def extra_repr(self) -> str:
-        return f'size={self.size}, quantities={self.names}, storage={self.storage!r}'
 
     @property
     def device(self) -> torch.device:
@@ -226,10 +223,7 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
         )
     if size is None or not count:
         return
-    fits = ((ids >= 0) & (ids < size)).all()
-    if ids.device.type != 'cpu':
-        torch._assert_async(fits)
-    elif not fits:
+    if fails(((ids >= 0) & (ids < size)).all()):
         raise ValueError(
             f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
             f'num_samples={size}; set num_samples of the loss to the length of the training set, '

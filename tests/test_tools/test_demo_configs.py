@@ -1,4 +1,4 @@
-"""The demo's twins: same but for the loss, and fit for exact resume."""
+"""The two demo configs: the same but for the loss, and fit for exact resume."""
 
 from pathlib import Path
 
@@ -13,15 +13,15 @@ pytest.importorskip('mmdet')
 
 
 @pytest.fixture(scope='module')
-def twins():
+def demo_configs():
     return {
         loss: Config.fromfile(CONFIGS / f'retinanet_r18_fpn_{loss}_demo.py')
         for loss in ('focal', 'stable-ap')
     }
 
 
-def test_twins_differ_in_the_loss_alone(twins):
-    focal, stable = (twins[key].to_dict() for key in ('focal', 'stable-ap'))
+def test_configs_differ_in_the_loss_alone(demo_configs):
+    focal, stable = (demo_configs[key].to_dict() for key in ('focal', 'stable-ap'))
     for config in (focal, stable):
         # What may differ: the loss, the head that serves it, its monitor.
         config.pop('custom_hooks', None)
@@ -31,9 +31,9 @@ def test_twins_differ_in_the_loss_alone(twins):
     assert focal == stable
 
 
-def test_configs_fit_the_generated_data(twins):
+def test_configs_fit_the_generated_data(demo_configs):
     spec = ShapesSpec()
-    for cfg in twins.values():
+    for cfg in demo_configs.values():
         assert tuple(cfg.metainfo.classes) == spec.classes
         assert cfg.model.bbox_head.num_classes == spec.num_classes
         assert tuple(cfg.image_scale) == (spec.width, spec.height)
@@ -44,8 +44,8 @@ def test_configs_fit_the_generated_data(twins):
             assert loader.dataset.metainfo.classes == cfg.metainfo.classes
 
 
-def test_nothing_is_fetched(twins):
-    for cfg in twins.values():
+def test_nothing_is_fetched(demo_configs):
+    for cfg in demo_configs.values():
         assert cfg.model.backbone.init_cfg is None
         assert 'torchvision://' not in cfg.pretty_text
         assert cfg.load_from is None

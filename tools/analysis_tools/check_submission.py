@@ -49,12 +49,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def check_types(boxes: list[dict], where: str) -> None:
-    """Check the JSON types that COCO's server asks for.
-
-    Raises:
-        UserError: At the first box with an id other than an integer, or with a box or score other
-            than a number.
-    """
+    """Check the JSON types that COCO's server asks for; UserError at the first wrong one."""
     for index, box in enumerate(boxes):
         ids = [box['image_id'], box['category_id']]
         numbers = [*(box['bbox'] if isinstance(box['bbox'], list) else ['']), box['score']]

@@ -56,11 +56,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def anchor_weights(args: argparse.Namespace) -> list:
-    """Weights of the anchors with the largest and the smallest temperature.
-
-    The positive of an anchor is taken as the anchor itself: features of a
-    test have one view of each image.
-    """
+    """Weights of the anchors with the extreme temperatures; the positive of each is itself."""
     from mmrank.evaluation.retrieval_features import load_features
 
     samples = load_features(args.features)

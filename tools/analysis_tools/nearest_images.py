@@ -72,10 +72,7 @@ def images_in(folder: str | Path) -> list[str]:
 def embed_images(
     model: nn.Module, pipeline: Sequence[Mapping], paths: Sequence[str], batch_size: int = 32
 ) -> Iterator[Tensor]:
-    """Yield (n, D) embeddings of image files, batch by batch, on the CPU.
-
-    ``predict`` of the model puts ``feature`` into the data samples, as EmbeddingRetriever does.
-    """
+    """Yield (n, D) embeddings of image files, batch by batch, on the CPU."""
     transform = Compose(pipeline)
     for start in range(0, len(paths), batch_size):
         batch = []
@@ -105,10 +102,7 @@ def nearest_images(
     count: int = 10,
     index: GalleryIndex | None = None,
 ) -> list[NearImage]:
-    """Find the nearest of N files with (N, D) embeddings, best first.
-
-    An approximate index, by cosine, may miss some; without one all are compared.
-    """
+    """Find the nearest of N files with (N, D) embeddings, best first; an index may miss some."""
     if index is None:
         scores, rows = nearest_in_gallery(query[None], gallery, count)
     else:
@@ -155,15 +149,8 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
             pixels.thumbnail((256, 256))
         axis.imshow(pixels)
         axis.set_title(title, fontsize=9)
-        axis.text(
-            0.5,
-            -0.04,
-            fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7),
-            fontsize=7,
-            ha='center',
-            va='top',
-            transform=axis.transAxes,
-        )
+        name = fit_text('/'.join(Path(file).parts[-2:]), 1.4, 7)
+        axis.text(0.5, -0.04, name, fontsize=7, ha='center', va='top', transform=axis.transAxes)
         axis.set_axis_off()
     return save(figure, path)
 
@@ -173,14 +160,9 @@ def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> 
     path = None
     if args.features and args.index == 'ivf':
         path = Path(args.features).with_suffix('.ivf.faiss')
-        if path.is_file() and is_older(path, args.features):
+        if path.is_file() and path.stat().st_mtime_ns < Path(args.features).stat().st_mtime_ns:
             path.unlink()
     return GalleryIndex(gallery, args.index, path=path)
-
-
-def is_older(path: Path, other: str) -> bool:
-    """Whether a file was written before another one."""
-    return path.stat().st_mtime_ns < Path(other).stat().st_mtime_ns
 
 
 @show_user_errors(OSError, ValueError, ImportError)

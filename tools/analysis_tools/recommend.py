@@ -89,14 +89,7 @@ def draw_recommendations(
     path: str,
     held_out: Mapping[str, Collection[str]] | None = None,
 ) -> None:
-    """Draw a panel for each user: the items from the top, scores as dots.
-
-    Args:
-        found: Items and their scores by user, best first.
-        path: PNG file to write.
-        held_out: Items by user that were kept from the training: found again, they have another
-            colour, and the title counts them. None: not known.
-    """
+    """Draw a panel for each user: items with their scores; ``held_out`` ones have a colour."""
     columns = min(_COLUMNS, len(found))
     longest = max(map(len, found.values()), default=0)
     figure, axes = new_panels(
@@ -104,16 +97,10 @@ def draw_recommendations(
     )
     for axis, (user, items) in zip(axes.ravel(), found.items()):
         own = set((held_out or {}).get(user, ()))
-        axis.scatter(
-            [score for _, score in items],
-            range(len(items)),
-            color=[_HIT if name in own else _OTHER for name, _ in items],
-            s=60,
-            zorder=3,
-        )
-        axis.set_yticks(
-            range(len(items)), [fit_text(name, _WIDTH / columns / 3, 9) for name, _ in items]
-        )
+        colours = [_HIT if name in own else _OTHER for name, _ in items]
+        scores, places = [score for _, score in items], range(len(items))
+        axis.scatter(scores, places, color=colours, s=60, zorder=3)
+        axis.set_yticks(places, [fit_text(name, _WIDTH / columns / 3, 9) for name, _ in items])
         axis.set_ylim(longest - 0.5, -0.5)
         axis.tick_params(labelsize=9)
         axis.locator_params(axis='x', nbins=4)

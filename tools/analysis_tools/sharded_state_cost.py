@@ -140,15 +140,10 @@ def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
         slowest = max(slowest, int(sent.max()), int(received.max()))
     whole = whole_traffic(list(ids), layout)
     views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
-    rate = args.bandwidth * 1e9
-    return (
-        Shard(args.samples, 0, ranks).rows * args.states * args.quantities * NUMBER,
-        most,
-        slowest / rate,
-        whole,
-        whole / rate,
-        views,
-    )
+    memory = Shard(args.samples, 0, ranks).rows * args.states * args.quantities * NUMBER
+    microseconds = 1e6 / (args.bandwidth * 1e9)
+    traffic = (most / 1e3, slowest * microseconds, whole / 1e3, whole * microseconds)
+    return (memory / 1e9, *traffic, views / 1e6)
 
 
 @show_user_errors()
@@ -156,31 +151,13 @@ def main() -> None:
     """Count and write the table."""
     args = parse_args()
     rows = []
+    header = ['ranks', 'state GB a rank', 'KB sent a step', 'µs', 'KB received, whole state']
+    header += ['µs, whole state', 'MB of embeddings']
+    header += ['measured GB', 'measured KB'] if args.measure else []
     for ranks in args.ranks:
-        memory, sent, time, whole, whole_time, views = cost(args, ranks)
-        rows.append(
-            (
-                ranks,
-                memory / 1e9,
-                sent / 1e3,
-                1e6 * time,
-                whole / 1e3,
-                1e6 * whole_time,
-                views / 1e6,
-                *(measured(args, ranks) if args.measure else ()),
-            )
-        )
+        rows.append((ranks, *cost(args, ranks), *(measured(args, ranks) if args.measure else ())))
     paths = write_table(
-        (
-            'ranks',
-            'state GB a rank',
-            'KB sent a step',
-            'µs',
-            'KB received, whole state',
-            'µs, whole state',
-            'MB of embeddings',
-            *(('measured GB', 'measured KB') if args.measure else ()),
-        ),
+        header,
         rows,
         args.out_dir / 'sharded_state_cost',
         'State spread over ranks',

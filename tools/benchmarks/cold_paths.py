@@ -36,7 +36,7 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 TOOLS = Path(__file__).resolve().parents[1]
-MODULES = (*('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses'),)
+MODULES = ('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses')
 IMPORT = """
 import importlib, sys, time
 import torch
@@ -93,15 +93,10 @@ def parse_args() -> argparse.Namespace:
         part = parts.add_parser(name)
         part.add_argument('--images', type=int, default=images)
         part.add_argument('--objects', type=float, default=7.0)
-    imports, train = parts.add_parser('imports'), parts.add_parser('train')
-    train.add_argument('config')
-    for part, repeats in (
-        (imports, 5),
-        (train, 1),
-        (parts.choices['check'], 3),
-        (parts.choices['table'], 1),
-    ):
-        part.add_argument('--repeats', type=int, default=repeats, help='turns')
+    parts.add_parser('imports')
+    parts.add_parser('train').add_argument('config')
+    for part, repeats in (('imports', 5), ('train', 1), ('check', 3), ('table', 1)):
+        parts.choices[part].add_argument('--repeats', type=int, default=repeats, help='turns')
     args = parser.parse_args()
     for name in ('images', 'repeats'):
         if getattr(args, name, 1) < 1:
@@ -219,12 +214,8 @@ def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
             capture_output=True,
         )
         after = os.times()
-        times['coco_table.py'].append(
-            after.children_user
-            + after.children_system
-            - before.children_user
-            - before.children_system
-        )
+        # User and system time of the children.
+        times['coco_table.py'].append(sum(after[2:4]) - sum(before[2:4]))
     return _rows(times)
 
 
@@ -241,17 +232,11 @@ def _rows(times: dict[str, list[float]]) -> list[list]:
 def main() -> None:
     """Measure and show."""
     args = parse_args()
-    header = {
-        'imports': ('above torch', 'CPU ms, median', 'least'),
-        'train': ('stage', 'CPU s, median', 'least'),
-        'check': ('', 'CPU s, median', 'x json.load'),
-        'table': ('', 'CPU s, median', 'x evaluator'),
-    }[args.part]
-    measure = {
-        'imports': measure_imports,
-        'train': measure_training,
-        'check': measure_check,
-        'table': measure_table,
+    measure, *header = {
+        'imports': (measure_imports, 'above torch', 'CPU ms, median', 'least'),
+        'train': (measure_training, 'stage', 'CPU s, median', 'least'),
+        'check': (measure_check, '', 'CPU s, median', 'x json.load'),
+        'table': (measure_table, '', 'CPU s, median', 'x evaluator'),
     }[args.part]
     progress = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder, progress.status(f'{args.part} ...'):

@@ -83,13 +83,8 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def all_rows(sizes: Sizes) -> list[Row]:
     """Rows of all losses and metrics; nothing is prepared yet."""
-    return [
-        *score_rows(sizes),
-        *query_rows(sizes),
-        *view_rows(sizes),
-        *pair_rows(sizes),
-        *metric_rows(sizes),
-    ]
+    kinds = score_rows, query_rows, view_rows, pair_rows, metric_rows
+    return [row for rows_of in kinds for row in rows_of(sizes)]
 
 
 def chosen_rows(rows: list[Row], only: list[str] | None) -> list[Row]:
@@ -216,14 +211,8 @@ def main() -> None:
         lines += measure(row, args.repeats)
         if args.out:
             # After every row: what is measured outlives an interruption.
-            write_table(
-                HEADER,
-                lines,
-                args.out,
-                'Losses and metrics beside their floors',
-                title,
-                align='lll' + 'rrrr' + 'lrrr',
-            )
+            head = 'Losses and metrics beside their floors'
+            write_table(HEADER, lines, args.out, head, title, align='lllrrrrlrrr')
     # A pipe has no width; 80 columns would break every cell.
     show(lines, title, Console(width=None if sys.stdout.isatty() else 130))
 

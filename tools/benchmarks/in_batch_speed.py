@@ -71,10 +71,8 @@ class Training:
             dict(type='mmrank.EmbeddingTower', num_entities=x, channels=64) for x in pairs.shape
         ]
         loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
-        self.model = MODELS.build(
-            dict(type='mmrank.TwoTower', left=towers[0], right=towers[1],
-                 loss=loss)
-        ).to(args.device)  # fmt: skip
+        config = dict(type='mmrank.TwoTower', left=towers[0], right=towers[1], loss=loss)
+        self.model = MODELS.build(config).to(args.device)
         self.model.pair_loss.set_pairs(
             torch.from_numpy(pairs.rows), torch.from_numpy(pairs.cols), pairs.shape
         )

@@ -6,11 +6,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
-    """Bytes of tensors alive at the worst moment, beyond the arguments.
-
-    Counted from the allocator's own events, so neither the allocator's
-    caching nor other processes blur it.
-    """
+    """Most bytes of tensors alive beyond the arguments, by events of the allocator."""
     step(*make_args())
     args = make_args()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as prof:

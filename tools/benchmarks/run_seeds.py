@@ -105,10 +105,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 
 def in_one_process(template: str) -> str:
-    """The command that trains in the process that is started itself.
-
-    A fork has its imports done, and a scheduler's kill leaves none behind.
-    """
+    """The command that trains in the process that is started, so that a kill leaves none behind."""
     if template != TRAIN_COMMAND:
         return template
     return template.replace('--cfg-options', '--in-process --cfg-options')

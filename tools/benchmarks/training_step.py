@@ -63,6 +63,7 @@ def make_batch(batch_size, size, num_classes, boxes_per_image):
 
     g = torch.Generator().manual_seed(0)
     height, width = size
+    sides = ('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape')
     samples = []
     for _ in range(batch_size):
         corner = torch.rand(boxes_per_image, 2, generator=g) * 0.8
@@ -72,13 +73,7 @@ def make_batch(batch_size, size, num_classes, boxes_per_image):
         labels = torch.randint(0, num_classes, (boxes_per_image,), generator=g)
         sample = DetDataSample(
             gt_instances=InstanceData(bboxes=boxes, labels=labels),
-            metainfo=dict(
-                img_shape=size,
-                ori_shape=size,
-                pad_shape=size,
-                batch_input_shape=size,
-                scale_factor=(1.0, 1.0),
-            ),
+            metainfo=dict.fromkeys(sides, size) | dict(scale_factor=(1.0, 1.0)),
         )
         samples.append(sample)
     return dict(inputs=make_images(batch_size, size), data_samples=samples)
@@ -96,20 +91,13 @@ def make_labelled_batch(batch_size, size, channels, class_size=4):
     return dict(inputs=torch.stack(images), data_samples=samples)
 
 
-def is_detector(config):
-    return 'bbox_head' in config.model or 'roi_head' in config.model
-
-
-def num_classes_of(config):
-    head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
-    return (head[0] if isinstance(head, list) else head).num_classes
-
-
 def batch_for(config, model, args):
     """A batch that the model of a config can be trained on."""
     size = tuple(args.image_size)
-    if is_detector(config):
-        return make_batch(args.batch_size, size, num_classes_of(config), args.boxes)
+    if 'bbox_head' in config.model or 'roi_head' in config.model:
+        head = config.model.get('bbox_head') or config.model.roi_head.bbox_head
+        head = head[0] if isinstance(head, list) else head
+        return make_batch(args.batch_size, size, head.num_classes, args.boxes)
     first = next(m for m in model.modules() if hasattr(m, 'in_channels'))
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
@@ -199,10 +187,8 @@ def show_parts(clocks, args, title):
             clock.step()
             if not turn:
                 clock.seconds.clear()
-    table = Table(
-        'config', *(f'{x}, ms' for x in PARTS), 'sum', 'loss, %', 'x first',
-        title=title,
-    )  # fmt: skip
+    header = ('config', *(f'{x}, ms' for x in PARTS), 'sum', 'loss, %', 'x first')
+    table = Table(*header, title=title)
     sums = {
         path: [sum(parts) for parts in zip(*clock.seconds.values())]
         for path, clock in clocks.items()

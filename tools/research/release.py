@@ -31,12 +31,7 @@ from research.seeds.runs import RunQueue, train_command
 
 @dataclass(frozen=True)
 class DataSource:
-    """Data of a model: where it lies and where its config looks for it.
-
-    The user's data root has ``folder`` with a file ``needed``; the configs name ``data/target``.
-    ``converter`` is the tool of ``tools/dataset_converters`` that makes the target from the file,
-    and its options. Empty: the folder is the target.
-    """
+    """Data of a model: ``folder/needed`` of the data root, and ``data/target`` of its config."""
 
     folder: str
     needed: str
@@ -74,12 +69,7 @@ class DataSource:
 
 @dataclass(frozen=True)
 class Asset:
-    """One model of a release.
-
-    ``name`` in the model index, which its config has, too; ``config`` relative to the checkout;
-    ``dataset`` with its split and ``task`` as tables and model indices name them; ``metrics``:
-    names in tables by key of the evaluator; ``scale`` 100 where these are shares.
-    """
+    """One model of a release, with its names in tables and in the model index."""
 
     name: str
     config: str
@@ -165,11 +155,7 @@ _TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Record:
-    """The description beside a published file, ``<name>.json``.
-
-    A record of the same digest (see :func:`digest_of`) is kept. ``metrics`` are those of the
-    published file on test data, ``seconds`` without those of an earlier start.
-    """
+    """The description beside a published file, ``<name>.json``, with its metrics on test data."""
 
     name: str
     digest: str

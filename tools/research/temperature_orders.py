@@ -67,11 +67,8 @@ def order_test(runs: OrderRuns, draws: int = DRAWS, seed: int = 0) -> OrderTest:
     """Randomisation test of class size against temperature.
 
     The slope is least squares of log temperature on log10 of class size, with a constant for each
-    class and each training. If sizes did not matter, the temperatures would be the same whatever
-    the order, and any order was as
-    likely: so sizes are permuted within each training. The p-value is
-    exact for any number of classes and trainings, apart from the number of draws, if the orders
-    were drawn at random.
+    class and each training. Sizes are permuted within each training: if they did not matter, any
+    order was as likely. So the p-value is exact apart from the number of draws.
     """
     if min(runs.counts.shape) < 2:
         raise ValueError(
@@ -133,42 +130,23 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
 
 
 def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> Path:
-    """Plot the effect of the size of a class, and that of its images.
-
-    Left: temperature over the mean of its class and training; every class of every training is a
-    point, the mean over trainings has its 95 % interval.
-    Right: temperature of a class over the mean of all classes, in single trainings and on average.
-    """
+    """Plot temperature by class size (left, with 95 % intervals) and by class (right)."""
     figure, axes = new_panels(1, 2, width=4.6, height=3.6)
     by_size, by_class = axes[0]
     percent = 100 * np.expm1(found.relative)
-    by_size.axhline(0, color='black', linewidth=0.6)
-    by_size.plot(
-        runs.counts.ravel(),
-        percent.ravel(),
-        linestyle='',
-        marker='o',
-        markersize=3,
-        color='#999999',
-        alpha=0.7,
-    )
+    points = dict(linestyle='', marker='o', markersize=3, color='#999999', alpha=0.7)
+    for axis in axes[0]:
+        axis.axhline(0, color='black', linewidth=0.6)
+    by_size.plot(runs.counts.ravel(), percent.ravel(), **points)
     # The k-th largest class of every training.
     order = np.argsort(-runs.counts, axis=1, kind='stable')
     sizes = np.take_along_axis(runs.counts, order, 1).mean(0)
     ranked = np.take_along_axis(percent, order, 1)
     number = len(ranked)
-    error = ranked.std(0, ddof=1) / np.sqrt(number)
-    by_size.errorbar(
-        sizes,
-        ranked.mean(0),
-        yerr=student.ppf(0.975, number - 1) * error,
-        linestyle='',
-        marker='o',
-        markersize=5,
-        elinewidth=1.2,
-        color=colour(1),
-        label=f'mean of {number} trainings, 95 % interval',
-    )
+    interval = student.ppf(0.975, number - 1) * ranked.std(0, ddof=1) / np.sqrt(number)
+    style = dict(linestyle='', marker='o', markersize=5, elinewidth=1.2, color=colour(1))
+    label = f'mean of {number} trainings, 95 % interval'
+    by_size.errorbar(sizes, ranked.mean(0), yerr=interval, label=label, **style)
     ends = np.array([runs.counts.min(), runs.counts.max()])
     middle = np.log10(runs.counts).mean()
     line = np.expm1(found.slope * (np.log10(ends) - middle))
@@ -188,15 +166,11 @@ def plot_orders(runs: OrderRuns, found: OrderTest, path: str | os.PathLike) -> P
     means = rows.mean(0)
     hottest = np.argsort(-means)
     places = np.arange(len(means))
-    by_class.axhline(0, color='black', linewidth=0.6)
     for row in rows:
-        by_class.plot(
-            places, row[hottest], linestyle='', marker='o', markersize=3, color='#999999', alpha=0.7
-        )
+        by_class.plot(places, row[hottest], **points)
     by_class.plot(places, means[hottest], linestyle='', marker='_', markersize=14, color=colour(1))
     by_class.set(ylabel='temperature over mean of the training, %', title='what images show')
     by_class.title.set_fontsize(9)
-    by_class.set_xticks(
-        places, [shorten(runs.classes[i], 14) for i in hottest], rotation=60, ha='right', fontsize=7
-    )
+    names = [shorten(runs.classes[i], 14) for i in hottest]
+    by_class.set_xticks(places, names, rotation=60, ha='right', fontsize=7)
     return save(figure, path)

@@ -28,10 +28,9 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact average precision of one list.
 
-    ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks
-    count a tie as ranked above (``l01(0) = 1``), so a positive that ties with negatives gets no
-    credit for the order in which they happen to be sorted. ``1 - AP`` is the AP risk of stable AP
-    (2025), section 3.
+    ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks count a tie as ranked
+    above (``l01(0) = 1``), so a positive that ties with negatives gets no credit for the order in
+    which they happen to be sorted. ``1 - AP`` is the AP risk of stable AP (2025), section 3.
 
     Args:
         scores: (n,) float scores.

@@ -36,15 +36,7 @@ def dr_loss(
     ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    Args:
-        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
-        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
-            counts.
-        neg_lambda: Temperature of the negatives, > 0: likewise.
-        margin: Margin between the two, in probability.
-        sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the loss (the authors' tau), > 0.
+    Lists as of :func:`ap_loss`, options as of :class:`mmrank.losses.DRLoss`.
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
@@ -180,11 +172,12 @@ class DRLoss(StatelessRankingLoss):
     Scores are probabilities with a fixed margin, so they need no centring at test time.
 
     Args:
-        pos_lambda: Temperature of the positives, > 0.
-        neg_lambda: Temperature of the negatives, > 0.
+        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
+            counts.
+        neg_lambda: Temperature of the negatives, > 0: likewise.
         margin: Margin between positives and negatives, in probability.
         sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the smoothed hinge, > 0.
+        scale: Factor of the smoothed hinge (the authors' tau), > 0.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.

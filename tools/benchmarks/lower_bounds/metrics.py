@@ -24,51 +24,30 @@ def metric_rows(sizes: Sizes) -> list[Row]:
     MMLogger.get_current_instance().setLevel(logging.WARNING)
     n, d = sizes.searched, sizes.dimensions
     bank, queries = n - n // 5, n // 5
+    bare = 'the bare products'
+    captions = f'{n // 10} images, {CAPTIONS} texts of each, {d}-d'
+    found = f'{n // 10} left entities, 25 found, {HELD_OUT} held out'
+    scores = f'{sizes.rows} x {sizes.classes} scores'
+    probe = 'two products of each evaluation of L-BFGS'
     rows = (
-        (_retrieval, f'{n} images search each other, {d}-d', 'the bare products'),
-        (_nearest, f'{queries} images search {bank}, {d}-d', 'the bare products'),
-        (
-            _probe,
-            f'{queries} images, 10 classes, {d}-d',
-            'two products of each evaluation of L-BFGS',
-        ),
-        (
-            _image_text,
-            f'{n // 10} images, {CAPTIONS} texts of each, {d}-d',
-            'one product for both directions',
-        ),
-        (
-            _average_precision,
-            f'{sizes.rows} x {sizes.classes} scores',
-            'sorts of each class and of all',
-        ),
-        (
-            _top_k,
-            f'{n // 10} left entities, 25 found, {HELD_OUT} held out',
-            'a sort of all found pairs',
-        ),
+        ('RetrievalMetric', _retrieval, f'{n} images search each other, {d}-d', bare),
+        ('KNNMetric', _nearest, f'{queries} images search {bank}, {d}-d', bare),
+        ('LinearProbeMetric', _probe, f'{queries} images, 10 classes, {d}-d', probe),
+        ('ImageTextRetrievalMetric', _image_text, captions, 'one product for both directions'),
+        ('AveragePrecisionMetric', _average_precision, scores, 'sorts of each class and of all'),
+        ('TopKMetric', _top_k, found, 'a sort of all found pairs'),
     )
-    names = (
-        *('RetrievalMetric', 'KNNMetric', 'LinearProbeMetric'),
-        *('ImageTextRetrievalMetric', 'AveragePrecisionMetric', 'TopKMetric'),
-    )
-    return [
-        Row(name, '', work, floor, lambda make=make: make(sizes))
-        for name, (make, work, floor) in zip(names, rows)
-    ]
+    return [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
 
 
 def _installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _finished(metric, results: list) -> Step:
-    return lambda: metric.compute_metrics(results)
-
-
-def _kept(metric, samples: list[dict]) -> list:
+def _finished(metric, samples: list[dict]) -> Step:
+    """The figures, from what the metric keeps of the samples."""
     metric.process(None, samples)
-    return metric.results
+    return lambda: metric.compute_metrics(metric.results)
 
 
 def _retrieval(sizes: Sizes) -> Sides:
@@ -88,7 +67,7 @@ def _retrieval(sizes: Sizes) -> Sides:
 
         peers['faiss, 100 nearest, no mAP'] = search
     x = x.to(sizes.device)
-    return Sides(lambda: bare_products(x, x), _finished(metric, _kept(metric, samples)), peers)
+    return Sides(lambda: bare_products(x, x), _finished(metric, samples), peers)
 
 
 def _features(count: int, sizes: Sizes) -> tuple:
@@ -121,7 +100,7 @@ def _nearest(sizes: Sizes) -> Sides:
         peers['scikit-learn'] = classify
     return Sides(
         products([(queries, sizes.dimensions, bank)], sizes.device),
-        _finished(metric, _kept(metric, samples)),
+        _finished(metric, samples),
         peers,
     )
 
@@ -157,7 +136,7 @@ def _probe(sizes: Sizes) -> Sides:
             model.predict(x[~is_bank].double().numpy())
 
         peers['scikit-learn'] = fit
-    return Sides(floor, _finished(metric, _kept(metric, samples)), peers)
+    return Sides(floor, _finished(metric, samples), peers)
 
 
 def _image_text(sizes: Sizes) -> Sides:
@@ -173,8 +152,7 @@ def _image_text(sizes: Sizes) -> Sides:
     ]
     metric = METRICS.build(dict(type='mmrank.ImageTextRetrievalMetric', device=sizes.device))
     return Sides(
-        products([(images, d, CAPTIONS * images)], sizes.device),
-        _finished(metric, _kept(metric, samples)),
+        products([(images, d, CAPTIONS * images)], sizes.device), _finished(metric, samples)
     )
 
 
@@ -216,7 +194,7 @@ def _average_precision(sizes: Sizes) -> Sides:
                     figure(score, label, sizes.classes, average=average)
 
         peers['torchmetrics'] = torchmetrics
-    return Sides(floor, _finished(metric, _kept(metric, samples)), peers)
+    return Sides(floor, _finished(metric, samples), peers)
 
 
 def _top_k(sizes: Sizes, k: int = 25, entities: int = 1000) -> Sides:

@@ -18,24 +18,17 @@ TAU = 0.05
 def view_rows(sizes: Sizes) -> list[Row]:
     """Rows of all contrastive losses."""
     b, d = sizes.batch, sizes.width
-    return [
-        _view_row(label, config, *_floor(config, b, d), sizes)
-        for label, config in losses(sizes.samples).items()
-    ]
+    rows = []
+    for label, config in losses(sizes.samples).items():
+        words, shapes = _floor(config, b, d)
 
+        def prepare(config=config, shapes=shapes) -> Sides:
+            ours, _ = make_step(config, sizes)
+            return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
 
-def _view_row(label: str, config: dict, words: str, shapes, sizes) -> Row:
-    def prepare() -> Sides:
-        ours, _ = make_step(config, sizes)
-        return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
-
-    return Row(
-        config['type'].removeprefix('mmrank.'),
-        label,
-        f'{sizes.batch} samples, {sizes.width}-d',
-        words,
-        prepare,
-    )
+        name = config['type'].removeprefix('mmrank.')
+        rows.append(Row(name, label, f'{b} samples, {d}-d', words, prepare))
+    return rows
 
 
 def _floor(config: dict, b: int, d: int) -> tuple[str, list]:

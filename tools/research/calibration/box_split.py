@@ -45,11 +45,7 @@ class BoxSplit:
         classes: Sequence[str] | None = None,
         iou: float = 0.5,
     ) -> 'BoxSplit':
-        """Read and judge the boxes of a split.
-
-        A box is right if no better box of its class has taken the object that it overlaps most by
-        ``iou`` or more, as COCO matches. Boxes on crowds and on ignored objects do not count.
-        """
+        """Read the boxes of a split and judge them as COCO matches them."""
         if not isinstance(ann_file, COCO) and not Path(ann_file).is_file():
             raise UserError(
                 f'annotation file {str(ann_file)!r} does not exist. Fix: pass '

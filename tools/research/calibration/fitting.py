@@ -22,11 +22,7 @@ def fit_calibration(
     pooled: bool = False,
     weights_sha256: str | None = None,
 ) -> Calibration:
-    """Fit a map for each class.
-
-    A class of which too few scores are right, or too few are wrong, and one whose map would fall,
-    gets the map of all classes together.
-    """
+    """Fit a map for each class; a class with too few scores gets the map of all together."""
     targets = _targets(judged, target)
     fit = _fit_isotonic if method == 'isotonic' else _logit_fit(method)
     scores = judged.scores.double().numpy()

@@ -34,11 +34,7 @@ _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
 
 @dataclass
 class CocoBenchmark:
-    """Everything that the table and the pictures are made of.
-
-    ``curves`` and ``evaluations`` (``COCOeval`` or ``LVISEval``) by model name; ``notes`` that a
-    reader of the table should know; ``seconds`` of each evaluation, by evaluator and model name.
-    """
+    """Everything that the table and the pictures are made of, by model name."""
 
     ann_file: Path
     num_images: int

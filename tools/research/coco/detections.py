@@ -35,10 +35,7 @@ _LONGEST_LEGEND = 12
 
 @dataclass(frozen=True)
 class DrawnBox:
-    """A box (x, y, width, height) in pixels, its class, the text at it and how it fared.
-
-    ``is_right``: whether it matches an object (a prediction) or was found (an object).
-    """
+    """A box (x, y, width, height) in pixels; ``is_right``: it matches an object, or was found."""
 
     box: Sequence[float]
     cat_id: int
@@ -59,11 +56,7 @@ def matched_boxes(
     thresholds: Mapping[int, float] | None = None,
     top_k: int | None = None,
 ) -> list[DrawnBox]:
-    """The predicted boxes of one image and their matches, best first.
-
-    Boxes are taken by descending score; each is right if an object of its class that no better box
-    has taken overlaps it by IoU 0.5 or more.
-    """
+    """The predicted boxes of one image, best first, right if they take an object of their class."""
     boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
     if thresholds is not None:
         boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
@@ -80,8 +73,7 @@ def matched_boxes(
 
 def _best_match(box: dict, objects: list[DrawnBox]) -> DrawnBox | None:
     """The object of the box's class that overlaps it most, if enough."""
-    same = [o for o in objects if o.cat_id == box['category_id']]
-    if not same:
+    if not (same := [o for o in objects if o.cat_id == box['category_id']]):
         return None
     overlap = box_overlap.iou([box['bbox']], [list(o.box) for o in same], [0] * len(same))[0]
     best = int(overlap.argmax())
@@ -100,9 +92,8 @@ def draw_detections(
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models.
 
-    A box that matches an object of its class at IoU 0.5 is drawn solid, one that does not is
-    dashed. By default each model shows the boxes above its own best-F1 score per class, see
-    :func:`~mmrank.evaluation.box_evaluation.best_f1_thresholds`.
+    A box that matches an object is solid, one that does not is dashed. By default each model shows
+    the boxes above its own best-F1 score per class.
     """
     if not models:
         raise ValueError('draw_detections requires results of a model')
@@ -121,20 +112,19 @@ def draw_detections(
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
     rule, thresholds = _rule(models, truth, top_k, score_thr)
-    sheet = [
-        [
-            true_boxes(truth, image_id),
-            *(
-                matched_boxes(truth, evaluation.cocoDt, image_id, thresholds[name], top_k)
-                for name, evaluation in models.items()
-            ),
-        ]
-        for image_id in image_ids
-    ]
+    sheet = []
+    for image_id in image_ids:
+        found = [(e.cocoDt, image_id, thresholds[name], top_k) for name, e in models.items()]
+        sheet.append([true_boxes(truth, image_id), *(matched_boxes(truth, *x) for x in found)])
     used = {box.cat_id for row in sheet for boxes in row for box in boxes}
     colours = class_colours(truth, used)
     if len(used) > _LONGEST_LEGEND:
-        sheet = [[_named(boxes, truth) for boxes in row] for row in sheet]
+        # No legend: the labels have the class.
+        for row in sheet:
+            for boxes in row:
+                names = [truth.cats[box.cat_id]['name'] for box in boxes]
+                labels = [f'{name} {box.label}'.strip() for name, box in zip(names, boxes)]
+                boxes[:] = [replace(box, label=label) for box, label in zip(boxes, labels)]
     for axes, picture, row in zip(grid, pictures, sheet):
         for axis, boxes in zip(axes, row):
             _draw(axis, picture, boxes, colours)
@@ -161,18 +151,8 @@ def _rule(
     return f'boxes with a score from {score_thr:g}', dict.fromkeys(models, thresholds)
 
 
-def _named(boxes: list[DrawnBox], truth: COCO) -> list[DrawnBox]:
-    """Boxes with their class in the label, as there is no legend."""
-    return [
-        replace(box, label=f'{truth.cats[box.cat_id]["name"]} {box.label}'.strip()) for box in boxes
-    ]
-
-
 def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
-    """A distinct colour, RGB or RGBA in [0, 1], by category id, for those that are used.
-
-    Where the annotations have at most ten, colours do not depend on which are used.
-    """
+    """A distinct colour by category id; with ten or fewer, whichever are used."""
     cat_ids = sorted(truth.cats)
     used = set(cat_ids if used is None else used)
     if len(cat_ids) > 10:
@@ -232,28 +212,15 @@ def _draw(
     for item, corner, below, has_label in reversed(list(zip(boxes, corners, is_below, shown))):
         x, y, width, height = item.box
         colour = colours[item.cat_id]
-        axis.add_patch(
-            Rectangle(
-                (x, y),
-                width,
-                height,
-                fill=False,
-                edgecolor=colour,
-                linewidth=_LINE,
-                linestyle='-' if item.is_right else (0, (2, 1.5)),
-                path_effects=[Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()],
-            )
-        )
+        style = dict(fill=False, edgecolor=colour, linewidth=_LINE)
+        style['linestyle'] = '-' if item.is_right else (0, (2, 1.5))
+        casing = [Stroke(linewidth=_CASING, foreground='0.1', alpha=0.75), Normal()]
+        axis.add_patch(Rectangle((x, y), width, height, path_effects=casing, **style))
         if has_label:
-            axis.text(
-                *corner,
-                item.label,
-                fontsize=_FONT_SIZE,
-                color='white',
-                verticalalignment='top' if below else 'bottom',
-                clip_on=True,
-                bbox={'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85},
-            )
+            place = dict(verticalalignment='top' if below else 'bottom', clip_on=True)
+            ground = {'facecolor': colour, 'edgecolor': 'none', 'pad': 0.4, 'alpha': 0.85}
+            text = dict(fontsize=_FONT_SIZE, color='white', bbox=ground)
+            axis.text(*corner, item.label, **text, **place)
 
 
 def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule: str) -> None:
@@ -318,9 +285,7 @@ def draw_side_by_side(
 ) -> tuple[Path, list[ImageDifference]]:
     """Draw truth and two models, by name, on the images where they differ most.
 
-    They differ by the number of right boxes plus that of wrong ones, among the boxes shown: those
-    above ``score_thr``, or above each model's best-F1 score per class, which is fair where scores
-    are ordered but not calibrated.
+    They differ by the number of right boxes plus that of wrong ones, among the boxes shown.
     """
     if len(predictions) != 2:
         raise ValueError(f'a side by side needs two models, not {list(predictions)}')

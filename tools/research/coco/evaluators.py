@@ -63,11 +63,7 @@ def index_quietly(truth: Any) -> Any:
 
 
 def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
-    """Return the evaluators of a choice, one or two.
-
-    ``'auto'`` is faster-coco-eval where it is installed, else pycocotools; ``'both'`` is both,
-    pycocotools first.
-    """
+    """One or two evaluators: ``'auto'`` prefers faster-coco-eval; pycocotools is first of both."""
     if choice not in CHOICES:
         raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
     slow = BoxEvaluator(PYCOCOTOOLS, COCO, COCOeval)
@@ -88,11 +84,7 @@ def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
 
 
 def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e-6) -> float:
-    """Check that two evaluations of the same boxes have the same figures.
-
-    Compared are COCO's twelve figures and the whole arrays behind them: precision at each recall
-    and recall, of each IoU threshold, class, size and number of boxes.
-    """
+    """Check that all figures of two evaluations, and the arrays behind them, are the same."""
     gaps = {}
     for key in ('precision', 'recall'):
         one, two = (np.asarray(e.eval[key]) for e in (reference, other))

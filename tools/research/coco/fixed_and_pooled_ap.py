@@ -1,15 +1,9 @@
 """AP-fixed and AP-pool of LVIS predictions.
 
-LVIS's AP takes the best 300 boxes of an image, so the classes compete for places and a class is
-measured by the scores of the others. Dave et al., Evaluating Large-Vocabulary Object Detectors: The
-Devil is in the Details, arXiv 2102.01066, 2021, instead take the best 10,000 boxes of a class in
-the whole data set:
-
-- *AP-fixed* (section 4): the mean of the classes' AP, independent of each other;
-- *AP-pool* (section 5): the AP of one ranking of the boxes of all classes, which depends on how the
-  scores of different classes compare.
-
-Boxes are matched class by class and ignored as LVIS does (Gupta et al., CVPR 2019, section 3).
+LVIS's AP takes the best 300 boxes of an image, so the classes compete for places. Dave et al.,
+arXiv 2102.01066, 2021, take the best 10,000 boxes of a class in the whole data set: AP-fixed
+(section 4) is the mean of the classes' AP, AP-pool (section 5) the AP of one ranking of the boxes
+of all classes. Boxes are matched and ignored as LVIS does (Gupta et al., CVPR 2019, section 3).
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,14 +50,8 @@ class Matches:
             return nan
         order = np.argsort(-self.scores, kind='stable')
         # Threshold by threshold: the pool of LVIS has 10^7 boxes.
-        return float(
-            np.mean(
-                [
-                    _interpolated_precision(true, false, self.num_objects)
-                    for true, false in zip(self.is_true[:, order], self.is_false[:, order])
-                ]
-            )
-        )
+        sides = zip(self.is_true[:, order], self.is_false[:, order])
+        return float(np.mean([_interpolated_precision(*x, self.num_objects) for x in sides]))
 
 
 def _interpolated_precision(is_true: np.ndarray, is_false: np.ndarray, num_objects: int) -> float:

@@ -13,11 +13,7 @@ UNKNOWN = '-'
 
 
 def describe_loss(model: Mapping[str, Any]) -> str:
-    """Type of the classification loss without ``Loss`` and scope: ``'StableAP'``, ``'Focal'``.
-
-    That of the R-CNN for a two-stage detector, of the first head for a cascade; ``'-'`` where the
-    config names none.
-    """
+    """Type of the (first) classification loss, such as ``'StableAP'``; ``'-'`` without one."""
     head = model.get('bbox_head') or (model.get('roi_head') or {}).get('bbox_head') or {}
     if isinstance(head, list | tuple):
         head = head[0]

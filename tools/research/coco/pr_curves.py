@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import shorten
+from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -115,24 +115,19 @@ def plot_pr_curves(
     classes: Sequence[str] | None = None,
     with_mean: bool = True,
 ) -> Path:
-    """Draw curves of several detectors over each other.
-
-    The first panels show the mean over classes at IoU 0.5, 0.75 and over all thresholds, the others
-    one class each at IoU 0.5, most frequent first.
-    """
+    """Draw curves of several detectors: means over classes, then one class a panel at IoU 0.5."""
     first = check_same_classes(models)
     if classes is None:
         order = np.argsort([-n for n in first.num_objects], kind='stable')
         shown = [i for i in order if first.num_objects[i]][:max_classes]
     else:
         shown = [first.index(name) for name in classes]
-    panels = [
-        ('mean over classes, AP at IoU 0.50', 0.5, None),
-        ('mean over classes, AP at IoU 0.75', 0.75, None),
-        ('mean over classes, AP at IoU 0.50 to 0.95', None, None),
-    ]
-    panels = panels if with_mean else []
-    panels += [(_title(first, i), 0.5, first.classes[i]) for i in shown]
+    means = (('0.50', 0.5), ('0.75', 0.75), ('0.50 to 0.95', None)) if with_mean else ()
+    panels = [(f'mean over classes, AP at IoU {text}', iou, None) for text, iou in means]
+    for i in shown:
+        name, count = shorten(first.classes[i], _LONGEST_NAME), first.num_objects[i]
+        title = f'{name} ({count} {"object" if count == 1 else "objects"}), AP at IoU 0.50'
+        panels.append((title, 0.5, first.classes[i]))
     if not panels:
         raise ValueError('plot_pr_curves requires classes or means')
     height = 0.25 * math.ceil(len(models) / 4)
@@ -140,15 +135,9 @@ def plot_pr_curves(
     for axis, (title, iou, name) in zip(axes, panels):
         _draw_curves(axis, models, title, iou, name)
     handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        names,
-        loc='outside upper center',
-        ncols=min(4, len(names)),
-        fontsize=9,
-        frameon=False,
-    )
-    return _save(figure, path)
+    place = dict(loc='outside upper center', ncols=min(4, len(names)))
+    figure.legend(handles, names, fontsize=9, frameon=False, **place)
+    return save(figure, path, dpi=110)
 
 
 def _grid(
@@ -163,44 +152,19 @@ def _grid(
     return figure, axes
 
 
-def _save(figure: Figure, path: str | os.PathLike) -> Path:
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
-
-
-def _title(curves: PRCurves, index: int) -> str:
-    count = curves.num_objects[index]
-    name = shorten(curves.classes[index], _LONGEST_NAME)
-    return f'{name} ({count} {"object" if count == 1 else "objects"}), AP at IoU 0.50'
-
-
 def _draw_curves(
     axis: Axes, models: Mapping[str, PRCurves], title: str, iou: float | None, name: str | None
 ) -> None:
     """One panel: a curve per model, its AP above in the curve's colour."""
     colours = colours_of(list(models))
     for index, (model, curves) in enumerate(models.items()):
-        axis.plot(
-            curves.recall,
-            curves.curve(iou, name),
-            color=colours[index],
-            linestyle=dash(index),
-            linewidth=1.8,
-            label=model,
-            # A precision of 1 or 0 is not to be cut by the frame.
-            clip_on=False,
-        )
-        axis.text(
-            (index + 1) / (len(models) + 1),
-            1.02,
-            f'{100 * curves.average_precision(iou, name):.1f}',
-            transform=axis.transAxes,
-            color=colours[index],
-            horizontalalignment='center',
-            fontsize=9 if len(models) <= 6 else 6,
-        )
+        style = dict(color=colours[index], linestyle=dash(index), linewidth=1.8)
+        # A precision of 1 or 0 is not to be cut by the frame.
+        axis.plot(curves.recall, curves.curve(iou, name), label=model, clip_on=False, **style)
+        text = f'{100 * curves.average_precision(iou, name):.1f}'
+        style = dict(color=colours[index], fontsize=9 if len(models) <= 6 else 6)
+        x = (index + 1) / (len(models) + 1)
+        axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9, pad=18)
     axis.grid(alpha=0.3)
@@ -209,10 +173,9 @@ def _draw_curves(
 def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[str]:
     """Choose the classes on which models differ most surely in AP50, ``count`` at most.
 
-    The range of AP50 over the models counts times the square root of the number of objects: chance
-    moves the AP of a class by about one over that root, so a class with one object, on which models
-    have all or nothing, does not come before a well-measured one. Among equal ones, and with a
-    single model, the most frequent come first. Classes without objects are left out.
+    The range of AP50 over the models counts times the square root of the number of objects, as
+    chance moves the AP of a class by about one over that root. Of equal ones the most frequent come
+    first.
     """
     first = check_same_classes(models)
     keys = []
@@ -229,11 +192,7 @@ def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[s
 def plot_pr_pages(
     models: Mapping[str, PRCurves], folder: str | os.PathLike, classes: Sequence[str]
 ) -> list[Path]:
-    """Draw the means and a panel a class, twelve classes a page.
-
-    Written are ``pr_curves.png``, ``pr_curves_2.png``, ... with the classes in this order; none
-    shows the means alone.
-    """
+    """Draw ``pr_curves.png``, ``pr_curves_2.png``, ...: the means, twelve classes a page."""
     paths = []
     for start in range(0, max(1, len(classes)), _PER_PAGE):
         name = f'pr_curves_{start // _PER_PAGE + 1}.png' if start else 'pr_curves.png'
@@ -245,12 +204,7 @@ def plot_pr_pages(
 
 
 def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
-    """Draw a panel for each metric, in it a bar for each model.
-
-    Speed and memory have panels too where a run measured them. Bars are horizontal and begin at
-    zero, so that names and figures never overlap. ``rows`` are
-    :class:`~research.coco.tables.BenchmarkRow`, all with the same metrics.
-    """
+    """Draw a panel for each metric (and measured speed, memory), in it a bar for each model."""
     panels = {f'{name} (%)': [100 * row.metrics[name] for row in rows] for name in rows[0].metrics}
     for title, key, scale in (
         ('images/s', 'images_per_second', 1),
@@ -267,7 +221,7 @@ def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
         # Names once a row of panels.
         labels = [''] * len(names) if index % _BAR_COLUMNS else names
         axis.set_yticks(range(len(names)), labels, fontsize=8)
-    return _save(figure, path)
+    return save(figure, path, dpi=110)
 
 
 def _draw_bars(axis: Axes, title: str, values: list[float], colours: list[str]) -> None:
@@ -294,11 +248,7 @@ def draw_benchmark(
     classes: Sequence[str] | None = None,
     max_classes: int = 9,
 ) -> list[Path]:
-    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages.
-
-    Pictures of an earlier call are removed: with fewer pages, or without a side by side, they would
-    belong to another table.
-    """
+    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages; remove older pictures."""
     folder = Path(folder)
     curves = benchmark.curves
     if classes is None:

@@ -27,10 +27,8 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 class RunRecord:
     """Measurements of a detector's test run, kept beside its predictions.
 
-    ``digest`` identifies config, overrides, checkpoint and kind of device, see :func:`plan_run`;
-    ``device`` is the GPU's name, or CPU and threads. Speeds are means over ``timed_images``, of the
-    model with its post-processing, and of the whole loop with data loading; ``memory_bytes`` is the
-    peak of the test loop, None where the system does not tell, of ``memory_kind``.
+    ``digest``: see :func:`plan_run`. Speeds are means over ``timed_images``; ``memory_bytes`` is
+    the peak of the test loop, None where the system does not tell.
     """
 
     digest: str
@@ -186,11 +184,7 @@ def _digest(path: Path, _changed: int) -> str:
 def plan_run(
     entry: Entry, config: Mapping, device: str, out_dir: str | os.PathLike
 ) -> tuple[Path, str]:
-    """Return the folder of a run and the digest that identifies it.
-
-    A changed config, override, checkpoint or kind of device (``'cuda'``, ``'cpu'``: speeds are not
-    those of another) has a folder of its own.
-    """
+    """Return the folder of a run and the digest of all that its figures depend on."""
     digest = digest_run(config, entry.checkpoint, device)
     return Path(out_dir) / 'runs' / f'{entry.file_name}-{digest[:8]}', digest
 
@@ -214,10 +208,7 @@ def describe_progress(log: str) -> str:
 def run_command(
     command: Sequence[str], folder: Path, on_progress: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Run a command with its output in ``folder/output.log``, and end it when interrupted.
-
-    ``on_progress`` is called now and then with what mmengine's log shows.
-    """
+    """Run a command with its output in ``folder/output.log``, and end it when interrupted."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_NAME
     process = start_process(command, log, env={**os.environ, 'PYTHONUNBUFFERED': '1'})

@@ -20,11 +20,7 @@ from research.common.names import best_cells
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One model of the table.
-
-    ``metrics`` are COCO's or LVIS's figures by name, ``classes`` the AP by class, in [0, 1]; NaN
-    where there is no such object. ``record``: what its run measured, if known.
-    """
+    """One model of the table: figures and class APs in [0, 1], NaN where there is no object."""
 
     name: str
     metrics: Mapping[str, float]
@@ -86,10 +82,7 @@ def class_cells(rows: Sequence[BenchmarkRow]) -> Cells:
 
 
 def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
-    """The table for the console, a model a column; the best is bold.
-
-    Turned round because a console has room for a few models but not for seventeen columns.
-    """
+    """The table for the console, a model a column, as seventeen columns have no room."""
     header, cells, best = table_cells(rows)
     table = Table()
     table.add_column(header[0])
@@ -122,11 +115,7 @@ def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
 def write_benchmark(
     rows: Sequence[BenchmarkRow], folder: str | os.PathLike, title: str, notes: Sequence[str] = ()
 ) -> list[Path]:
-    """Write ``coco_table.md``, ``coco_table.csv`` and ``classes.csv``.
-
-    Markdown has percentages with one decimal, CSV the unrounded figures: AP and AR in [0, 1],
-    bytes, images a second.
-    """
+    """Write ``coco_table.md`` (percent), ``coco_table.csv`` and ``classes.csv`` (unrounded)."""
     folder = Path(folder)
     lines = [f'# {title}', '', *markdown_table(*table_cells(rows)), '']
     lines += [f'* {note}' for note in notes]

@@ -32,14 +32,8 @@ _FILE_TYPES = {
 #: What zipfile raises for damaged bytes: NotImplementedError is a RuntimeError, UnicodeError and
 #: io.UnsupportedOperation are ValueErrors, OSError is for an impossible place.
 _DAMAGE = (
-    OSError,
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    OverflowError,
-    RuntimeError,
-    ValueError,
-    struct.error,
+    *(OSError, zipfile.BadZipFile, zlib.error, EOFError),
+    *(OverflowError, RuntimeError, ValueError, struct.error),
 )
 _BY_HAND = 'Fix: fetch the archive again; if you trust it, unpack it yourself and pass the folder.'
 
@@ -50,17 +44,11 @@ class ArchiveError(UserError):
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """What an archive may need, by the bytes that come out, whatever it says of itself.
+    """What an archive may need, by the bytes that come out, whatever it says of itself."""
 
-    Attributes:
-        max_bytes: Bytes of all files together.
-        max_members: Files and folders.
-        max_ratio: Bytes of all files over those of the archive. Images reach 2, text 20, and a bomb
-            1,000.
-    """
-
-    max_bytes: int = 32 * 10**9
-    max_members: int = 1_000_000
+    max_bytes: int = 32 * 10**9  # Bytes of all files together
+    max_members: int = 1_000_000  # Files and folders
+    # Bytes of all files over those of the archive; images reach 2, text 20, and a bomb 1,000
     max_ratio: float = 100.0
 
 

@@ -19,24 +19,15 @@ def add_archive_options(parser: argparse.ArgumentParser) -> None:
         'limits of an archive', 'raise them only for an archive that you trust'
     )
     default = ArchiveLimits()
-    group.add_argument(
-        '--max-gigabytes',
-        type=float,
-        default=default.max_bytes / 1e9,
-        help='of all files, unpacked (default: %(default)g)',
-    )
-    group.add_argument(
-        '--max-members',
-        type=int,
-        default=default.max_members,
-        help='files and folders (default: %(default)s)',
-    )
-    group.add_argument(
-        '--max-ratio',
-        type=float,
-        default=default.max_ratio,
-        help='size of the files over that of the archive (default: %(default)g)',
-    )
+    for name, kind, value, text in (
+        ('gigabytes', float, default.max_bytes / 1e9, 'of all files, unpacked'),
+        ('members', int, default.max_members, 'files and folders'),
+        ('ratio', float, default.max_ratio, 'size of the files over that of the archive'),
+    ):
+        shown = '%(default)g' if kind is float else '%(default)s'
+        group.add_argument(
+            f'--max-{name}', type=kind, default=value, help=f'{text} (default: {shown})'
+        )
 
 
 def archive_limits(args: argparse.Namespace) -> ArchiveLimits:

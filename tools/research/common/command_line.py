@@ -13,10 +13,7 @@ from mmrank.errors import UserError
 
 
 def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
-    """A parser with an option for each keyword, which is its default or (default, help).
-
-    A list takes several values, False is a switch, ``device`` is ``cpu`` or ``cuda``.
-    """
+    """A parser with an option for each keyword: its default, or (default, help)."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,11 +79,7 @@ def find_checkpoint(word: str, checkpoint: str | None, otherwise: str = '') -> P
 
 
 def digest_run(config: Mapping, checkpoint: str | os.PathLike | None, device: str) -> str:
-    """Sixteen hexadecimal digits of what a test run's figures depend on.
-
-    The config with its overrides; the content of the checkpoint, None where the config is trained
-    first; the kind of device (``'cuda'``, ``'cpu'``), as speeds are not those of another.
-    """
+    """Sixteen hexadecimal digits of config, content of the checkpoint and kind of device."""
     content = hashlib.sha256(json.dumps([config, device], sort_keys=True, default=str).encode())
     if checkpoint is not None:
         with open(checkpoint, 'rb') as file:

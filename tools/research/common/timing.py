@@ -44,10 +44,7 @@ def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[st
 
 
 def in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
-    """By name the median of the seconds, and that of the ratios to the first function.
-
-    Ratios are those of the same turn, which hold on a busy machine.
-    """
+    """By name the median seconds, and the median ratio to the first function in the same turn."""
     return _medians({k: own.wall for k, own in both_times_in_turn(steps, repeats).items()})
 
 

@@ -30,14 +30,13 @@ FULL_NAMES = {
     'popularity': 'Popularity',
     'unbiased_omega': 'Pos-Neg-omega',
 }
+FULL_OF = {'pos_neg': 'unbiased_omega', 'in_batch': 'in_batch_omega'}
 _SHORT = {'square': 'SQ', 'logistic': 'LR'}
 _KINDS = {'precision': 'P', 'recall': 'R'}
 _MARKERS = 'osD^vP'
 
 
-def write_study_tables(
-    results: Mapping[str, Mapping], folder: str | os.PathLike, note: str = ''
-) -> list[Path]:
+def write_study_tables(results: Mapping[str, Mapping], folder: str | os.PathLike) -> list[Path]:
     """Write the tables in the layout of the paper's tables 5 and 6."""
     folder, files = Path(folder), []
     cells = sorted(results.values(), key=_place)
@@ -47,24 +46,17 @@ def write_study_tables(
     ):
         chosen = [x for x in cells if x['full'] == full]
         if chosen:
-            files += write_table(
-                ['loss', 'batch ratio', *_heads(chosen)],
-                _rows(chosen, names),
-                folder / stem,
-                title,
-                f'In percent. {note}'.strip(),
-            )
+            header = ['loss', 'batch ratio']
+            for metric, pointwise in _columns(chosen):
+                kind, _, k = metric.removeprefix('top_k/').partition('@')
+                header.append(f'{_KINDS[kind]}@{k} {_SHORT[pointwise]}')
+            rows = _rows(chosen, names)
+            files += write_table(header, rows, folder / stem, title, 'In percent.')
     if cells:
-        files += write_table(
-            [
-                *('cell', 'pairs', 'omega', 'learning rate', 'steps'),
-                *('epochs', 'ended', 'objective', 'gradient norm'),
-            ],
-            [_how(x) for x in cells],
-            folder / 'cells',
-            'How each cell was trained',
-            note,
-        )
+        header = ['cell', 'pairs', 'omega', 'learning rate', 'steps']
+        header += ['epochs', 'ended', 'objective', 'gradient norm']
+        rows = [_how(x) for x in cells]
+        files += write_table(header, rows, folder / 'cells', 'How each cell was trained', '')
     return files
 
 
@@ -90,14 +82,6 @@ def _columns(cells: Sequence[Mapping]) -> list[tuple[str, str]]:
         for pointwise in _SHORT
         if pointwise in found
     ]
-
-
-def _heads(cells: Sequence[Mapping]) -> list[str]:
-    heads = []
-    for metric, pointwise in _columns(cells):
-        kind, _, k = metric.removeprefix('top_k/').partition('@')
-        heads.append(f'{_KINDS[kind]}@{k} {_SHORT[pointwise]}')
-    return heads
 
 
 def _rows(cells: Sequence[Mapping], names: Mapping[str, str]) -> list[list]:
@@ -148,7 +132,8 @@ def plot_study(
         for axis, pointwise in zip(line, kinds):
             names = FULL_NAMES if full else NAMES
             for index, mode in enumerate(NAMES):
-                mode = _full_mode(mode) if full else mode
+                if full:  # the full objective that has the colour of a loss of batches
+                    mode = FULL_OF.get(mode, '')
                 if mode not in names:
                     continue
                 _draw(axis, results, pointwise, mode, full, metric, index)
@@ -167,11 +152,6 @@ def plot_study(
     label_panels(axes)
     legend_above(figure, axes[0, 0], 4)
     return save(figure, path)
-
-
-def _full_mode(mode: str) -> str:
-    """The full objective that has the colour of a loss of batches."""
-    return {'pos_neg': 'unbiased_omega', 'in_batch': 'in_batch_omega'}.get(mode, '')
 
 
 def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
@@ -198,10 +178,7 @@ def _draw_level(axis, results, pointwise, metric) -> None:
 
 @dataclass
 class ObjectiveCurve:
-    """One training: the objective of all pairs at its steps, from 0, and the metrics at the end.
-
-    ``seconds`` are CPU seconds of all its steps, without the objective.
-    """
+    """One training: objectives at its steps, final metrics, CPU seconds of the steps alone."""
 
     steps: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)

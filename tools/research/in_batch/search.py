@@ -37,12 +37,7 @@ class SearchRule:
 
 @dataclass
 class Training:
-    """One training at one learning rate.
-
-    ``ended``: ``diverged``, ``no improvement`` or ``max_steps``; ``best`` value of each metric,
-    empty if it diverged before the first check; objectives of the initial weights and at the last
-    check; ``history``: step, objective and metrics of each check of the metrics.
-    """
+    """One training at one learning rate; ``ended``: diverged, no improvement or max_steps."""
 
     lr: float
     steps: int = 0

@@ -44,10 +44,8 @@ class Cell:
 class StudySettings:
     """Settings that all cells of a study share.
 
-    ``max_steps`` end a training, by batch ratio, and else ``rule.max_steps``; ``max_iterations`` or
-    a gradient of norm ``tolerance`` end L-BFGS; ``omega`` is the weight of the negatives in
-    ``unbiased_omega`` with sampling, None: see :func:`chosen_omega`; ``device`` is no part of a
-    cell's settings.
+    ``max_steps`` are by batch ratio, before ``rule.max_steps``; ``max_iterations`` or a gradient of
+    norm ``tolerance`` end L-BFGS; ``omega`` None: see :func:`chosen_omega`.
     """
 
     rule: SearchRule = field(default_factory=SearchRule)
@@ -93,10 +91,7 @@ def study_cells(
 
 
 def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
-    """Weight of the negatives: that of pos_neg at its best batch ratio.
-
-    Source: the paper's section 6.1.2.
-    """
+    """Weight of the negatives: that of pos_neg at its best batch ratio (section 6.1.2)."""
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
     sampled = [x for key, x in results.items() if key.startswith(start + '/')]
     if not sampled:
@@ -156,10 +151,7 @@ def run_cell(
 
 
 class ResultLines:
-    """A file of JSON lines to which each result is added when it is there, by its ``key``.
-
-    A line that was torn by a crash is passed over, so at most the last result is lost.
-    """
+    """A file of JSON lines, a result each, by its ``key``; a torn line is passed over."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self._path = Path(path)

@@ -16,11 +16,7 @@ from mmrank.registry import DATASETS, METRICS
 
 
 class TwoTowerData:
-    """Training pairs, held-out pairs and metric of a config, read once.
-
-    Takes a config of ``mmrank.TwoTower`` on ``mmrank.InteractionDataset`` and
-    ``mmrank.TopKDataset``; TypeError for other data sets.
-    """
+    """Training pairs, held-out pairs and metric of a ``mmrank.TwoTower`` config, read once."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -114,21 +110,15 @@ class ExpectedObjective(nn.Module):
     def forward(self, model) -> Tensor:
         """Value at the weights of a two-tower model, differentiable once."""
         counts, pairs = self._loss.counts, self._pairs
+        numbers = counts.row_counts, counts.col_counts, counts.num_positives
+        places = {key: pairs[key] for key in ('left_index', 'right_index')}
+        options = dict(mode=self.mode, omega=self.omega, shape=counts.shape, **places)
         return self._loss.loss_weight * in_batch_embedding_loss(
-            model.left(pairs['left']),
-            model.right(pairs['right']),
-            pairs['rows'],
-            pairs['cols'],
-            counts.row_counts,
-            counts.col_counts,
-            counts.num_positives,
-            mode=self.mode,
-            omega=self.omega,
+            *(model.left(pairs['left']), model.right(pairs['right'])),
+            *(pairs['rows'], pairs['cols'], *numbers),
             pointwise=self._loss.pointwise,
-            shape=counts.shape,
-            left_index=pairs['left_index'],
-            right_index=pairs['right_index'],
             block_size=self._loss.block_size,
+            **options,
         )
 
     @torch.no_grad()

@@ -58,10 +58,7 @@ def make_map(
     perplexity: float = 30.0,
     seed: int = 0,
 ) -> EmbeddingMap:
-    """Place samples on a plane by t-SNE of their cosine distances.
-
-    Source: van der Maaten and Hinton, Visualizing Data using t-SNE, 2008, by scikit-learn.
-    """
+    """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
     try:
         from sklearn.manifold import TSNE
     except ImportError as error:
@@ -116,15 +113,8 @@ def plot_maps(
         )
     if len(found) <= _NAMED_CLASSES:
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            loc='outside lower center',
-            ncols=5,
-            fontsize=7,
-            frameon=False,
-            markerscale=2,
-        )
+        place = dict(loc='outside lower center', ncols=5)
+        figure.legend(handles, labels, fontsize=7, frameon=False, markerscale=2, **place)
     return save(figure, path)
 
 
@@ -141,14 +131,9 @@ def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | o
     edges = _edges(largest)
     for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
         sizes = list(histogram)
-        axis.hist(
-            sizes,
-            bins=edges,
-            weights=[histogram[size] for size in sizes],
-            color=colour(index),
-            edgecolor='white',
-            linewidth=0.5,
-        )
+        weights = [histogram[size] for size in sizes]
+        style = dict(color=colour(index), edgecolor='white', linewidth=0.5)
+        axis.hist(sizes, bins=edges, weights=weights, **style)
         if largest > _SINGLE_BARS:
             axis.set_xscale('log')
             axis.xaxis.set_major_formatter(StrMethodFormatter('{x:g}'))
@@ -163,10 +148,7 @@ def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | o
         axis.tick_params(labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)
     axes[-1].set_xlabel('images in a class', fontsize=9)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    return path
+    return save(figure, path, dpi=120)
 
 
 def _edges(largest: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_s
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
-from mmrank.visualization.figures import shorten
+from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
 from mmrank.visualization.tables import markdown_table
 from research.common.names import best_cells
@@ -29,11 +29,7 @@ _CUTOFFS = 60
 
 @dataclass(frozen=True)
 class RetrievalResult:
-    """One model.
-
-    Of an index there are no figures of the whole ranking: ``metrics`` has Recall@K alone,
-    ``recall``, ``precision`` and ``average_precision`` are empty.
-    """
+    """One model. Curves and average precision are empty where an index searched."""
 
     name: str  # Name of the model
     metrics: dict[str, float]  # ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1]
@@ -133,10 +129,7 @@ _TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}
 
 
 def metric_title(name: str) -> str:
-    """Name of a metric for people: ``'R@10'`` for ``'recall@10'``.
-
-    A sign says what is approximate: ``'≈R@10'``.
-    """
+    """Name of a metric for people: ``'R@10'``, or ``'≈R@10'`` of an approximate search."""
     return _TITLES.get(
         name,
         name.replace('approximate_recall@', '≈R@')
@@ -187,14 +180,11 @@ def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
 
 
 def write_retrieval_table(
-    results: Sequence[RetrievalResult], folder: str | os.PathLike, title: str = 'Retrieval'
+    results: Sequence[RetrievalResult], folder: str | os.PathLike
 ) -> list[Path]:
-    """Write ``retrieval.md`` and ``retrieval.csv``.
-
-    Markdown has percentages with two decimals, CSV the unrounded figures in [0, 1].
-    """
+    """Write ``retrieval.md`` (percent) and ``retrieval.csv`` (unrounded)."""
     folder = Path(folder)
-    lines = [f'# {title}', '', *markdown_table(*retrieval_cells(results)), '']
+    lines = ['# Retrieval', '', *markdown_table(*retrieval_cells(results)), '']
     lines.append(f'Percent. {describe_test_set(results[0])}')
     markdown = folder / 'retrieval.md'
     write_atomically(('\n'.join(lines) + '\n').encode(), markdown)
@@ -276,7 +266,4 @@ def _save(figure: Figure, axis: Axes, path: str | os.PathLike) -> Path:
     figure.legend(
         handles, names, loc='outside upper left', fontsize=9, frameon=False, handlelength=3
     )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    return save(figure, path)

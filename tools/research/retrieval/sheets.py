@@ -148,11 +148,7 @@ _DPI = 140
 def draw_retrieval_sheet(
     rows: Sequence[Neighbours], path: str | os.PathLike, title: str = ''
 ) -> Path:
-    """Draw a sheet: a row a query, the query first, the best image next.
-
-    Right images have a solid frame and a tick, wrong ones a dashed frame, a cross and the name of
-    their class. Scores are below. Several rows may show one query by several models.
-    """
+    """Draw a sheet: a row a query (of a model), the query first, the best image next."""
     figure = sheet_figure(rows, title)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -302,12 +298,10 @@ def draw_sheets(
             # Two rows a query, so half as many of them.
             count = max(num_queries // 2, 1)
             chosen = select_queries(precision, labels, how, count, seed)
-            rows = [
-                row
-                for query in chosen
-                for result in _extremes(results, query)
-                for row in search(result, [query])
-            ]
+            rows = []
+            for query in chosen:
+                order = sorted(results, key=lambda r, q=query: -r.average_precision[q])
+                rows += search(order[0], [query]) + search(order[-1], [query])
             path = folder / 'sheet_differing.png'
             paths.append(draw_retrieval_sheet(rows, path, _TITLES[how].capitalize()))
             continue
@@ -320,14 +314,3 @@ def draw_sheets(
             rows = search(result, chosen)
             paths.append(draw_retrieval_sheet(rows, path, title))
     return paths
-
-
-def _extremes(
-    results: Sequence[RetrievalResult], query: int
-) -> tuple[RetrievalResult, RetrievalResult]:
-    """The models with the highest and the lowest AP of a query.
-
-    The first and the last where all are equal.
-    """
-    order = sorted(results, key=lambda r: -r.average_precision[query])
-    return order[0], order[-1]

@@ -124,10 +124,7 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
 
 
 def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | SlurmExecutor:
-    """Make what runs the trainings.
-
-    Options of the command line win over those of the plan, unless it names another executor.
-    """
+    """Make what runs the trainings; options of the command line win over those of the plan."""
     name = args.executor or plan.executor
     if name not in EXECUTORS:
         raise UserError(f'`executor` is {name!r}: set one of {EXECUTORS}.')

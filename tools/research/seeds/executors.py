@@ -3,11 +3,10 @@
 submitit's local executor does not replace the processes here: it has no turns on GPUs and no forks
 of a process with the imports done, and a plain installation lacks it.
 
-An executor has ``jobs``, the commands at a time (infinity where a scheduler decides);
-``poll_seconds`` between two looks at them; ``file_seconds``, how long a file that a command has
-written may take to be seen here; and ``start(command, log, label)``. What that returns has
-``poll()``: None until the command has ended, then its fault, empty for status 0; and ``end()``,
-which ends it with all that it started.
+An executor has ``jobs``, the commands at a time; ``poll_seconds`` between two looks at them;
+``file_seconds``, how long a written file may take to be seen here; and ``start(command, log,
+label)``. What that returns has ``poll()``: None, or the fault of an ended command, empty for status
+0; and ``end()``, which ends it with all that it started.
 """
 
 import ctypes
@@ -30,12 +29,9 @@ from mmrank.required_package import required_package
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 #: What the options are called by submitit; all others are those of sbatch.
-_SUBMITIT_NAMES = {
-    'time': 'timeout_min',
-    'cpus': 'cpus_per_task',
-    'gpus': 'gpus_per_node',
-    'memory_gb': 'mem_gb',
-}
+_SUBMITIT_NAMES = dict(
+    time='timeout_min', cpus='cpus_per_task', gpus='gpus_per_node', memory_gb='mem_gb'
+)
 _CLUSTERS = ('slurm', 'local', 'debug')
 # submitit's trials on this machine have no partition to limit them.
 _TRIAL_MINUTES = 7 * 24 * 60
@@ -101,11 +97,7 @@ def preload_modules(names: Sequence[str]) -> None:
 
 
 class ForkedCommand:
-    """``python SCRIPT ...`` in a fork of a process with the imports done.
-
-    For commands that take not much longer than importing torch and OpenMMLab. It has as much of
-    ``subprocess.Popen`` as :class:`LocalExecutor` needs.
-    """
+    """``python SCRIPT ...`` in a fork with the imports done; has what is needed of ``Popen``."""
 
     def __init__(
         self, command: Sequence[str], log: str | os.PathLike, environment: Mapping[str, str]
@@ -154,11 +146,7 @@ def _run_script(words: list[str], log: str, environment: dict[str, str], folder:
 
 
 class LocalExecutor:
-    """Runs commands on this machine, which divide its cores.
-
-    Commands take turns on ``gpus``. With ``forked`` they are Python scripts, forked from a process
-    that has done their imports.
-    """
+    """Runs commands on this machine, in turn on ``gpus``, with ``forked`` from one process."""
 
     poll_seconds = 0.3
     file_seconds = 0.0
@@ -206,8 +194,7 @@ class RemoteCommand:
     """Calls a command in the folder of the tool, its output to a log.
 
     An instance is pickled, and called on a machine of the scheduler. The command ends with the
-    process that called it: whoever kills that one, a scheduler or its node's memory limit, leaves
-    no training behind that writes into the folder of its successor.
+    process that called it, so that no training writes into the folder of its successor.
     """
 
     def __init__(
@@ -227,7 +214,7 @@ class RemoteCommand:
             cwd=self.folder,
             env={**os.environ, **self.environment},
             # It calls into the C library alone, as between fork and exec it must.
-            preexec_fn=_end_with_parent if _LIBC else None,
+            preexec_fn=(lambda: _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)) if _LIBC else None,
         )
         try:
             return self._process.wait()
@@ -235,10 +222,7 @@ class RemoteCommand:
             end_process(self._process)
 
     def checkpoint(self):
-        """Called by submitit before a time limit or a preemption: the same command again.
-
-        It resumes from its last checkpoint when the scheduler starts the job again.
-        """
+        """Called by submitit before a time limit or preemption: the same command, which resumes."""
         from submitit.helpers import DelayedSubmission
 
         if self._process is not None:
@@ -250,16 +234,8 @@ class RemoteCommand:
         return {**self.__dict__, '_process': None}
 
 
-def _end_with_parent() -> None:
-    _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL)
-
-
 def minutes(text: str) -> int:
-    """Minutes, rounded up, of a time limit as sbatch reads it.
-
-    ``'90'`` minutes, ``'MM:SS'``, ``'HH:MM:SS'``, ``'D-HH'``, ``'D-HH:MM'`` or ``'D-HH:MM:SS'``;
-    :class:`UserError` for all else.
-    """
+    """Minutes, rounded up, of a time limit as sbatch reads it: ``'90'``, ``'1-12:00:00'``, ..."""
     found = re.fullmatch(r'(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?', str(text))
     if found is None or not any(int(x or 0) for x in found.groups()):
         raise UserError(
@@ -277,15 +253,11 @@ def minutes(text: str) -> int:
 class SlurmExecutor:
     """Submits a job for each command.
 
-    A time limit or a preemption that Slurm announces starts the job again, up to three times for
-    time limits; its command resumes. A tool that was killed leaves its jobs; the next one finds
-    them by the record in their folders and waits for them, rather than submitting them a second
-    time.
+    A time limit or a preemption that Slurm announces starts the job again; its command resumes. The
+    jobs of a tool that was killed are found by the record in their folders, and waited for.
 
-    Options are ``time`` (see :func:`minutes`), ``cpus``, ``gpus`` and ``memory_gb`` of a job,
-    ``partition`` and what else submitit passes to sbatch, and ``cluster``: ``'slurm'``, or
-    ``'local'`` or ``'debug'`` to try a plan on this machine. UserError where there is no Slurm or
-    an option is missing, unknown or wrong; ImportError without submitit.
+    Options are ``time``, ``cpus``, ``gpus`` and ``memory_gb`` of a job, what else submitit passes
+    to sbatch, and ``cluster``, ``'local'`` or ``'debug'`` to try a plan on this machine.
     """
 
     file_seconds = 30.0

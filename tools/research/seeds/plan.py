@@ -40,11 +40,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Run:
-    """One training with one evaluation after it.
-
-    ``options`` are all overrides of the config but the seed, ``choice`` those that are being tuned;
-    ``folder`` belongs to this run alone; ``fold`` is None where the plan has no folds.
-    """
+    """One training with one evaluation after it; ``choice`` are the options that are tuned."""
 
     method: str
     config: str

@@ -39,12 +39,7 @@ def draw_box_plot(
     lower_better: Collection[str] = (),
     unit: str = 'seed',
 ) -> Path:
-    """Draw a box per method with each seed as a dot, a panel per metric.
-
-    Boxes lie, so that the names of many methods never overlap. They are sorted by the median of the
-    first metric, the best method on top, and have the colour of their loss in every picture. The
-    picture is as wide as a page: 800 pixels.
-    """
+    """Draw a lying box per method with each seed as a dot, a panel per metric, best on top."""
     names = _sorted(values, metrics[0], metrics[0] in lower_better)
     colours = colours_of(names)
     columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
@@ -157,10 +152,7 @@ def plot_setting(
     mark: float | None = None,
     mark_name: str = '',
 ) -> Path:
-    """Draw mean and standard deviation over seeds against a setting, on a logarithmic axis.
-
-    A vertical line with the name ``mark_name`` marks the value ``mark``.
-    """
+    """Draw mean and standard deviation over seeds against a setting, on a logarithmic axis."""
     figure, ((axis,),) = new_panels(1, 1, 5.2, 3.4)
     every = sorted({x for by_setting in runs.values() for x in by_setting})
     colours = colours_of(list(runs))

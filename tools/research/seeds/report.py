@@ -78,10 +78,7 @@ def report(
     tuning_outcomes: Sequence[Outcome],
     tuning: Sequence[Mapping],
 ) -> None:
-    """Write the files of the report to the plan's folder and show its table.
-
-    ``tuning`` has the rows of :func:`research.seeds.statistics.choose`.
-    """
+    """Write the files of the report to the plan's folder and show its table."""
     values = collect_values(plan, outcomes)
     cells = summarise(plan, values)
     every = [*tuning_outcomes, *outcomes]

@@ -24,11 +24,7 @@ _ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\]' + _ETA)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
-
-    ``metrics`` by key, None for a failed run; ``seconds`` that it took now, 0 if it was finished
-    before; ``error``: why it failed, with the end of its log.
-    """
+    """How a run ended: metrics, or None and the error; ``seconds`` that it took now."""
 
     run: Run
     metrics: dict[str, float] | None
@@ -127,14 +123,9 @@ class _NotStarted:
 class RunQueue:
     """Execute runs, some at a time; continue when one fails.
 
-    A run whose result file is there is not run again; one that was interrupted is started with the
-    same folder, from which its command resumes. A run that ends without a result, whatever ended
-    it, is started once more behind all others; then its outcome says what went wrong. Interrupting
-    the queue ends the commands it started.
-
-    The template is one of :func:`build_command`. ``on_start`` gets a run when its command starts,
-    ``on_again`` a run and its fault when it will be started again, ``on_progress`` a run and its
-    progress now and then, ``on_end`` each outcome.
+    A run whose result file is there is not run again; one that was interrupted resumes in its
+    folder. A run that ends without a result is started once more behind all others. Interrupting
+    the queue ends the commands it started. The template is one of :func:`build_command`.
     """
 
     def __init__(

@@ -23,10 +23,8 @@ Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 class Summary:
     """A cell of the table, with its comparison to the baseline.
 
-    ``n`` seeds with mean and standard deviation (``ddof=1``); ``pairs`` seeds that the baseline has
-    as well, 0 for the baseline itself; mean over the pairs of value minus baseline, with its 95 %
-    confidence interval; two-sided paired t-test; two-sided Wilcoxon signed-rank test, NaN for fewer
-    than 6 pairs, with which it cannot fall below 0.05. NaN where there are too few values.
+    Over ``pairs`` of seeds: mean difference, its 95 % confidence interval, p of the paired t-test
+    and of Wilcoxon's signed-rank test, from 6 pairs on. NaN where there are too few values.
     """
 
     method: str
@@ -149,18 +147,9 @@ def choose(
                 len(grid) > 1 and choice[key] in (grid[0], grid[-1])
                 for key, grid in method.grid.items()
             )
-            own.append(
-                {
-                    'method': method.name,
-                    'fold': fold,
-                    'choice': choice,
-                    'n': len(values),
-                    'mean': sum(values) / len(values) if values else None,
-                    'values': values,
-                    'chosen': False,
-                    'at_edge': at_edge,
-                }
-            )
+            mean = sum(values) / len(values) if values else None
+            row = dict(method=method.name, fold=fold, choice=choice, n=len(values), mean=mean)
+            own.append(row | dict(values=values, chosen=False, at_edge=at_edge))
         whole = [row for row in own if row['n'] == trials and row['mean'] == row['mean']]
         if whole:
             best = max(whole, key=lambda row: sign * row['mean'])

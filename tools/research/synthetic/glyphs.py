@@ -76,11 +76,7 @@ def write_glyphs(
 
 
 def _invent(rng: np.random.Generator) -> list[np.ndarray]:
-    """Two or three strokes over the nodes of a bent 3 x 3 grid.
-
-    No stroke visits a node twice, and none goes from corner to corner: the glyphs stay as open as
-    letters are.
-    """
+    """Two or three open strokes over the nodes of a bent 3 x 3 grid, as letters have."""
     grid = np.stack(np.meshgrid([0.2, 0.5, 0.8], [0.2, 0.5, 0.8]), axis=-1)
     nodes = grid.reshape(9, 2) + rng.uniform(-0.07, 0.07, (9, 2))
     strokes = []

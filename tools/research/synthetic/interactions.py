@@ -41,11 +41,7 @@ class InteractionsSpec:
 
 
 def make_interactions(spec: InteractionsSpec) -> tuple[np.ndarray, np.ndarray]:
-    """Training and held-out pairs.
-
-    A pair's log odds are the inner product of two hidden vectors, plus the activity of the user and
-    the popularity of the item.
-    """
+    """Training and held-out pairs, with log odds of tastes, activity and popularity."""
     rng = np.random.default_rng(spec.seed)
     shape = spec.num_users, spec.num_items
     users, items = (rng.normal(size=(n, spec.dimensions)) for n in shape)

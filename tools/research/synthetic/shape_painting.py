@@ -33,11 +33,7 @@ def paint_background(rng: np.random.Generator, width: int, height: int) -> np.nd
 def paint_distractors(
     rng: np.random.Generator, canvas: np.ndarray, min_size: float, max_size: float
 ) -> None:
-    """Paint clutter that carries no annotation.
-
-    Blobs, bars, letters and thin lines, of the objects' sizes, colours and
-    textures: a detector must look at the outline to tell them apart.
-    """
+    """Paint clutter like the objects but for the outline, without annotations."""
     height, width = canvas.shape[:2]
     for _ in range(rng.integers(2, 6)):
         size = np.exp(rng.uniform(np.log(min_size), np.log(max_size)))

@@ -163,11 +163,7 @@ def _draw_labels(rng: np.random.Generator, spec: ShapesSpec) -> np.ndarray:
 def _place(
     rng: np.random.Generator, spec: ShapesSpec, labels: np.ndarray
 ) -> Iterator[tuple[int, float, float, float]]:
-    """Yield (label, centre x, centre y, diameter), large objects first.
-
-    Objects may overlap, but not by more than 40 % of the smaller diameter,
-    so that nearly all stay recognisable.
-    """
+    """Yield (label, centre x, centre y, diameter), large first, overlapping by 40 % at most."""
     low, high = np.log(spec.min_size), np.log(spec.max_size)
     sizes = np.sort(np.exp(rng.uniform(low, high, len(labels))))[::-1]
     placed = np.zeros((0, 3))
@@ -217,19 +213,9 @@ def _empty_document(spec: ShapesSpec, split: str) -> dict:
 
 def _append(document: dict, file_name: str, shape: tuple, objects: list[dict]) -> None:
     """Add one image and its objects to a COCO document."""
-    image_id = len(document['images']) + 1
+    images, annotations = document['images'], document['annotations']
     height, width = shape[:2]
-    document['images'].append(
-        {'id': image_id, 'file_name': file_name, 'width': width, 'height': height}
-    )
+    images.append(dict(id=len(images) + 1, file_name=file_name, width=width, height=height))
     for item in objects:
-        document['annotations'].append(
-            {
-                'id': len(document['annotations']) + 1,
-                'image_id': image_id,
-                'category_id': item['label'] + 1,
-                'bbox': item['bbox'],
-                'area': item['area'],
-                'iscrowd': 0,
-            }
-        )
+        own = dict(id=len(annotations) + 1, image_id=len(images), category_id=item['label'] + 1)
+        annotations.append(own | dict(bbox=item['bbox'], area=item['area'], iscrowd=0))

@@ -1,16 +1,10 @@
 """The cost of taking boxes that no one looked at for negatives.
 
-Boxes of images are points in a space of features, and a linear one-vs-rest scorer ranks them. One
-class is rare, and its objects have one of two looks: the second has more of what the class shares,
-and a direction of its own. The images of the second look, half of those of the class, are neither
-annotated nor verified for it, as LVIS leaves most images for most classes.
-
-No annotated object has the second look, so where every box without an object is a negative, the
-best ranking of the training data has all of its boxes
-below the background: its own direction gets a negative weight, and pulls the objects down in the
-test data. With the mask of
-:mod:`mmrank.models.federated_annotations` these boxes are in no pair, the weight of the direction
-stays near 0, and what the class shares finds both looks.
+A linear one-vs-rest scorer ranks boxes of images. One class is rare, and its objects have one of
+two looks. The images of the second look, which has a direction of its own, are neither annotated
+nor verified for the class, as in LVIS. Where every box without an object is a negative, that
+direction gets a negative weight and pulls the objects down in the test data; with the mask of
+:mod:`mmrank.models.federated_annotations` what both looks share finds them.
 """
 
 from collections.abc import Mapping
@@ -36,11 +30,7 @@ ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
 
 @dataclass(frozen=True)
 class BoxesOfImages:
-    """Boxes of several images.
-
-    (n, d) features, (n,) true classes with C = background, (n,) classes that are annotated and (n,)
-    images; for each image the classes that it is annotated for.
-    """
+    """Boxes of several images: true and annotated classes, C = background."""
 
     features: Tensor
     labels: Tensor
@@ -57,10 +47,9 @@ def make_boxes(
 ) -> BoxesOfImages:
     """Boxes of images, the rare class in the first ``rare_images`` of them.
 
-    An image has 12 boxes, half of them of the frequent classes 1 to C - 1
-    and the rest background; in a rare image two are of the rare class. The first half of the rare
-    images has its first look and is annotated for the class. The other half has the second and is
-    not, unless ``same_look``. A fifth of the other images is verified to lack it.
+    Half of the boxes are of the frequent classes 1 to C - 1, and two of a rare image are rare. Its
+    second half has the second look, unless ``same_look``, and is not annotated for the class. A
+    fifth of the other images is verified to lack it.
     """
     images = torch.arange(num_images).repeat_interleave(BOXES)
     n, half = len(images), rare_images // 2
@@ -92,11 +81,7 @@ def make_boxes(
 def rare_class_ap(
     arm: str, seed: int, loss: Mapping, same_look: bool = False, steps: int = 100, lr: float = 0.05
 ) -> tuple[float, float]:
-    """Train a scorer with a ranking loss, and measure it on boxes with all annotations.
-
-    One of :data:`ARMS`, which share data and scorer of a seed, by ``steps`` of Adam on all boxes.
-    Returns the AP of the rare class and the mean AP of the others, in [0, 1].
-    """
+    """Train a scorer; return the AP of the rare class and the mean AP of the others, in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)
     train = make_boxes(generator, same_look=same_look)
     test = make_boxes(generator, 300, 60, same_look)

@@ -18,16 +18,9 @@ _WIDEST = 1e4
 def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
     """Temperature that minimises the dual of the loss of one anchor.
 
-    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function.
-    Source: iSogCLR (ICML 2023), eq. 7.
-
-    Args:
-        h: (m,) similarities of the negatives less that of the positive.
-        rho: Bound of the divergence from uniform weights, > 0.
-        tau0: Smallest temperature, > 0.
-
-    Returns:
-        The temperature; ``tau0`` where all h are equal.
+    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function, with
+    (m,) similarities h of the negatives less that of the positive. Source: iSogCLR (ICML 2023),
+    eq. 7.
     """
     h = np.asarray(h, dtype=np.float64)
     spread = float(np.ptp(h))
@@ -48,15 +41,8 @@ def optimal_weights(h: np.ndarray, rho: float, tau0: float) -> tuple[np.ndarray,
     """Weights of the negatives that maximise the loss of one anchor.
 
     ``max_p <p, h> - tau0 KL(p, 1/m)`` with ``KL(p, 1/m) <= rho``; the answer is ``softmax(h /
-    tau)`` at :func:`optimal_temperature`. Source: iSogCLR (ICML 2023), eq. 6 and appendix A.
-
-    Args:
-        h: (m,) similarities of the negatives less that of the positive.
-        rho: Bound of the divergence from uniform weights, > 0.
-        tau0: Weight of the divergence, > 0.
-
-    Returns:
-        (m,) weights that sum to 1, and the temperature.
+    tau)`` at :func:`optimal_temperature`, which is returned, too. Source: iSogCLR (ICML 2023), eq.
+    6 and appendix A.
     """
     tau = optimal_temperature(h, rho, tau0)
     return softmax(np.asarray(h, dtype=np.float64) / tau), tau
@@ -72,10 +58,7 @@ def divergence_from_uniform(p: np.ndarray) -> np.ndarray:
 def plot_two_negatives(
     cases: Sequence[Sequence[float]], rhos: Sequence[float], tau0: float, path: str | os.PathLike
 ) -> Path:
-    """Contours of the loss over the weights of two negatives: iSogCLR (ICML 2023), figure 2.
-
-    A panel for the h of each case, a dashed line for each bound rho of the divergence.
-    """
+    """Contours of the loss over two weights, a panel a case: iSogCLR (ICML 2023), figure 2."""
     figure, axes = new_panels(1, len(cases), 3.8, 3.6)
     grid = np.linspace(1e-6, 1, 201)
     p = np.stack(np.meshgrid(grid, grid), -1)
@@ -100,11 +83,7 @@ def plot_two_negatives(
 def plot_anchor_weights(
     weights: Sequence[tuple[str, np.ndarray, float, np.ndarray, float]], path: str | os.PathLike
 ) -> Path:
-    """Weights of the negatives of some anchors, the largest first: iSogCLR (ICML 2023), figure 3.
-
-    ``weights`` has for each anchor its name, its weights at its own temperature and that, its
-    weights at a common temperature and that.
-    """
+    """Weights of the negatives of some anchors, at two temperatures: iSogCLR, figure 3."""
     figure, axes = new_panels(1, len(weights), 4.2, 3.0)
     for axis, (name, own, tau, common, other) in zip(axes[0], weights):
         place = np.arange(1, len(own) + 1)

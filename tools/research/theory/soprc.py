@@ -169,11 +169,7 @@ class BiasSetting:
 
 @dataclass(frozen=True)
 class BiasRow:
-    """Estimates of one risk over ``trials`` batches of one composition.
-
-    ``sampling_rate`` is the share pi0 of the positives in a batch, ``truth`` the population value
-    of the risk, ``std`` that of one estimate.
-    """
+    """Estimates of one risk over ``trials`` batches with a share pi0 of positives."""
 
     distribution: str
     estimator: str
@@ -202,11 +198,7 @@ def moving_score_vector(
     rng: np.random.Generator,
     setting: BiasSetting,
 ) -> Tensor:
-    """(trials, length) score vectors v after ``past_batches`` batches.
-
-    The first batch sets it, as in :class:`mmrank.state.ScoreVector`; here it is kept in float64.
-    Source: SOPRC (NeurIPS 2022), eq. 10.
-    """
+    """(trials, length) score vectors v after ``past_batches`` batches: SOPRC, eq. 10."""
     vector = None
     for _ in range(setting.past_batches):
         phi = distribution.phi(distribution.sample_positives(trials, num_pos, rng), setting.length)
@@ -222,11 +214,7 @@ def estimate_risks(
     rng: np.random.Generator,
     setting: BiasSetting,
 ) -> dict[str, Tensor]:
-    """(trials,) risks by name of the estimator, of batches with >= 1 positive and negative.
-
-    Average precision of the batch; SOPRC with l01 in place of both surrogates; the same with the
-    batch's own phi as v; SOPRC as it is trained.
-    """
+    """(trials,) risks by name of the estimator, of batches with >= 1 positive and negative."""
     vector = moving_score_vector(distribution, num_pos, trials, rng, setting)
     pos, neg = distribution.sample(trials, num_pos, num_neg, rng)
     own = distribution.phi(pos, setting.length)

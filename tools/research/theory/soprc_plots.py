@@ -62,13 +62,9 @@ def plot_sampling_rate_bias(
         known = sorted({r.sampling_rate for r in by_rate})
         rates = np.geomspace(known[0], known[-1], 16)
         truth = population_auprc(distribution, prior)
-        top.plot(
-            rates,
-            [truth - population_auprc(distribution, r) for r in rates],
-            color='0.3',
-            linewidth=1,
-            label=r'AUPRC at prior $\pi_0$ (population)',
-        )
+        bias = [truth - population_auprc(distribution, r) for r in rates]
+        style = dict(color='0.3', linewidth=1, label=r'AUPRC at prior $\pi_0$ (population)')
+        top.plot(rates, bias, **style)
         for axis in (top, middle):
             axis.axvline(prior, color='0.6', linewidth=0.8, linestyle=':')
             axis.set_xscale('log')
@@ -92,17 +88,9 @@ def plot_sampling_rate_bias(
         middle.set(title=f'{distribution.name}, one batch', xlabel=label, ylim=(0, None))
         low.set(title=rf'{distribution.name}, $\pi_0$ = {rate:g}', xlabel='batch size')
     # A word at the line once is enough.
-    axes[0, 0].annotate(
-        rf'prior $\pi$ = {prior:g}',
-        (prior, 0.04),
-        xycoords=('data', 'axes fraction'),
-        xytext=(-3, 0),
-        textcoords='offset points',
-        rotation=90,
-        fontsize=7,
-        color='0.4',
-        horizontalalignment='right',
-    )
+    place = dict(xycoords=('data', 'axes fraction'), xytext=(-3, 0), textcoords='offset points')
+    style = dict(rotation=90, fontsize=7, color='0.4', horizontalalignment='right')
+    axes[0, 0].annotate(rf'prior $\pi$ = {prior:g}', (prior, 0.04), **place, **style)
     axes[0, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
     axes[1, 0].set_ylabel('std of one estimate')
     axes[2, 0].set_ylabel(r'bias of the risk $\pm$ 2 s.e.')
@@ -116,16 +104,9 @@ def _rows(rows, distribution: str, estimator: str) -> list[BiasRow]:
 
 
 def _draw_bias(axis, x, rows, label, style) -> None:
-    axis.errorbar(
-        x,
-        [r.bias for r in rows],
-        yerr=[2 * r.standard_error for r in rows],
-        capsize=2,
-        markersize=4,
-        linewidth=1.3,
-        label=label,
-        **style,
-    )
+    errors = [2 * r.standard_error for r in rows]
+    style = dict(style, capsize=2, markersize=4, linewidth=1.3)
+    axis.errorbar(x, [r.bias for r in rows], yerr=errors, label=label, **style)
 
 
 def _ticks(axis, values: Sequence[float]) -> None:

@@ -35,11 +35,9 @@ def interpolation_errors(
 ) -> InterpolationErrorRow:
     """Compare phi with the quantile function p of the positives: figures 1c and 5, proposition 3.
 
-    phi is the mean of two lines through the knots ``p(i/n)``, one of them shifted by an interval;
-    either follows p within proposition 3, so their mean is compared with ``(p(x) + p(x + 1/n))/2``.
-    For random scores the order statistics lie to the left of the quantiles i/n by as much as the
-    shift moves them to the right, so their expected phi is compared with ``p(x)``. Away from the
-    extrapolated ends it is phi of the expected order statistics.
+    phi is the mean of two lines through the knots ``p(i/n)``, one of them shifted by an interval,
+    so it is compared with ``(p(x) + p(x + 1/n))/2``. Random scores lie to the left of the quantiles
+    i/n by as much as the shift, so their expected phi is compared with ``p(x)``.
     """
     if num_scores < 20 or num_scores % 10:
         raise ValueError(f'num_scores must be a multiple of 10 and at least 20, got {num_scores!r}')
@@ -66,15 +64,10 @@ def interpolation_errors(
     rng = np.random.default_rng([seed, n])
     random = phi_of(distribution.sample_positives(trials, n, rng).numpy())
     expected = phi_of(expected_order_statistics(distribution, n))[0]
-    return InterpolationErrorRow(
-        distribution=distribution.name,
-        num_scores=n,
-        error=float(error.max()),
-        bound=float(limits[round(INNER[0] * n) : round(INNER[1] * n)].max()),
-        local_ratio=float(ratio.max()),
-        expected_error=float(np.abs(expected - p(x[points])).max()),
-        std=float(random.std(0, ddof=1).mean()),
-    )
+    bound = limits[round(INNER[0] * n) : round(INNER[1] * n)].max()
+    expected_error = np.abs(expected - p(x[points])).max()
+    figures = error.max(), bound, ratio.max(), expected_error, random.std(0, ddof=1).mean()
+    return InterpolationErrorRow(distribution.name, n, *map(float, figures))
 
 
 def expected_order_statistics(distribution: ScoreDistribution, num_scores: int) -> np.ndarray:
@@ -133,16 +126,10 @@ class ScoreVectorNoise:
 
 
 def score_vector_noise(
-    distribution: ScoreDistribution,
-    momentum: float,
-    steps: int,
-    trials: int,
-    seed: int,
-    num_pos: int = 8,
-    length: int = 20,
-    offset: float = 1.0,
+    distribution: ScoreDistribution, momentum: float, steps: int, trials: int, seed: int
 ) -> ScoreVectorNoise:
     """Run many score vectors of the training's state side by side under a frozen model."""
+    num_pos, length, offset = 8, 20, 1.0
     rng = np.random.default_rng([seed, num_pos])
     score_range = distribution.score_range
 

@@ -35,25 +35,13 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 
 def ap_risk(pos: Tensor, neg: Tensor) -> Tensor:
-    """``1 - AP`` of L lists, ties counted by l01. Source: stable AP (2025), section 3.1.
-
-    Args:
-        pos: (L, P) scores of the positives, P >= 1.
-        neg: (L, N) scores of the negatives.
-
-    Returns:
-        (L,) risks in [0, 1), float64.
-    """
+    """(L,) ``1 - AP`` of L lists, ties counted by l01. Source: stable AP (2025), section 3.1."""
     negatives = count_at_or_above(pos, neg)
     return (negatives / (negatives + count_at_or_above(pos, pos))).mean(1)
 
 
 def random_scores(lists: int, count: int, generator: torch.Generator) -> Tensor:
-    """(lists, count) float64 scores in [-1, 1].
-
-    Every list has a centre and a width of its own; a wide one is cut at the ends of the range,
-    which gives ties.
-    """
+    """(lists, count) float64 scores in [-1, 1], each list of its own place and width, with ties."""
     low, high = SCORE_RANGE
     options = dict(generator=generator, dtype=torch.float64)
     centre = low + (high - low) * torch.rand(lists, 1, **options)
@@ -76,14 +64,7 @@ class Theorem1Sides(NamedTuple):
 
 
 def theorem1_sides(pos: Tensor, neg: Tensor, tau: float, eps: float) -> Theorem1Sides:
-    """Evaluate theorem 1 of stable AP (2025) on L lists, with exponent +1/2 in h.
-
-    Args:
-        pos: (L, P) scores of the positives in [-1, 1], P even.
-        neg: (L, N) scores of the negatives in [-1, 1], N >= 1.
-        tau: Margin of the one-sided Huber surrogate, > 0.
-        eps: Smoothing of h, > 0.
-    """
+    """Evaluate theorem 1 of stable AP (2025) on L lists, P even, with exponent +1/2 in h."""
     num_pos, num_neg = pos.size(1), neg.size(1)
     rho = num_neg / num_pos
     surrogate = OneSidedHuber(tau)
@@ -108,11 +89,7 @@ def half_q(rho_bound: float) -> float:
 
 
 class BoundRow(NamedTuple):
-    """Largest ratios of the sides of theorem 1 that were found.
-
-    ``risk / surrogate_risk`` and ``surrogate_risk / bound``, on random lists and on lists that were
-    changed to raise them.
-    """
+    """Largest ratios of the sides of theorem 1, on random lists and on lists searched for."""
 
     rho: float
     num_pos: int
@@ -123,26 +100,16 @@ class BoundRow(NamedTuple):
 
 
 def bound_row(
-    rho: float,
-    num_pos: int,
-    trials: int,
-    seed: int,
-    tau: float = 0.5,
-    eps: float = 0.001,
-    climbing_steps: int = 100,
+    rho: float, num_pos: int, trials: int, seed: int, climbing_steps: int = 100
 ) -> BoundRow:
-    """Look for lists on which theorem 1 is tightest.
-
-    The random lists have positives and negatives at random places and of random width, so that all
-    APs occur. The bad ones start from them and keep every random change that raises a ratio.
-    """
+    """Look for lists on which theorem 1 is tightest: random ones, and changes that help."""
     num_neg = max(round(rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + 1_000_003 * num_pos + num_neg)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
 
     def ratios(pos: Tensor, neg: Tensor) -> Tensor:
         """(2, L) ratios, 0 where both sides vanish."""
-        sides = theorem1_sides(pos, neg, tau, eps)
+        sides = theorem1_sides(pos, neg, tau=0.5, eps=0.001)
         first = torch.where(sides.surrogate_risk > 0, sides.risk / sides.surrogate_risk, 0)
         return torch.stack([first, sides.surrogate_risk / sides.bound])
 
@@ -250,11 +217,7 @@ class DifferenceSetting:
 
 
 class DifferenceRow(NamedTuple):
-    """Largest change of a loss when one of ``count`` samples of a class is replaced.
-
-    ``limit`` of lemma 1; largest change of stable AP on lists made for it and on random ones;
-    largest change of ``1 - AP`` over the same lists.
-    """
+    """Largest change of a loss when one of ``count`` samples of a class is replaced; lemma 1."""
 
     replaced: str
     count: int
@@ -267,11 +230,7 @@ class DifferenceRow(NamedTuple):
 def difference_rows(
     num_pos: int, trials: int, seed: int, setting: DifferenceSetting
 ) -> Iterator[DifferenceRow]:
-    """Replace the lowest or the highest sample of a class, positives first.
-
-    It goes to either end of the score range, a margin of tau from it, or to the middle. There are
-    rho times as many negatives as positives, and ``trials`` random lists.
-    """
+    """Replace the lowest or the highest sample of a class, positives first, by :func:`_places`."""
     num_neg = max(round(setting.rho * num_pos), 1)
     g = torch.Generator().manual_seed(seed + num_pos)
     lists = random_scores(trials, num_pos, g), random_scores(trials, num_neg, g)
@@ -280,14 +239,8 @@ def difference_rows(
     for replaced, count in (('positive', num_pos), ('negative', num_neg)):
         by_chance, ap_by_chance = _largest_changes(*random, replaced, setting)
         worst, ap_worst = _largest_changes(*made, replaced, setting)
-        yield DifferenceRow(
-            replaced,
-            count,
-            limit=setting.limit(count, replaced),
-            worst=max(by_chance, worst),
-            random=by_chance,
-            ap_worst=max(ap_by_chance, ap_worst),
-        )
+        found = max(by_chance, worst), by_chance, max(ap_by_chance, ap_worst)
+        yield DifferenceRow(replaced, count, setting.limit(count, replaced), *found)
 
 
 def _places(tau: float) -> list[float]:
@@ -352,10 +305,7 @@ def mean_score_tracking(
     sigma: float = 0.2,
     num_pos: int = 16,
 ) -> TrackingError:
-    """Track a mean positive score that drifts for two thirds of the steps and then stops.
-
-    Runs the state that training uses, eq. 6, in both modes on the same batches.
-    """
+    """Track a mean positive score that drifts and then stops, by the state of training, eq. 6."""
     g = torch.Generator().manual_seed(seed)
     states = {mode: MeanPositiveScore(trials, momentum, mode) for mode in ('exact', 'plain')}
     mask = torch.ones(trials, num_pos, dtype=torch.bool)

@@ -36,17 +36,9 @@ def plot_theorem1(
             (sides.surrogate_risk, r'surrogate risk, eq. 2'),
         )
     ):
-        scatter.plot(
-            sides.risk[order],
-            values[order],
-            linestyle='',
-            marker='os^'[index],
-            markersize=3,
-            markeredgewidth=0,
-            alpha=0.7,
-            color=colour(index),
-            label=label,
-        )
+        style = dict(linestyle='', marker='os^'[index], markersize=3, markeredgewidth=0, alpha=0.7)
+        x = sides.risk[order]
+        scatter.plot(x, values[order], color=colour(index), label=label, **style)
     scatter.plot([0, 1], [0, 1], color='black', lw=1, label='1 - AP itself')
     scatter.set(title=sides_title, xlabel='AP risk 1 - AP', ylabel='upper bounds of it')
     scatter.set(xlim=(0, 1), ylim=(0, 1.35))
@@ -62,14 +54,8 @@ def plot_theorem1(
             style = dict(color=colour(index), marker=marker, markersize=4, linestyle=line)
             ratios.plot(rho, values, label=f'{name}, n+ = {num_pos}', **style)
     ratios.axhline(1, color='black', lw=1)
-    ratios.annotate(
-        'theorem 1: at most 1',
-        (0.03, 1),
-        xycoords=('axes fraction', 'data'),
-        xytext=(0, -9),
-        textcoords='offset points',
-        fontsize=7,
-    )
+    place = dict(xycoords=('axes fraction', 'data'), xytext=(0, -9), textcoords='offset points')
+    ratios.annotate('theorem 1: at most 1', (0.03, 1), fontsize=7, **place)
     ratios.set(title='largest surrogate risk / bound', xlabel=r'imbalance $\rho$ = n-/n+')
     ratios.set(xscale='log', ylim=(0.6, 1.02))
     ratios.legend(fontsize=7, frameon=False, loc='upper right', bbox_to_anchor=(1, 0.93))
