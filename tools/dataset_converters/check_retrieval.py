@@ -36,7 +36,6 @@ from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = benchmark_parser(
         __doc__,
         depth=(1, 'of a folder: levels of folders that name a class'),

@@ -29,7 +29,6 @@ from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     size = 'side of the images in pixels, at most 32, their own size'
     parser = benchmark_parser(__doc__, size=(32, size))
     add = parser.add_argument

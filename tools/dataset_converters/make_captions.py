@@ -51,7 +51,6 @@ from research.synthetic.captions import class_captions, object_captions
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     held = 'validation images of each class, out of the training images, and as many test images'
     parser = benchmark_parser(
         __doc__,

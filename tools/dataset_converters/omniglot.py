@@ -29,7 +29,6 @@ from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     size = 'side of the drawings in pixels, at most 105, their own size'
     parser = benchmark_parser(__doc__, size=(28, size))
     zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
