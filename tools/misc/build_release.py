@@ -56,12 +56,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--register', action='store_true', help='write what is built into the model index and docs/'
     )
-    parser.add_argument(
-        '--url',
-        default='',
-        help='address of the folder where users will find the files, for '
-        'the model index (default: the names of the files alone)',
-    )
+    parser.add_argument('--url', default='', help='folder of the files, for the model index')
     return parser.parse_args()
 
 

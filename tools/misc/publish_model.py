@@ -22,8 +22,9 @@ from mmrank.apis.publishing import describe_centre, publish_model
 from mmrank.errors import show_user_errors
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+@show_user_errors(OSError)
+def main() -> None:
+    """Write the file and say what it is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -33,13 +34,7 @@ def parse_args() -> argparse.Namespace:
         '--config', help='config of the training (default: the text in the checkpoint)'
     )
     add_trust_option(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    """Write the file and say what it is."""
-    args = parse_args()
+    args = parser.parse_args()
     published = publish_model(args.checkpoint, args.out, args.trust_checkpoint, args.config)
     size = published.path.stat().st_size / 1e6
     print(f'Wrote {published.path}, {size:.1f} MB')

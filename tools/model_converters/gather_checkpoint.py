@@ -26,8 +26,9 @@ from mmrank.files import write_atomically
 WEIGHTS = ('state_dict', 'meta', 'message_hub')
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+@show_user_errors(OSError)
+def main() -> None:
+    """Gather."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,13 +38,7 @@ def parse_args() -> argparse.Namespace:
         '--weights-only', action='store_true', help='leave out what only a resumed training needs'
     )
     add_trust_option(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    """Gather."""
-    args = parse_args()
+    args = parser.parse_args()
     guard_checkpoints(args.trust_checkpoint)
     damage = find_damage(args.folder)
     if damage is not None:

@@ -171,8 +171,8 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
                 'in the same order, but a score_thr means another thing'
             )
         raise UserError(
-            f'model.{one.head}: the centre of the scores cannot move into a '
-            f'bias of {host}: {one.reason}.\n  Fix: {remedy}'
+            f'model.{one.head}: the centre of the scores cannot move into a bias of {host}: '
+            f'{one.reason}.\n  Fix: {remedy}'
         )
 
 
@@ -210,8 +210,9 @@ def _config_text(cfg: Config) -> str:
     return text
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+@show_user_errors(OSError)
+def main() -> None:
+    """Write both files and say what changed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -220,24 +221,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('out', help='name of the new files, without the ending .py or .pth')
     add_config_option(parser)
     add_trust_option(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    """Write both files and say what changed."""
-    args = parse_args()
+    args = parser.parse_args()
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     model = write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint)
     for change in model.changes:
         print(change)
-    for centre in model.centres:
-        if centre.folded:
-            print(describe_centre(centre))
-        else:
-            print(f'{centre.head}: {centre.reason}')
+    for one in model.centres:
+        print(describe_centre(one) if one.folded else f'{one.head}: {one.reason}')
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 
 
