@@ -76,11 +76,9 @@ def stable_ap_loss(
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
 
-    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2.
-
-    Args:
-        x: Values >= 0, any shape; inf is its limit, NaN stays NaN.
-        eps: Smoothing, > 0, else ValueError: the slope is at most ``1/(2 eps)``.
+    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2. Of x >= 0 of any shape;
+    inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
+    eps)``.
     """
     if not eps > 0:
         raise ValueError(f'eps must be > 0, got {eps!r}')
@@ -93,12 +91,8 @@ def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
     """Weight for which the stable AP risk bounds the AP risk.
 
     ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``. Source: stable AP (2025), theorem 1.
-
-    Args:
-        rank: Ranks among the positives over their number, in ``(0, 1]``, any shape.
-        rho: Imbalance n-/n+, > 0.
-        bound: Largest value B of the surrogate on the score range, > 0.
+    1``, the rank among the positives over their number, and the largest value B of the surrogate on
+    the score range. Source: stable AP (2025), theorem 1.
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
@@ -139,10 +133,6 @@ def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
     weights inside h have mean 1. Equation 4 is meant to be of that order, but its weights have a
     mean of 50 to 120 for ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they make
     h flat.
-
-    Args:
-        weight: (L, P) weights >= 0, 0 at padding.
-        mask: (L, P) bool, False for padding. None: no padding.
     """
     if mask is None:
         count = torch.full_like(weight[:, :1], weight.size(1))
