@@ -103,7 +103,6 @@ def _complete(ann: object) -> object:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -18,7 +18,6 @@ from mmrank.files import write_csv_atomically
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -24,7 +24,6 @@ IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -149,7 +149,6 @@ def _image(path: Path) -> tuple[str, bytes]:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

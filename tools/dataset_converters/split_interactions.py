@@ -100,7 +100,6 @@ def split_file(
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
