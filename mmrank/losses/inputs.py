@@ -122,6 +122,13 @@ def one_of(name: str, value, allowed: Collection) -> None:
         raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
 
 
+def check_positive(**settings: float) -> None:
+    """Raise ValueError for a setting that is not > 0."""
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f'{name} must be > 0, got {value!r}')
+
+
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
     """Spread (n_pos,) values of the rows with a class over all (n,) rows, 0 in the others.
 

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from mmrank.gathering import all_gather_rows
 
-from .base import check_count, fails
+from .base import check_count
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
@@ -223,7 +223,10 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
         )
     if size is None or not count:
         return
-    if fails(((ids >= 0) & (ids < size)).all()):
+    fits = ((ids >= 0) & (ids < size)).all()
+    if ids.device.type != 'cpu':
+        torch._assert_async(fits)
+    elif not fits:
         raise ValueError(
             f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
             f'num_samples={size}; set num_samples of the loss to the length of the training set, '

@@ -63,15 +63,8 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact area under the ROC curve of one list.
 
     The share of pairs of a positive and a negative in which the positive is higher; a tie counts
-    one half. Two sorts, no matrix of pairs.
-
-    Args:
-        scores: (n,) float scores.
-        is_positive: (n,) bool or integer labels, nonzero = positive.
-
-    Returns:
-        Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
-        NaN when the list has no positive or no negative, or a score is NaN.
+    one half. Two sorts, no matrix of pairs. Arguments, errors and result as of
+    :func:`average_precision`; NaN also without a negative.
 
     Example:
         >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]),

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.inputs import check_positive
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.score_lists import like_scores
 
@@ -46,7 +47,7 @@ def dr_loss(
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(3.5265)
     """
-    _check(pos_lambda, neg_lambda, sharpness, scale)
+    check_positive(pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale)
     lists = target_lists(logits, targets)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     lists.pos, lists.scores = lists.pos.to(dtype).sigmoid(), lists.scores.to(dtype).sigmoid()
@@ -67,14 +68,6 @@ def _dr(
     low = torch.where(lists.has_positive, low, 1)
     gap = sharpness * (high - low + margin)
     return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
-
-
-def _check(pos_lambda: float, neg_lambda: float, sharpness: float, scale: float) -> None:
-    for name, value in dict(
-        pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
-    ).items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')
 
 
 def _weights(values, mask, temperature, peak):
@@ -195,7 +188,9 @@ class DRLoss(StatelessRankingLoss):
         **kwargs,
     ) -> None:
         super().__init__(activation='sigmoid', **kwargs)
-        _check(pos_lambda, neg_lambda, sharpness, scale)
+        check_positive(
+            pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
+        )
         self.settings = (pos_lambda, neg_lambda, margin, sharpness, scale)
 
     def losses(self, lists: RankedLists) -> Tensor:

@@ -26,15 +26,11 @@ _PAIRS_PER_BLOCK = 2**20
 
 
 class RankSort(NamedTuple):
-    """The two parts of Rank & Sort; their sum is the loss.
+    """The two parts of Rank & Sort; their sum is the loss."""
 
-    Attributes:
-        ranking: Mean ``N_FP(i) / rank(i)``.
-        sorting: Mean excess of ``1 - quality`` above a positive over what is there when the
-            positives are sorted by quality.
-    """
-
-    ranking: Tensor
+    ranking: Tensor  # mean ``N_FP(i) / rank(i)``
+    #: Mean excess of ``1 - quality`` above a positive over what is there when the positives are
+    #: sorted by quality.
     sorting: Tensor
 
 
