@@ -7,6 +7,7 @@ page. A page of results shows a section of such a README, and the troubleshootin
 messages of the source. notebook_pages.py makes the pages of the notebooks.
 """
 
+import ast
 import os
 import re
 import sys
@@ -25,6 +26,8 @@ PAGES = ROOT / 'docs' / 'pages'
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)')
 #: A Sphinx role of a docstring, in HTML: ':func:<code>~mmrank.x</code>'.
 ROLE = re.compile(r':(?:attr|class|data|func|meth|mod):(<code>)~?')
+#: A package of which a page shows all names.
+NAMES = re.compile(r'^<!-- names: (\S+) -->$', re.MULTILINE)
 #: What a page of results shows: '<!-- section: FILE: HEADING -->'.
 SECTION = re.compile(r'^<!-- section: (\S+): (.*?) -->$', re.MULTILINE)
 FENCE = re.compile(r'^(```.*?^```|~~~.*?^~~~)', re.DOTALL | re.MULTILINE)
@@ -58,10 +61,27 @@ def on_page_markdown(markdown, page, config, files):
     """Lead each link to the page of the file that it names."""
     if page.file.src_uri == 'troubleshooting.md':
         markdown = markdown.replace('<!-- messages -->', as_markdown())
+    markdown = NAMES.sub(lambda found: names_of(found[1]), markdown)
     markdown = rewrite_text(markdown, page.file, files)
     return SECTION.sub(
         lambda found: rewrite_text(section(*found.groups()), page.file, files, found[1]), markdown
     )
+
+
+def names_of(package):
+    """Entries of the names that a package imports when they are first used."""
+    tree = ast.parse((ROOT / package.replace('.', '/') / '__init__.py').read_text('utf-8'))
+    (table,) = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_MODULES'
+    ]
+    homes = {
+        name: package + module if module.startswith('.') else module
+        for module, names in ast.literal_eval(table).items()
+        for name in names.split()
+    }
+    return '\n\n'.join(f'::: {homes[name]}.{name}' for name in sorted(homes))
 
 
 def section(name, heading):

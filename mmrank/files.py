@@ -164,14 +164,8 @@ def path_fault(name: object) -> str | None:
     if not isinstance(name, str):
         return f'is a {type(name).__name__}, not text'
     # Most names pass here; the rest costs several times as much.
-    if (
-        0 < len(name) <= _PART_BYTES
-        and name.isascii()
-        and name.isprintable()
-        and name[0] not in '/\\ '
-        and '..' not in name
-        and ':' not in name
-    ):
+    is_plain = 0 < len(name) <= _PART_BYTES and name.isascii() and name.isprintable()
+    if is_plain and name[0] not in '/\\ ' and '..' not in name and ':' not in name:
         return None
     if not name.strip():
         return 'is empty'

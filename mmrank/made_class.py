@@ -27,16 +27,8 @@ def make_class(
     prefix: str = 'Listwise',
 ) -> type:
     """Make the class ``<prefix><host>``; ``made_by`` is the cached function that calls this."""
-    return type(
-        f'{prefix}{host.__name__}',
-        bases,
-        {
-            '__doc__': f'{host.__name__} {doc}.',
-            '__module__': made_by.__module__,
-            'host': host,
-            'made_by': staticmethod(made_by),
-        },
-    )
+    content = dict(__doc__=f'{host.__name__} {doc}.', __module__=made_by.__module__, host=host)
+    return type(f'{prefix}{host.__name__}', bases, {**content, 'made_by': staticmethod(made_by)})
 
 
 def _empty(made_by: Callable[[type], type], host: type) -> object:

@@ -1,9 +1,10 @@
-"""The message about a library that is not installed, or in a wrong version."""
+"""Libraries that need not be there: the message about one, and classes that derive from its."""
 
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 from mmrank.errors import UserError
 
@@ -24,15 +25,9 @@ class PackageError(UserError, ImportError):
 
 @contextmanager
 def required_package(package: str, user: str, install: str) -> Iterator[None]:
-    """Put around the imports of a library.
+    """Put around the imports of a library, which ``user`` requires and a command installs.
 
-    Args:
-        package: Name by which it is imported.
-        user: What requires it.
-        install: Command that installs it.
-
-    Raises:
-        PackageError: If the library is not installed, or is not in a version of :data:`VERSIONS`.
+    Raises a :class:`PackageError` if it is not there, or not in a version of :data:`VERSIONS`.
     """
     try:
         yield
@@ -44,14 +39,40 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         ) from error
     least, above = VERSIONS.get(package, (None, None))
     found = getattr(sys.modules.get(package), '__version__', None)
+    wanted = None
     if least and found and _numbers(found) < _numbers(least):
+        wanted = f'{least} or later'
+    elif above and found and _numbers(found) >= _numbers(above):
+        wanted = f'below {above}'
+    if wanted:
         raise PackageError(
-            f'{user} requires {package} {least} or later; {found} is installed. Fix: {install}'
+            f'{user} requires {package} {wanted}; {found} is installed. Fix: {install}'
         )
-    if above and found and _numbers(found) >= _numbers(above):
-        raise PackageError(
-            f'{user} requires {package} below {above}; {found} is installed. Fix: {install}'
-        )
+
+
+def optional_class(package: str, type_name: str, path: str) -> type:
+    """Import the class of a full name, in configs ``type_name``, or raise an ImportError."""
+    module, _, name = path.rpartition('.')
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or '').partition('.')[0] != package:
+            raise
+        raise ImportError(
+            f"type='mmrank.{type_name}' requires {package}, which is not installed. Fix: `mim "
+            f'install {package}`, or see the README for the reference stack.'
+        ) from error
+
+
+def register_optional(registry, package: str, paths: dict[str, str]) -> None:
+    """Register, by type, a builder that imports its class when called: users may lack mmdet."""
+    for type_name, path in paths.items():
+
+        def build(*args, _name: tuple = (package, type_name, path), **kwargs) -> object:
+            return optional_class(*_name)(*args, **kwargs)
+
+        build.__doc__ = f'Build a ``{path}``; arguments as for the class.'
+        registry.register_module(name=type_name, module=build)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

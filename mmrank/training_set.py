@@ -60,9 +60,8 @@ class TrainingSet:
     def has_several_classes(self) -> bool:
         """Whether the training set is known to have more than one class; it stays to be read."""
         noted = _noted(_METAINFO)
-        if noted is None or noted is self._metainfo:
-            return False
-        return len(_class_names(noted) or ()) > 1
+        is_new = noted is not None and noted is not self._metainfo
+        return is_new and len(_class_names(noted) or ()) > 1
 
     def check_classes(self, num_classes: int | None, where: str, *, binary: bool = False) -> None:
         """Refuse, by a UserError, another number of classes than the training set has.
@@ -75,8 +74,7 @@ class TrainingSet:
             return
         if len(names) == num_classes or (binary and num_classes == 1 and len(names) == 2):
             return
-        shown = ', '.join(map(str, names[:6]))
-        shown += ', ...' if len(names) > 6 else ''
+        shown = ', '.join(map(str, names[:6])) + ', ...' * (len(names) > 6)
         raise UserError(
             f'num_classes={num_classes} of {where}, but the training set has {len(names)} classes '
             f'({shown}). Fix: set num_classes={len(names)} of the head; or, if the classes are '
@@ -89,9 +87,7 @@ class TrainingSet:
         A loop of your own may split a batch: only mmengine's runner is checked.
         """
         noted = _noted(_BATCH)
-        if noted is None or noted is self._batch:
-            return
-        if _noted(_METAINFO) is None:
+        if noted is None or noted is self._batch or _noted(_METAINFO) is None:
             return
         self._batch = noted
         noted.check(size)

@@ -18,6 +18,12 @@ settings.register_profile('ci', settings.get_profile('quick'), derandomize=True)
 settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
 
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch):
+    """Tools that run in this process switch torch's reader for the processes they start."""
+    monkeypatch.setenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '0')
+
+
 @contextmanager
 def own_loading():
     """Undo in the end that this process loads checkpoints as data only."""

@@ -117,9 +117,19 @@ def options() -> dict[str, int]:
     }
 
 
+def configs() -> dict[str, int]:
+    """Leaf configs that are neither measured nor a paper's printed setting nor a tutorial."""
+    sys.path[:0] = [str(ROOT / 'tests' / 'helpers'), str(ROOT / 'tools')]
+    try:
+        from published_configs import leaves_without_result
+    finally:
+        del sys.path[:2]
+    return {'leaf configs without a result': len(leaves_without_result())}
+
+
 def figures() -> dict[str, int]:
     """All figures by name."""
-    return {**sizes(), **reading(), **options()}
+    return {**sizes(), **reading(), **options(), **configs()}
 
 
 def main() -> None:

@@ -112,26 +112,22 @@ def check_machine() -> list[Row]:
     return rows
 
 
-def check_registry() -> Row:
-    """Build something that is registered by mmrank."""
+def collect() -> list[Row]:
+    """Return all rows, the core first."""
+    registry = Row('mmrank.registry', '', OK, 'StableAPLoss builds from a config')
     try:
         from mmrank.registry import MODELS
 
         MODELS.build({'type': 'mmrank.StableAPLoss'})
     except Exception as error:
-        return Row('mmrank.registry', '', BROKEN, last_line(error))
-    return Row('mmrank.registry', '', OK, 'StableAPLoss builds from a config')
-
-
-def collect() -> list[Row]:
-    """Return all rows, the core first."""
+        registry = Row('mmrank.registry', '', BROKEN, last_line(error))
     tested = (3, 10) <= sys.version_info[:2] <= (3, 12)
     note = sys.executable if tested else 'supported and tested are 3.10, 3.11 and 3.12'
     modules = [check_module(*module) for module in MODULES]
     return [
         Row('Python', platform.python_version(), OK, note),
         *modules[:3],
-        check_registry(),
+        registry,
         modules[3],
         check_ops(),
         *modules[4:],
@@ -143,14 +139,13 @@ def show(rows: list[Row]) -> None:
     """Print the table, with rich where it is installed."""
     try:
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
     except ModuleNotFoundError:
         for row in rows:
             print(f'{row.state:7} {row.name:16} {row.version:14} {row.note}')
         return
-    table = Table(title='mmrank: what is here and what works')
-    for title in ('part', 'version', 'state', 'note'):
-        table.add_column(title, overflow='fold')
+    columns = [Column(title, overflow='fold') for title in ('part', 'version', 'state', 'note')]
+    table = Table(*columns, title='mmrank: what is here and what works')
     for row in rows:
         style = STYLES[row.state]
         # Notes hold text of other packages: no markup in it.
@@ -173,10 +168,11 @@ def main() -> int:
         print(f'The core is broken: {", ".join(broken)}.')
         return 1
     works = {row.name for row in rows if row.state == OK}
-    can = 'can' if {'mmdet', 'mmcv', 'mmcv.ops'} <= works else 'cannot'
-    print(f'{can} train and test detectors')
-    can = 'can' if 'mmpretrain' in works else 'cannot'
-    print(f'{can} train and test retrieval and classification')
+    for needed, what in (
+        ({'mmdet', 'mmcv', 'mmcv.ops'}, 'detectors'),
+        ({'mmpretrain'}, 'retrieval and classification'),
+    ):
+        print(f'{"can" if needed <= works else "cannot"} train and test {what}')
     return 0
 
 

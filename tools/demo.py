@@ -45,24 +45,15 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('--work-dir', type=Path, help='where results go (default: work_dirs/demo)')
     parser.add_argument(
-        '--data-root',
-        type=Path,
-        help='where the data set is, or is generated (default: data/shapes_coco)',
+        '--data-root', type=Path, help='folder of the data set (default: data/shapes_coco)'
     )
-    parser.add_argument(
-        '--epochs', type=int, help="epochs of each training (default: the configs')"
-    )
+    parser.add_argument('--epochs', type=int, help="of each training (default: the configs')")
     parser.add_argument('--seed', type=int, default=0, help='training seed (default: 0)')
     parser.add_argument(
-        '--fresh',
-        action='store_true',
-        help='restart training even if there are checkpoints or results',
+        '--fresh', action='store_true', help='restart training in spite of checkpoints or results'
     )
     parser.add_argument(
-        '--quick',
-        action='store_true',
-        help='a few iterations on a few images, to see that all parts work; '
-        'default folders get the suffix _quick',
+        '--quick', action='store_true', help='a few iterations; default folders end in _quick'
     )
     args = parser.parse_args()
     suffix = '_quick' if args.quick else ''
@@ -90,17 +81,10 @@ def prepare_data(root: Path, spec: ShapesSpec, console: Console) -> None:
     stamp.unlink(missing_ok=True)
     start = time.monotonic()
     total = sum(spec.split_sizes().values())
-    steps = iter(
-        track(
-            range(total),
-            'Data set: painting images',
-            console=console,
-            disable=not console.is_terminal,
-        )
-    )
+    title, silent = 'Data set: painting images', not console.is_terminal
+    steps = iter(track(range(total), title, console=console, disable=silent))
     write_shapes_coco(root, spec, lambda *_: next(steps))
-    # Ends the bar; the generator is exhausted.
-    next(steps, None)
+    next(steps, None)  # ends the bar
     stamp.write_text(wanted, encoding='utf-8')
     console.print(
         f'Data set: {total} images written to {shown(root)} in {time.monotonic() - start:.1f} s.',
@@ -123,8 +107,7 @@ def load_config(slug: str, args: argparse.Namespace):
     cfg.randomness.seed = args.seed
     # On CUDA some operations (cumsum) have no deterministic form.
     cfg.randomness.deterministic = get_device() == 'cpu'
-    # Visualizers are kept by name: one name for both would log both runs
-    # into the first one's folder.
+    # By one name, both runs would log into the first one's folder.
     cfg.visualizer.name = slug
     if args.epochs is not None:
         old, new = cfg.train_cfg.max_epochs, args.epochs
@@ -178,9 +161,7 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
 
 def shown(path: Path) -> str:
     """A path relative to the working directory where it lies below."""
-    path = Path(path).resolve()
-    here = Path.cwd()
-    return str(path.relative_to(here) if here in path.parents else path)
+    return str(path.resolve()).removeprefix(f'{Path.cwd()}/')
 
 
 def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
@@ -198,13 +179,8 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         models, args.data_root / 'val', args.work_dir / 'detections.png', num_images=5
     )
     console.print('Written:')
-    for what, path in (
-        ('table, Markdown', markdown),
-        ('table, CSV', table),
-        ('precision-recall curves', curves),
-        ('detections', drawn),
-    ):
-        console.print(f'  {what:24} {shown(path)}', highlight=False, soft_wrap=True)
+    for path in (markdown, table, curves, drawn):
+        console.print(f'  {shown(path)}', highlight=False, soft_wrap=True)
 
 
 @show_user_errors(on_interrupt='Interrupted; run the same command to continue.')

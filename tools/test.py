@@ -15,12 +15,12 @@ try:
     from mmengine.evaluator import DumpResults
 
     from mmrank.apis.entry_point import (
-        add_common_options,
         build_runner,
         check_data,
         check_folder,
         load,
         run,
+        train_or_test_parser,
     )
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
@@ -61,22 +61,12 @@ is wrong (see the message).
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('config', help='config file')
+    parser = train_or_test_parser(__doc__, EPILOG)
     parser.add_argument('checkpoint', help='checkpoint file or URL')
-    parser.add_argument(
-        '--work-dir',
-        help="folder of the log (default: the config's work_dir, else "
-        'work_dirs/<name of the config>)',
-    )
+
     parser.add_argument('--out', help='file for the predictions (.pkl) or metrics (.json)')
     parser.add_argument(
-        '--out-item',
-        choices=['pred', 'metrics'],
-        default='pred',
-        help='what --out keeps (default: pred)',
+        '--out-item', choices=['pred', 'metrics'], default='pred', help='what --out keeps'
     )
     parser.add_argument('--show-dir', help='folder for drawn predictions')
     parser.add_argument('--show', action='store_true', help='show predictions in a window')
@@ -87,15 +77,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--tta',
         action='store_true',
-        help="average over augmented images: the config's tta_model and "
-        'tta_pipeline, or original and flipped',
+        help="average over the config's tta_pipeline, or flipped images",
     )
-    parser.add_argument(
-        '--no-check',
-        action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the start',
-    )
-    add_common_options(parser)
+
     return parser.parse_args()
 
 
@@ -124,29 +108,19 @@ def set_tta(cfg: Config) -> None:
             'scores.\n  Fix: leave out --tta, or the calibration'
         )
     is_detection = cfg.get('default_scope') == 'mmdet'
-    if 'tta_model' not in cfg and is_detection:
-        # Without a scope: mmdet registers it in the root of mmengine.
-        cfg.tta_model = dict(
-            type='DetTTAModel',
-            tta_cfg=dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100),
-        )
-    elif 'tta_model' not in cfg:
-        cfg.tta_model = dict(type='mmpretrain.AverageClsScoreTTA')
+    if 'tta_model' not in cfg:
+        # Without a scope: mmdet registers its own in the root of mmengine.
+        nms = dict(nms=dict(type='nms', iou_threshold=0.5), max_per_img=100)
+        detection = dict(type='DetTTAModel', tta_cfg=nms)
+        cfg.tta_model = detection if is_detection else dict(type='mmpretrain.AverageClsScoreTTA')
     data = cfg.test_dataloader.dataset
     while 'dataset' in data:
         data = data.dataset
     if 'tta_pipeline' not in cfg:
         pack = deepcopy(data.pipeline[-1])
         if is_detection:
-            pack.meta_keys = (
-                'img_id',
-                'img_path',
-                'ori_shape',
-                'img_shape',
-                'scale_factor',
-                'flip',
-                'flip_direction',
-            )
+            keys = 'img_id img_path ori_shape img_shape scale_factor flip flip_direction'
+            pack.meta_keys = tuple(keys.split())
         flips = [dict(type='RandomFlip', prob=prob) for prob in (1.0, 0.0)]
         cfg.tta_pipeline = [
             *deepcopy(data.pipeline[:-1]),
@@ -156,30 +130,14 @@ def set_tta(cfg: Config) -> None:
     data.pipeline = cfg.tta_pipeline
 
 
-def dump_metric(cfg: Config, path: str) -> DumpResults:
-    """Return the metric that keeps the predictions."""
-    if cfg.get('default_scope') == 'mmdet':
-        from mmdet.evaluation import DumpDetResults
-
-        return DumpDetResults(out_file_path=path)
-    return DumpResults(out_file_path=path)
-
-
-def check_out(args: argparse.Namespace) -> None:
-    """Check the name of the output file before the long work."""
-    if args.out is None:
-        return
-    endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}
-    if not args.out.endswith(endings[args.out_item]):
-        raise UserError(
-            f'--out {args.out!r} with --out-item {args.out_item} must end in '
-            + ' or '.join(endings[args.out_item])
-        )
-
-
 def main(args: argparse.Namespace) -> None:
     """Evaluate."""
-    check_out(args)
+    endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}[args.out_item]
+    if args.out is not None and not args.out.endswith(endings):
+        raise UserError(
+            f'--out {args.out!r} with --out-item {args.out_item} must end in '
+            + ' or '.join(endings)
+        )
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
         raise UserError(
             f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the .pth file that '
@@ -203,7 +161,10 @@ def main(args: argparse.Namespace) -> None:
         check_data(cfg, splits=('test',))
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     if args.out is not None and args.out_item == 'pred':
-        runner.test_evaluator.metrics.append(dump_metric(cfg, args.out))
+        dump = DumpResults
+        if cfg.get('default_scope') == 'mmdet':
+            from mmdet.evaluation import DumpDetResults as dump
+        runner.test_evaluator.metrics.append(dump(out_file_path=args.out))
     model = bare_model(runner.model)
     if isinstance(model, CalibratedMixin):
         # It compares the classes with those of its maps.

@@ -14,13 +14,13 @@ try:
     from mmengine.device import get_device
 
     from mmrank.apis.entry_point import (
-        add_common_options,
         build_runner,
         check_data,
         check_folder,
         is_main_process,
         load,
         run,
+        train_or_test_parser,
     )
     from mmrank.apis.folder_lock import FolderHeldError, FolderLock
     from mmrank.errors import UserError
@@ -58,15 +58,7 @@ line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
 
 def parse_args() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('config', help='config file')
-    parser.add_argument(
-        '--work-dir',
-        help="folder of logs and checkpoints (default: the config's work_dir, "
-        'else work_dirs/<name of the config>)',
-    )
+    parser = train_or_test_parser(__doc__, EPILOG)
     parser.add_argument(
         '--resume',
         nargs='?',
@@ -79,37 +71,25 @@ def parse_args() -> argparse.Namespace:
         '--amp', action='store_true', help='mixed precision with dynamic loss scaling (needs a GPU)'
     )
     parser.add_argument(
-        '--auto-scale-lr',
-        action='store_true',
-        help='scale the learning rate by (processes x batch) / '
-        'auto_scale_lr.base_batch_size, the batch it was tuned for',
+        '--auto-scale-lr', action='store_true', help='scale the learning rate to the total batch'
     )
     parser.add_argument(
         '--seed',
         type=int,
-        help='seed of weights, shuffling and augmentation (default: the '
-        "config's randomness.seed, else a new one each time)",
+        help="seed of all that is random (default: the config's, else a new one)",
     )
     parser.add_argument(
         '--no-validate', action='store_true', help='train without evaluating in between'
     )
-    parser.add_argument(
-        '--no-check',
-        action='store_true',
-        help='skip the check of COCO files and retrieval data sets before the start',
-    )
+
     parser.add_argument(
         '--save-on-signal',
         action='store_true',
-        help='save a checkpoint when Ctrl-C or SIGTERM (Slurm) ends the '
-        'training (default: the last regular one counts)',
+        help='save a checkpoint at Ctrl-C or SIGTERM (Slurm)',
     )
     parser.add_argument(
-        '--force',
-        action='store_true',
-        help='train in the work folder although another process holds it',
+        '--force', action='store_true', help='train although another process holds the work folder'
     )
-    add_common_options(parser)
     return parser.parse_args()
 
 
@@ -117,8 +97,8 @@ def set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
         raise UserError(
-            '--amp requires a GPU that mmengine supports, and there is '
-            'none.\n  Fix: remove --amp, or check tools/check_env.py'
+            '--amp requires a GPU that mmengine supports.\n  Fix: remove --amp, or check '
+            'tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
     mixed = {
@@ -149,13 +129,12 @@ def set_resume(cfg: Config, resume: str) -> None:
     if resume == 'auto':
         from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
-        found = find_last_whole_checkpoint(cfg.work_dir)
-        if found is None:
+        resume = find_last_whole_checkpoint(cfg.work_dir)
+        if resume is None:
             print(f'No complete checkpoint in {cfg.work_dir}: starting over.')
             cfg.resume = False
             return
-        print(f'Resuming from {found}')
-        resume = found
+        print(f'Resuming from {resume}')
     elif not Path(resume).exists() and '://' not in resume:
         raise UserError(
             f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass its path, or --resume '
@@ -178,8 +157,8 @@ def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
         ) from None
     except OSError as error:
         raise UserError(
-            f'work folder {work_dir!r} cannot be written to: '
-            f'{error.strerror}.\n  Fix: choose another one with --work-dir'
+            f'work folder {work_dir!r} cannot be written to: {error.strerror}.\n  Fix: choose '
+            'another one with --work-dir'
         ) from None
     if owner is not None:
         reason = 'by --force' if force else 'as it has ended'
@@ -219,12 +198,8 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
         set_resume(cfg, args.resume)
     if not args.no_check:
         check_data(cfg, splits=('train', 'val', 'test'))
-    runner = build_runner(
-        cfg,
-        # Weights to start from may be those of another task.
-        strict=bool(cfg.get('resume')),
-        allow_partial=args.allow_partial,
-    )
+    # Weights to start from may be those of another task.
+    runner = build_runner(cfg, bool(cfg.get('resume')), args.allow_partial)
     from mmrank.engine.hooks import InterruptHook
 
     runner.register_hook(InterruptHook(args.save_on_signal))

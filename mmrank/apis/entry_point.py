@@ -40,20 +40,22 @@ PACKAGES = {
 }
 
 
-def add_config_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that overrides settings of the config."""
-    parser.add_argument(
-        '--cfg-options',
-        nargs='+',
-        action=DictAction,
-        metavar='KEY=VALUE',
-        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
-        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
+def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
+    """The parser of ``train.py`` and ``test.py``, with all that both take."""
+    parser = argparse.ArgumentParser(
+        description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``train.py`` and ``test.py`` have."""
+    parser.add_argument('config', help='config file')
+    parser.add_argument(
+        '--work-dir',
+        help="folder of what is written (default: the config's work_dir, else "
+        'work_dirs/<name of the config>)',
+    )
+    parser.add_argument(
+        '--no-check',
+        action='store_true',
+        help='skip the check of COCO files and retrieval data sets before the start',
+    )
     add_config_option(parser)
     parser.add_argument(
         '--launcher',
@@ -65,6 +67,19 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_options(parser)
     # torchrun sets LOCAL_RANK, older launchers pass one of these spellings.
     parser.add_argument('--local_rank', '--local-rank', type=int, default=0, help=argparse.SUPPRESS)
+    return parser
+
+
+def add_config_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that overrides settings of the config."""
+    parser.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
+        'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
+    )
 
 
 def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
@@ -85,9 +100,7 @@ def add_checkpoint_options(parser: argparse.ArgumentParser) -> None:
 def checkpoint_words(args: argparse.Namespace) -> list[str]:
     """Options of :func:`add_checkpoint_options`, for another command line."""
     words = ['--trust-checkpoint'] if args.trust_checkpoint else []
-    for pattern in args.allow_partial:
-        words += ['--allow-partial', pattern]
-    return words
+    return words + [f'--allow-partial={pattern}' for pattern in args.allow_partial]
 
 
 def add_trust_option(parser: argparse.ArgumentParser) -> None:
@@ -172,18 +185,14 @@ def check_packages(cfg: Config) -> None:
 
 def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
     """Take the work folder of the command line, the config, or its name."""
-    if args.work_dir is not None:
-        cfg.work_dir = args.work_dir
-    elif cfg.get('work_dir') is None:
-        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+    default = f'work_dirs/{Path(args.config).stem}'
+    cfg.work_dir = args.work_dir or cfg.get('work_dir') or default
 
 
 def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
-    if cfg.get('default_scope') != 'mmpretrain':
-        return
-    for split in ('train', 'val', 'test'):
-        loader = cfg.get(f'{split}_dataloader')
+    loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
+    for loader in loaders if cfg.get('default_scope') == 'mmpretrain' else ():
         if loader:
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
 
@@ -243,15 +252,13 @@ def _set_slurm_variables() -> None:
     lacking = {*names.values(), 'SLURM_NODELIST'} - {*os.environ}
     if lacking:
         raise UserError(
-            f'--launcher slurm: {min(lacking)} is not set, so this is no task '
-            'of srun.\n  Fix: start with tools/slurm_train.sh or '
-            'slurm_test.sh, or on one machine with tools/dist_train.sh'
+            f'--launcher slurm: {min(lacking)} is not set, so this is no task of srun.\n  Fix: '
+            'start with tools/slurm_train.sh or slurm_test.sh, or here with tools/dist_train.sh'
         )
     for name, theirs in names.items():
         os.environ[name] = os.environ[theirs]
     if 'MASTER_ADDR' not in os.environ:
-        nodes = os.environ['SLURM_NODELIST']
-        command = ['scontrol', 'show', 'hostname', nodes]
+        command = ['scontrol', 'show', 'hostname', os.environ['SLURM_NODELIST']]
         hosts = subprocess.run(command, check=True, capture_output=True, text=True)
         os.environ['MASTER_ADDR'] = hosts.stdout.split()[0]
     os.environ.setdefault('MASTER_PORT', '29500')

@@ -52,7 +52,7 @@ def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
             f'checkpoint {name} does not fit this config:\n{differences_table(found)}\n  Fix: pass '
             'the checkpoint of this config, or the config of this checkpoint'
         )
-    state = {re.sub(r'^module\.', '', key): value for key, value in state.items()}
+    state = {key.removeprefix('module.'): value for key, value in state.items()}
     model.load_state_dict(state, strict=False)  # compared above
 
 
@@ -99,16 +99,15 @@ def find_weights(name: str, folder: str | Path = '.') -> Path:
     folder = Path(folder)
     pattern = re.compile(re.escape(name) + r'-([0-9a-f]{8})\.pth')
     files = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = [path for path in files if pattern.fullmatch(path.name)]
+    found = [match for path in files if (match := pattern.fullmatch(path.name))]
     if not found:
         raise UserError(_absent(name, folder))
     if len(found) > 1:
         raise UserError(
-            f'{folder} has several files of {name}: {", ".join(path.name for path in found)}.\n  '
+            f'{folder} has several files of {name}: {", ".join(match[0] for match in found)}.\n  '
             'Fix: keep the one that you want'
         )
-    (path,) = found
-    expected = pattern.fullmatch(path.name)[1]
+    path, expected = folder / found[0][0], found[0][1]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if not digest.startswith(expected):
         raise UserError(

@@ -150,8 +150,7 @@ def _saved_config(name: str, loaded: Mapping) -> Config | None:
     model = settings.get('model')
     # A type may be the path of any function, which building would call.
     if isinstance(model, dict) and all(_NAMED.fullmatch(kind) for kind in walk_types(model)):
-        scope = settings.get('default_scope')
-        return Config(dict(model=model, default_scope=scope))
+        return Config(dict(model=model, default_scope=settings.get('default_scope')))
     if any(_LISTWISE in key for key in model_state(loaded)):
         raise UserError(
             f'{name} has heads with a centre of the scores (keys with {_LISTWISE!r}), which '

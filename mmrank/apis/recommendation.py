@@ -33,8 +33,8 @@ def recommend(
 ) -> list[list[Recommendation]]:
     """Find for each of some users the ``count`` items of the largest scores, best first.
 
-    ``pairs`` are the training pairs of the model, a ``mmrank.TwoTower``; a user's own may come with
-    ``include_seen`` only. A UserError names an unknown user or another model.
+    The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own come with
+    ``include_seen``.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
         raise UserError(
@@ -46,14 +46,8 @@ def recommend(
     left = {key: value.to(device) for key, value in entities(rows, pairs.row_features).items()}
     left_rows = model.left(left)
     right_rows = model.right(dict(ids=torch.arange(pairs.shape[1], device=device)))
-    seen_rows, seen_cols = _seen(pairs, rows, include_seen)
-    best = top_k_inner_product(
-        left_rows,
-        right_rows,
-        min(count, pairs.shape[1]),
-        seen_rows.to(device),
-        seen_cols.to(device),
-    )
+    seen = [places.to(device) for places in _seen(pairs, rows, include_seen)]
+    best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [
         [
             Recommendation(str(user), str(pairs.col_names[col]), float(own @ right_rows[col]))

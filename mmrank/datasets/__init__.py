@@ -15,13 +15,7 @@ _HOMES = {
     'pair_collate': 'mmrank.datasets.interactions',
 }
 
-__all__ = [
-    'IndexedConcatDataset',
-    'InteractionDataset',
-    'TopKDataset',
-    'one_size_collate',
-    'pair_collate',
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:

@@ -16,16 +16,11 @@ NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
 
 
 def is_lvis(document: Mapping) -> bool:
-    """Tell LVIS annotations from COCO ones.
-
-    In LVIS v0.5 and v1 categories have a ``frequency``, or images name the classes that they lack.
-    """
-    images = document.get('images') or [{}]
-    categories = document.get('categories') or [{}]
-    parts = (images, NEGATIVE), (categories, 'frequency')
+    """Whether categories have a ``frequency`` or images name the classes that they lack."""
+    parts = (document.get(key) or [{}] for key in ('images', 'categories'))
     return any(
         isinstance(part, list) and isinstance(part[0], dict) and key in part[0]
-        for part, key in parts
+        for part, key in zip(parts, (NEGATIVE, 'frequency'))
     )
 
 

@@ -80,9 +80,8 @@ class FSDPStrategy(DDPStrategy):
         super().__init__(**kwargs)
         if not torch.distributed.is_initialized():
             raise UserError(
-                'FSDPStrategy shards over the processes of a launcher, and '
-                'there is none. Fix: start with tools/dist_train.sh CONFIG 2, '
-                "or set strategy=dict(type='SingleDeviceStrategy')"
+                'FSDPStrategy shards over the processes of a launcher, and there is none. Fix: '
+                "tools/dist_train.sh CONFIG 2, or strategy=dict(type='SingleDeviceStrategy')"
             )
         self.wrap = tuple(wrap)
         self.mixed_precision = dict(mixed_precision or {})
@@ -188,11 +187,8 @@ class FSDPStrategy(DDPStrategy):
 
         self.logger.info(f'Load checkpoint from {filename}')
         if os.path.isdir(filename):
-            checkpoint = load_sharded(
-                filename,
-                self._placement(),
-                without=() if hasattr(self, 'optim_wrapper') else _TRAINING,
-            )
+            without = () if hasattr(self, 'optim_wrapper') else _TRAINING
+            checkpoint = load_sharded(filename, self._placement(), without)
         else:
             checkpoint = _load_checkpoint(filename, map_location='cpu')
             spread(checkpoint, self._placement())
@@ -207,13 +203,10 @@ class FSDPStrategy(DDPStrategy):
         names = dict(self.model.named_parameters(remove_duplicate=False))
 
         def place(path: Path_, size: torch.Size) -> torch.Tensor | None:
-            if path[0] == 'optimizer':
-                found = self._optimised(path)
-            else:
-                found = names.get(str(path[-1]).removeprefix('module.'))
-            if found is None or not is_sharded(found) or found.shape != size:
-                return None
-            return found
+            name = str(path[-1]).removeprefix('module.')
+            found = self._optimised(path) if path[0] == 'optimizer' else names.get(name)
+            fits = found is not None and is_sharded(found) and found.shape == size
+            return found if fits else None
 
         return place
 
@@ -224,10 +217,8 @@ class FSDPStrategy(DDPStrategy):
             return None
         if isinstance(wrapper, OptimWrapperDict):
             wrapper = wrapper[path[1]]
-        groups = wrapper.optimizer.param_groups
-        parameters = [p for group in groups for p in group['params']]
-        index = path[-2]
-        return parameters[index] if index < len(parameters) else None
+        parameters = [p for group in wrapper.optimizer.param_groups for p in group['params']]
+        return parameters[path[-2]] if path[-2] < len(parameters) else None
 
 
 def all_reduce_mean(gradient: torch.Tensor) -> torch.Tensor:
@@ -239,11 +230,9 @@ def all_reduce_mean(gradient: torch.Tensor) -> torch.Tensor:
 
 def _copy_with(model: nn.Module, make: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
     """Copy a model with other tensors in place of its own."""
-    memo: dict[int, Any] = {}
+    memo: dict[int, Any] = {id(buffer): make(buffer) for buffer in model.buffers()}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(make(parameter), requires_grad=parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = make(buffer)
     return copy.deepcopy(model, memo)
 
 

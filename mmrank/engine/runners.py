@@ -24,8 +24,8 @@ _REFUSED = {
         'are lost by a resume, and it reads them as pickles, which can run code'
     ),
     'ColossalAIStrategy': (
-        'does not show its checkpoints to hooks, so that random states and '
-        'averages of the weights are lost by a resume'
+        'does not show its checkpoints to hooks, so that random states and averages of the weights '
+        'are lost by a resume'
     ),
 }
 
@@ -90,8 +90,7 @@ def has_own_statistics(runner) -> bool:
     has_average, is_synchronised = (
         any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
     )
-    if getattr(runner.model, 'broadcast_buffers', False):
-        is_synchronised = True
+    is_synchronised = is_synchronised or getattr(runner.model, 'broadcast_buffers', False)
     if is_synchronised and not has_average:  # which it does not reach
         return False
     fixed = {

@@ -37,21 +37,14 @@ class EmbeddingBatch:
     In distributed training with a loss of ``scope='global'`` every rank holds the queries of all
     ranks and its own share of the gallery; the gradient of the queries is summed over ranks by the
     code that gathered them.
-
-    Attributes:
-        queries: (Q, D) embeddings.
-        query_labels: (Q,) integer classes.
-        gallery: (G, D) embeddings: the images of this rank's batch, and entries of a memory without
-            gradient.
-        gallery_labels: (G,) integer classes.
-        is_itself: (Q, G) bool, True where the gallery entry is the query's
-            own image, which it does not search for.
     """
 
-    queries: Tensor
-    query_labels: Tensor
+    queries: Tensor  # (Q, D) embeddings
+    query_labels: Tensor  # (Q,) integer classes
+    #: (G, D) embeddings: the images of this rank's batch, and entries of a memory without gradient.
     gallery: Tensor
-    gallery_labels: Tensor
+    gallery_labels: Tensor  # (G,) integer classes
+    #: (Q, G) bool, True where the entry is the query's own image, which it does not search for.
     is_itself: Tensor
 
     def __post_init__(self) -> None:
@@ -127,6 +120,13 @@ def one_of(name: str, value, allowed: Collection) -> None:
     """Raise ValueError for an unknown choice of a setting."""
     if value not in allowed:
         raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
+
+
+def check_positive(**settings: float) -> None:
+    """Raise ValueError for a setting that is not > 0."""
+    for name, value in settings.items():
+        if not value > 0:
+            raise ValueError(f'{name} must be > 0, got {value!r}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:

@@ -3,7 +3,7 @@
 import copy
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from mmengine.logging import print_log
 from torch import Tensor, nn
@@ -16,38 +16,40 @@ def score_centre(loss: nn.Module) -> Tensor | None:
     return loss.logit_centre() if isinstance(loss, HasLogitCentre) else None
 
 
-def without_threshold(
-    predict: Callable[..., list],
-    args: tuple,
-    kwargs: Mapping,
-    *,
-    cfg: str,
-    default: Mapping | None,
-    loss: nn.Module,
-    warn: bool,
-) -> list | None:
-    """Predict again where no score of a loss without a centre is high enough.
+class BoxesWithoutCentre:
+    """Mixin for heads: shows boxes also where no score of a loss without a centre is high enough.
 
     A ranking loss does not care where its scores are. Without a centre a threshold may drop every
-    box, though their order is right. ``cfg`` names the argument of ``predict_by_feat`` with
-    ``score_thr``; where it is None, ``default`` is used. Returns None where there is no threshold
-    to leave out.
+    box, though their order is right.
     """
-    bound = inspect.signature(predict).bind(*args, **kwargs)
-    settings = bound.arguments.get(cfg) or default
-    if not (settings or {}).get('score_thr'):
-        return None
-    if warn:
-        name = type(loss).__name__
-        print_log(
-            f'No score of a batch reaches score_thr={settings["score_thr"]}: {name} has no '
-            'logit_centre(), so the scores are wherever training left them. The threshold is left '
-            f'out where it drops everything. Fix: let {name}.logit_centre() return the mean raw '
-            'score of the positives, or set test_cfg.score_thr=0',
-            logger='current',
-            level=logging.WARNING,
-        )
-    settings = copy.deepcopy(settings)
-    settings['score_thr'] = 0.0
-    bound.arguments[cfg] = settings
-    return predict(*bound.args, **bound.kwargs)
+
+    _warned = False
+
+    def _predict_boxes(
+        self, loss: nn.Module, predict: Callable, args: tuple, kwargs: dict, cfg: str, default
+    ) -> list:
+        """Call ``predict``, without a threshold that drops every box of a loss without a centre.
+
+        ``cfg`` names its argument with ``score_thr``; where it is None, ``default`` is used.
+        """
+        results = predict(*args, **kwargs)
+        if score_centre(loss) is not None or any(map(len, results)):
+            return results
+        bound = inspect.signature(predict).bind(*args, **kwargs)
+        settings = bound.arguments.get(cfg) or default
+        if not (settings or {}).get('score_thr'):
+            return results
+        if not self._warned:
+            self._warned, name = True, type(loss).__name__
+            print_log(
+                f'No score of a batch reaches score_thr={settings["score_thr"]}: {name} has no '
+                'logit_centre(), so the scores are wherever training left them. The threshold is '
+                f'left out where it drops everything. Fix: let {name}.logit_centre() return the '
+                'mean raw score of the positives, or set test_cfg.score_thr=0',
+                logger='current',
+                level=logging.WARNING,
+            )
+        settings = copy.deepcopy(settings)
+        settings['score_thr'] = 0.0
+        bound.arguments[cfg] = settings
+        return predict(*bound.args, **bound.kwargs)

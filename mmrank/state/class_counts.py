@@ -35,9 +35,6 @@ class LabelCounts(SavedState):
         if positives is not None:
             self.set(positives, num_samples)
 
-    def extra_repr(self) -> str:
-        return f'num_classes={len(self.negative_positive)}'
-
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; ``num_samples`` as of the class."""
         positives = torch.as_tensor(positives, dtype=torch.float64)
@@ -120,9 +117,6 @@ class ClassPrior(SavedState):
                 )
             values = self._scaled(values)
         self.register_buffer('prior', values, persistent=False)
-
-    def extra_repr(self) -> str:
-        return f'size={self.prior.numel()}, maximum={self.maximum}'
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""

@@ -45,24 +45,17 @@ class CrossBatchMemory(ShardedState, SavedState):
         start_iter: Batches that only fill the memory before its entries may be used: early in
             training the features drift fast. The paper takes 1000.
         storage: ``device``: all slots on all ranks. ``sharded``.
-
-    Attributes:
-        embeddings: (size, dim) float32 buffer. Of a shard the embeddings, labels and indices are
-            its rows and one more, and no buffers.
-        labels: (size,) float64 buffer, -1 where there is no entry.
-        sample_ids: (size,) float64 buffer.
-        next_slot: () float64 buffer, where the next entry goes.
-        num_batches: () float64 buffer, batches so far. (These are integers. But mmengine's
-            ``SyncBuffersHook`` averages integer buffers in float32, which does not hold an index
-            above 2^24.)
     """
 
     shape_settings = 'the size and dim of the memory'
-    embeddings: Tensor
-    labels: Tensor
-    sample_ids: Tensor
-    next_slot: Tensor
-    num_batches: Tensor
+    #: Of a shard these three are its rows and one more, and no buffers.
+    embeddings: Tensor  # (size, dim) float32
+    # The rest are float64: mmengine's ``SyncBuffersHook`` averages integer buffers in float32,
+    # which does not hold an index above 2^24.
+    labels: Tensor  # (size,), -1 where there is no entry
+    sample_ids: Tensor  # (size,)
+    next_slot: Tensor  # (), where the next entry goes
+    num_batches: Tensor  # () so far
 
     def __init__(self, size: int, dim: int, start_iter: int = 0, storage: str = 'device') -> None:
         check_count('size of the memory', size)
@@ -95,13 +88,6 @@ class CrossBatchMemory(ShardedState, SavedState):
             for name in _ROWS:
                 setattr(self, name, getattr(self, name).to(self.next_slot.device))
         return self
-
-    def extra_repr(self) -> str:
-        dim = self.embeddings.size(1)
-        return (
-            f'size={self.shard.size}, dim={dim}, '
-            f'start_iter={self.start_iter}, shards={self.shard.parts}'
-        )
 
     def own_rows(self) -> dict[str, Tensor]:
         return {n: getattr(self, n)[: self.shard.rows] for n in _ROWS}

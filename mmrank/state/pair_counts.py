@@ -7,16 +7,13 @@ from .base import SavedState, fails
 
 
 class PairCounts(SavedState):
-    """Counts ``|O_i,:|`` and ``|O_:,j|`` of the training pairs O.
+    """Counts ``|O_i,:|`` and ``|O_:,j|`` of the training pairs O; not in a checkpoint.
 
-    Attributes:
-        row_counts: (m,) float64 buffer, not saved: it comes from the data set. Empty until set.
-        col_counts: (n,) float64 buffer, likewise.
-        num_positives: ``|O|``, 0 until then.
+    ``num_positives`` is ``|O|``, 0 until the pairs are set.
     """
 
-    row_counts: Tensor
-    col_counts: Tensor
+    row_counts: Tensor  # (m,) float64 buffer, empty until then
+    col_counts: Tensor  # (n,) float64 buffer, likewise
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,9 +23,6 @@ class PairCounts(SavedState):
             self.register_buffer(name, counts, persistent=False)
         self.num_positives = 0
 
-    def extra_repr(self) -> str:
-        return f'shape={self.shape}, num_positives={self.num_positives}'
-
     @property
     def shape(self) -> tuple[int, int]:
         """(m, n); (0, 0) until the counts are set."""
@@ -37,10 +31,8 @@ class PairCounts(SavedState):
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """Count the (|O|,) training pairs of an (m, n) ``shape``.
 
-        Raises:
-            TypeError: If they are not integers.
-            ValueError: If an index is out of range, a pair occurs twice, or a row or column has no
-                pair. Then nothing has changed.
+        ValueError or TypeError, and nothing has changed, as of :func:`check_pairs`, or if a row or
+        column has no pair.
         """
         rows, cols = torch.as_tensor(rows).cpu(), torch.as_tensor(cols).cpu()
         check_pairs(rows, cols, shape, 'the training pairs')

@@ -97,19 +97,12 @@ class RunningMean(SavedState):
 
     ``mean <- (1-lam) mean + lam m``, where m is the mean of the values of the batch. The first
     batch with a value sets the mean; a batch without one, or whose mean is not finite in float32,
-    leaves it. The state is the same on all ranks and for any world size.
-
-    Args:
-        size: Number of means: 1 for a global one, C for one per class.
-        momentum: lam in ``(0, 1]``, the weight of the new batch.
-
-    Attributes:
-        mean: (size,) float32 buffer, in units of the values.
-        num_updates: (size,) int64 buffer, batches that each mean saw.
+    leaves it. The state is the same on all ranks and for any world size. ``momentum`` is lam in
+    ``(0, 1]``.
     """
 
-    mean: Tensor
-    num_updates: Tensor
+    mean: Tensor  # (size,) float32 buffer, in units of the values
+    num_updates: Tensor  # (size,) int64 buffer, batches that each mean saw
 
     def __init__(self, size: int = 1, momentum: float = 0.01) -> None:
         super().__init__()
@@ -119,28 +112,16 @@ class RunningMean(SavedState):
         self.register_buffer('mean', torch.zeros(size))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    def extra_repr(self) -> str:
-        return f'size={self.mean.numel()}, momentum={self.momentum}'
-
     @torch.no_grad()
     def update(
         self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
     ) -> Tensor:
-        """Take in the values of a batch and return the mean.
+        """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
-        Nothing changes in evaluation, nor when activation checkpointing runs a forward again.
-
-        Args:
-            values: (L, P) values of L lists.
-            mask: (L, P) bool, False for padding.
-            group: Process group whose ranks hold different values; None if these are the whole
-                batch.
-            rows: (L,) integers, the mean that each list belongs to, such as the class of a query;
-                lists of one row are pooled. None: with ``size`` 1 all lists are pooled, otherwise
-                list i is row i. Ignored with ``size`` 1.
-
-        Returns:
-            (1,) or (L,) float32 means to use with the lists.
+        Nothing changes in evaluation, nor when activation checkpointing runs a forward again. The
+        ranks of ``group`` hold different values. ``rows`` are (L,) integers, the mean that each
+        list belongs to, such as the class of a query; lists of one row are pooled. None: with
+        ``size`` 1 all lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
         """
         size = self.mean.numel()
         if size == 1:
@@ -216,19 +197,14 @@ class MeanPositiveScore(RunningMean):
     where ``m_k(theta)`` is the mean positive score of batch k under the weights ``theta``. Source:
     stable AP (2025), eq. 6.
 
-    Args:
-        size: Number of estimates: 1 for a global one, C for one per class.
-        momentum: lam in ``(0, 1]``, the weight of the new batch.
-        mode: ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
-            :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs; without
-            one :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a
-            drifting score. ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's
-            ablation, table 4, rows 1 and 2). ``off``: mu is the mean of the current batch.
-        score_range: Declared range of the scores, (low, high). A batch whose mean is further from
-            mu than its width plus the size of mu counts as one at that distance, and a step of
-            ``exact`` beyond it as none; the first such batch is warned of. None: every finite mean
-            counts in full.
-        value: The mean of mode ``fixed``, in units of the scores.
+    - ``mode``: ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
+      :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs; without one
+      :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a drifting
+      score. ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4,
+      rows 1 and 2). ``off``: mu is the mean of the current batch.
+    - ``score_range``: Declared range of the scores. A batch whose mean is further from mu than its
+      width plus the size of mu counts as one at that distance, and a step of ``exact`` beyond it as
+      none; the first such batch is warned of. None: every finite mean counts in full.
     """
 
     def __init__(
@@ -256,9 +232,6 @@ class MeanPositiveScore(RunningMean):
         self._warning = OutlierWarning('the mean positive score')
         self._probing = False
         self._previous: Tensor | None = None
-
-    def extra_repr(self) -> str:
-        return f'{super().extra_repr()}, mode={self.mode!r}'
 
     @contextmanager
     def probing(self) -> Iterator[None]:
@@ -365,11 +338,7 @@ class SelfBalance(SavedState):
 
     Early in training the box part of aLRP is small beside the classification part; multiplied by
     this ratio its gradient keeps up. The ratio of a period is that of the means over the period
-    before. Source: aLRP (NeurIPS 2020), section 4.
-
-    Args:
-        initial: Ratio in the first period, > 0. The authors take 50.
-        period: Iterations in a period, >= 1: those of an epoch.
+    before, at first ``initial``. Source: aLRP (NeurIPS 2020), section 4.
     """
 
     ratio: Tensor
@@ -385,9 +354,6 @@ class SelfBalance(SavedState):
         self.register_buffer('ratio', torch.tensor(float(initial)))
         self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
         self.register_buffer('steps', torch.zeros((), dtype=torch.long))
-
-    def extra_repr(self) -> str:
-        return f'period={self.period}'
 
     @torch.no_grad()
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:

@@ -28,18 +28,9 @@ class SampleRanks(SampleState):
 
     8 bytes for each sample and class, 0 before the first visit as a positive. A positive that is
     several times in a batch, also on several ranks, takes one step with the mean of its g; one
-    whose g is not finite takes none: an overflow must not spoil later batches.
-
-    Args:
-        num_samples: Number of samples in the training set.
-        num_classes: Number of classes.
-        gamma: Weight of the batch in (0, 1].
-        load_state: See :class:`SampleState`.
-        storage: ``device`` or ``sharded``, see :class:`SampleState`.
-
-    Attributes:
-        u_positive: (classes * samples,) float32, class by class.
-        u_all: Likewise.
+    whose g is not finite takes none: an overflow must not spoil later batches. The columns
+    ``u_positive`` and ``u_all`` are (classes * samples,) float32, class by class. ``gamma`` is the
+    weight of the batch in (0, 1].
     """
 
     def __init__(

@@ -77,9 +77,6 @@ class SampleState(ShardedState):
             self._columns = [x.to(device) for x in self._columns]
         return self
 
-    def extra_repr(self) -> str:
-        return f'size={self.size}, quantities={self.names}, storage={self.storage!r}'
-
     @property
     def device(self) -> torch.device:
         """Where the table is."""

@@ -149,13 +149,6 @@ class ScoreVector(SavedState):
         self.register_buffer('vector', torch.zeros(size, length))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    def extra_repr(self) -> str:
-        size, length = self.vector.shape
-        return (
-            f'size={size}, length={length}, momentum={self.momentum}, '
-            f'score_range={self.score_range}, mode={self.mode!r}'
-        )
-
     @property
     def seen(self) -> Tensor:
         """(size,) bool, True for the rows that a batch has set."""
@@ -166,15 +159,9 @@ class ScoreVector(SavedState):
         """Take in the positives of a batch and return (L, length) float32 v for its lists.
 
         Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
-        returns the phi of the list itself.
-
-        Args:
-            pos: (L, P) scores of the positives of L lists.
-            mask: (L, P) bool, False for padding.
-            rows: (L,) int64 row of each list, repeated or not: the class of a query. None: list i
-                is row i or, with ``size`` 1, all lists share the row.
-            group: Process group whose ranks hold different positives; None if ``pos`` is the whole
-                batch. With ``rows`` the ranks hold different lists, without them parts of the same.
+        returns the phi of the list itself. ``rows`` are (L,) int64 rows of the lists, repeated or
+        not: the class of a query. None: list i is row i or, with ``size`` 1, all lists share the
+        row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the same.
         """
         size, length = self.vector.shape
         if rows is None:

@@ -34,17 +34,12 @@ class StreamingFrequency(SavedState):
         num_buckets: H, >= 1.
         num_hashes: Arrays of buckets, 1 to 6.
         alpha: Weight of the newest interval, in (0, 1).
-
-    Attributes:
-        last_step: (num_hashes, H) int64 buffer A; 0: never.
-        interval: (num_hashes, H) float32 buffer D, in steps; 0: never.
-        num_updates: () int64 buffer t.
     """
 
     shape_settings = 'num_buckets and num_hashes'
-    last_step: Tensor
-    interval: Tensor
-    num_updates: Tensor
+    last_step: Tensor  # (num_hashes, H) int64 buffer A; 0: never
+    interval: Tensor  # (num_hashes, H) float32 buffer D, in steps; 0: never
+    num_updates: Tensor  # () int64 buffer t
 
     def __init__(self, num_buckets: int, num_hashes: int = 1, alpha: float = 0.01) -> None:
         super().__init__()
@@ -59,10 +54,6 @@ class StreamingFrequency(SavedState):
         self.register_buffer('last_step', torch.zeros(shape).long())
         self.register_buffer('interval', torch.zeros(shape))
         self.register_buffer('num_updates', torch.zeros((), dtype=torch.long))
-
-    def extra_repr(self) -> str:
-        hashes, buckets = self.interval.shape
-        return f'num_buckets={buckets}, num_hashes={hashes}, alpha={self.alpha}'
 
     def buckets(self, ids: Tensor) -> Tensor:
         """(num_hashes, n) bucket of each of (n,) entities >= 0."""

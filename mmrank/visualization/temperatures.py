@@ -86,7 +86,7 @@ def _named(found: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[Tempe
     return [
         Temperatures(
             name,
-            np.array(tau.detach().cpu(), dtype=np.float32),
+            tau.detach().float().cpu().numpy().copy(),
             np.isfinite(log_s.detach().cpu().numpy()),
         )
         for name, (tau, log_s) in zip(names, found.values())

@@ -7,12 +7,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
+from published_configs import load, rows
 
 pytest.importorskip('mmpretrain')
 
-ROOT = Path(__file__).parents[2] / 'configs' / 'clip'
+PLAN = Path(__file__).parents[2] / 'configs' / 'clip' / 'caption_losses.yaml'
 CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer')
 
 
@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize('name', ['isogclr', 'in-batch'])
 def test_runner_trains_and_evaluates(folder, tmp_path, name):
-    cfg = Config.fromfile(ROOT / f'conv3-text_{name}_cifar10-captions.py')
+    cfg = load(*rows(PLAN)[name])
     cfg.work_dir = str(tmp_path)
     cfg.train_dataloader.batch_size = 8
     cfg.train_dataloader.sampler.batch_size = 8

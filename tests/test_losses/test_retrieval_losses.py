@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from score_lists import joined
 from torch.nn.functional import normalize
 
 from mmrank.functional import stable_ap_loss
@@ -67,7 +68,8 @@ def test_means_of_the_queries(mean_scope, mean_mode):
             lam = 0.25 if row in means and mean_mode == 'plain' else 1.0
             means[row] = lam * mean + (1 - lam) * means.get(row, 0)
         expected = [
-            stable_ap_loss(pos, neg, means[row], tau=0.1, bound=41.0) for row, pos, neg in queries
+            stable_ap_loss(*joined(pos, neg), means[row], tau=0.1, bound=41.0)
+            for row, pos, neg in queries
         ]
         got = loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels))
         torch.testing.assert_close(got, torch.stack(expected).mean(), rtol=1e-5, atol=1e-6)

@@ -224,7 +224,7 @@ class _Two(RankingLoss):
         ([AP, dict(type='No')], {}, KeyError, r"losses\[1\].type='No' is not"),
         ([AP], dict(weights=[1, 2]), ValueError, '2 numbers for 1 losses'),
         ([AP], dict(weights=1.0), TypeError, 'must be a list of 1 numbers'),
-        ([AP], dict(weights=[-1]), ValueError, r'weights\[0\]=-1.0 must be'),
+        ([AP], dict(weights=[-1]), ValueError, r'weights\[0\]=-1 must be'),
         ([AP], dict(weights=['a']), ValueError, r"weights\[0\]='a' must be"),
         ([AP], dict(loss_weight=float('nan')), ValueError, 'loss_weight=nan'),
         ([AP], dict(use_sigmoid=False), ValueError, 'use_sigmoid=False is'),

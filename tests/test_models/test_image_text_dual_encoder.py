@@ -315,6 +315,6 @@ def test_ranks_equal_one_process():
     for rank in ranks:
         assert len(rank) == len(expected)
         for got, want in zip(rank, expected):
-            assert np.isfinite(got).all()
+            assert np.isfinite(np.asarray(got)).all()
             torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
     assert not math.isclose(expected[0][0], expected[0][1])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from score_lists import joined
 from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch.nn.functional import normalize
 
@@ -38,7 +39,7 @@ def _by_hand(queries, gallery):
     for label, pos, neg in lists:
         of_class = torch.cat([p for c, p, _ in lists if c == label])
         mu = of_class.detach().mean().float()
-        losses.append(stable_ap_loss(pos, neg, mu, tau=0.1, bound=41.0))
+        losses.append(stable_ap_loss(*joined(pos, neg), mu, tau=0.1, bound=41.0))
     return torch.stack(losses).mean()
 
 
@@ -83,7 +84,7 @@ def test_searches_the_memory_of_earlier_batches(copies):
         expected = []
         for label, pos, neg in lists:
             mu = torch.cat([p for c, p, _ in lists if c == label]).mean()
-            expected.append(stable_ap_loss(pos, neg, mu.float(), tau=0.1, bound=41.0))
+            expected.append(stable_ap_loss(*joined(pos, neg), mu.float(), tau=0.1, bound=41.0))
         expected = torch.stack(expected).mean()
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=1e-7)
         # Only originals are kept, in float32.

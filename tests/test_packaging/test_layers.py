@@ -14,15 +14,7 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('autograd', 'errors', 'version'),
-    (
-        'checkpoint_loading',
-        'distributed',
-        'files',
-        'gathering',
-        'interruption',
-        'optional_class',
-        'required_package',
-    ),
+    ('checkpoint_loading', 'distributed', 'files', 'gathering', 'interruption', 'required_package'),
     ('registry', 'training_set'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
@@ -40,7 +32,6 @@ LIBRARIES = {
     'checkpoint_loading': {'mmengine'},
     # An adapter to this library, which it imports when a loss is built.
     'losses': {'pytorch_metric_learning'},
-    'optional_class': {'mmengine'},
     'registry': {'mmengine'},
     'training_set': {'mmengine'},
 }

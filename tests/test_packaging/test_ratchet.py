@@ -36,6 +36,10 @@ def test_options(ratchet):
     check(ratchet.options())
 
 
+def test_configs_have_results(ratchet):
+    check(ratchet.configs())
+
+
 def check(figures):
     assert {*figures} <= {*LIMITS}, f'no limit. {FIX}'
     grown = {name: (value, LIMITS[name]) for name, value in figures.items() if value > LIMITS[name]}

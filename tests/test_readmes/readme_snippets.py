@@ -212,5 +212,5 @@ def train_model(model, optimiser, batches):
     logs = []
     for data in batches:
         log = model.train_step(data, wrapper)
-        logs.append({name: float(value) for name, value in log.items()})
+        logs.append({name: float(torch.as_tensor(value).detach()) for name, value in log.items()})
     return logs

@@ -54,7 +54,7 @@ BLOCKS = [
     (LONG_TAIL, 'mmrank.OneVsRestHead'),
     (RETRIEVAL, 'recall_at=(1, 10, 100, 1000)'),
     (TOOLS, 'mmrank.AtomicCheckpointHook'),
-    (PYTORCH, 'stable_ap_loss(pos, neg'),
+    (PYTORCH, 'stable_ap_loss(scores, is_positive'),
     (START, 'read_base'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
@@ -387,11 +387,11 @@ def test_metrics_and_hooks_build():
 
 def test_library_block_trains():
     """Its loss, minimised with plain SGD, ranks the positives first."""
-    values = values_of(snippet(PYTORCH, 'stable_ap_loss(pos, neg').text)
-    pos, neg = values['pos'], values['neg']
+    values = values_of(snippet(PYTORCH, 'stable_ap_loss(scores, is_positive').text)
+    gradient, is_positive = values['scores'].grad, values['is_positive']
     assert values['loss'].isfinite()
-    assert (pos.grad < 0).any()
-    assert (neg.grad > 0).any()
+    assert (gradient[is_positive] < 0).any()
+    assert (gradient[~is_positive] > 0).any()
 
 
 def test_python_style_block(tmp_path):

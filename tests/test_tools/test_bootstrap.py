@@ -190,7 +190,10 @@ def test_second_process_waits_for_a_killed_ones_child(tmp_path):
     holder = subprocess.Popen(['flock', cache / 'bootstrap.lock', 'sleep', '60'])
     try:
         time.sleep(0.5)
-        command = [sys.executable, SCRIPT, '--venv', tmp_path / 'v']
+        # What starts the tests may ignore Ctrl-C, and children inherit that.
+        code = 'import runpy, signal, sys; signal.signal(2, signal.default_int_handler); '
+        code += 'sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name="__main__")'
+        command = [sys.executable, '-c', code, SCRIPT, '--venv', tmp_path / 'v']
         env = {'XDG_CACHE_HOME': str(tmp_path / 'cache'), 'PATH': '/nowhere'}
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         second = subprocess.Popen(command, env=env, **pipes)

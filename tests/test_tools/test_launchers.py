@@ -250,7 +250,7 @@ def test_slurm_needs_srun(monkeypatch):
     for name in ('SLURM_PROCID', 'SLURM_NTASKS', 'SLURM_LOCALID'):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match='no task of srun'):
-        entry_point.set_slurm_variables()
+        entry_point._set_slurm_variables()
 
 
 def test_slurm_variables(monkeypatch, tmp_path):
@@ -261,7 +261,7 @@ def test_slurm_variables(monkeypatch, tmp_path):
     monkeypatch.setenv('SLURM_NODELIST', 'node[1-2]')
     for name, value in (('PROCID', 5), ('NTASKS', 8), ('LOCALID', 1)):
         monkeypatch.setenv(f'SLURM_{name}', str(value))
-    entry_point.set_slurm_variables()
+    entry_point._set_slurm_variables()
     names = ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR', 'MASTER_PORT')
     found = [os.environ[name] for name in names]
     assert found == ['5', '8', '1', 'localhost', '29500']

@@ -59,15 +59,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
 
 def load_config(args: argparse.Namespace, work_dir: Path):
     """Load the config as tools/test.py does, with a work dir of its own for the logs."""
-    from mmrank.apis.entry_point import add_common_options, checkpoint_words, load
+    from mmrank.apis.entry_point import checkpoint_words, load, train_or_test_parser
 
-    parser = argparse.ArgumentParser()
-    parser.add_argument('config')
-    parser.add_argument('--work-dir')
-    add_common_options(parser)
     words = [args.config, '--work-dir', str(work_dir), *checkpoint_words(args)]
     words += ['--cfg-options', *args.cfg_options] if args.cfg_options else []
-    return load(parser.parse_args(words))
+    return load(train_or_test_parser().parse_args(words))
 
 
 def train(

@@ -31,7 +31,6 @@ SPLITS = ('train', 'val', 'test')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -69,51 +68,29 @@ def frozen_part(config: Config) -> torch.nn.Module:
 
 def data_sets(config: Config) -> list:
     """The data sets of the config, without their pipelines."""
-    found = []
-    for split in SPLITS:
-        loader = config.get(f'{split}_dataloader')
-        if loader is not None:
-            found.append(DATASETS.build(dict(loader.dataset, pipeline=[])))
-    if not found:
+    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
+    if not loaders:
         raise UserError('the config has no data loader. Fix: set one')
-    return found
+    return [DATASETS.build(dict(loader.dataset, pipeline=[])) for loader in loaders]
 
 
-class Stages:
-    """Runs images through the stages.
-
-    Args:
-        stages: The network.
-        preprocessor: Of the config.
-        batch_size: Images at a time.
-        pool: Whether to take the mean over the positions.
-    """
-
-    def __init__(self, stages, preprocessor, batch_size: int, pool: bool) -> None:
-        self.stages, self.preprocessor = stages, preprocessor
-        self.batch_size, self.pool = batch_size, pool
-
-    @torch.no_grad()
-    def maps(self, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
-        """Feature map of each item."""
-        for start in range(0, len(items), self.batch_size):
-            batch = [pipeline(dict(item)) for item in items[start : start + self.batch_size]]
-            data = self.preprocessor(
-                {
-                    'inputs': torch.stack([x['inputs'] for x in batch]),
-                    'data_samples': [x['data_samples'] for x in batch],
-                }
-            )
-            maps = self.stages(data['inputs'])[-1]
-            if self.pool:
-                maps = maps.mean((2, 3), keepdim=True)
-            yield from maps.numpy()
-            step(len(batch))
+@torch.no_grad()
+def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Iterator[np.ndarray]:
+    """Feature map of each item."""
+    for start in range(0, len(items), args.batch_size):
+        batch = [pipeline(dict(item)) for item in items[start : start + args.batch_size]]
+        samples = [x['data_samples'] for x in batch]
+        inputs = torch.stack([x['inputs'] for x in batch])
+        data = preprocessor({'inputs': inputs, 'data_samples': samples})
+        found = stages(data['inputs'])[-1]
+        if args.pool:
+            found = found.mean((2, 3), keepdim=True)
+        yield from found.numpy()
+        step(len(batch))
 
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Store the feature maps."""
     args = parse_args()
     guard_checkpoints(False)
     config = read_config(args.config)
@@ -128,17 +105,8 @@ def main() -> None:
     }
     paths = sorted(by_path)
     items = [by_path[path] for path in paths]
-    runs = Stages(
-        stages,
-        MODELS.build(
-            {
-                'type': 'mmpretrain.ClsDataPreprocessor',
-                **(config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}),
-            }
-        ),
-        args.batch_size,
-        args.pool,
-    )
+    settings = config.model.get('data_preprocessor') or config.get('data_preprocessor') or {}
+    preprocessor = MODELS.build({'type': 'mmpretrain.ClsDataPreprocessor', **settings})
     fixed = Compose(config.test_dataloader.dataset.pipeline)
     drawn = Compose(config.train_dataloader.dataset.pipeline)
     with Progress(transient=True) as progress:
@@ -147,19 +115,12 @@ def main() -> None:
         def step(count: int) -> None:
             progress.advance(task, count)
 
-        FeatureCache.write(
-            args.out,
-            paths,
-            [runs.maps(items, fixed, step)]
-            + [runs.maps(items, drawn, step) for _ in range(args.views)],
-            {
-                'stages': stages.stop,
-                'views': args.views,
-                'pooled': args.pool,
-                'seed': args.seed,
-                'model_name': stages.model_name,
-            },
-        )
+        views = [
+            maps(stages, preprocessor, args, items, pipeline, step)
+            for pipeline in (fixed, *[drawn] * args.views)
+        ]
+        made_by = dict(stages=stages.stop, views=args.views, pooled=args.pool, seed=args.seed)
+        FeatureCache.write(args.out, paths, views, {**made_by, 'model_name': stages.model_name})
     print(f'Wrote {len(items)} images x {1 + args.views} views to {args.out}')
 
 

@@ -31,21 +31,19 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        depth=(1, 'of a folder: levels of folders that name a class'),
+        examples=(5, 'findings shown per kind'),
+        read_images=(False, 'also decode every image'),
     )
     add = parser.add_argument
     add('source', metavar='CONFIG|FOLDER', help='config file or folder')
-    depth = 'of a folder: levels of folders that name a class (default: %(default)s)'
-    add('--depth', type=int, default=1, help=depth)
-    add('--read-images', action='store_true', help='also decode every image')
-    examples = 'findings shown per kind (default: %(default)s)'
-    add('--examples', type=int, default=5, help=examples)
     add('--json', metavar='FILE', help='write counts and findings')
     add('--histogram', metavar='PNG', help='draw images per class')
     args = parser.parse_args()
@@ -91,7 +89,6 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
 
 @show_user_errors(OSError, ImportError)
 def main() -> int:
-    """Check, show, and write what is requested."""
     args = parse_args()
     console = Console()
     cfg = read_source(args)

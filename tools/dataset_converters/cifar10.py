@@ -25,18 +25,15 @@ from mmrank.files import write_atomically
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.archive_source import add_archive_options, unpacked
+from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    size = 'side of the images in pixels, at most 32, their own size'
+    parser = benchmark_parser(__doc__, size=(32, size))
     add = parser.add_argument
     add('source', metavar='SOURCE', help='zip or folder')
     add('out', metavar='OUT', help='folder to write to')
-    size = 'side of the images in pixels, at most 32, their own size (default: %(default)s)'
-    add('--size', type=int, default=32, help=size)
     classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
     add('--classes', type=int, choices=(10, 100), default=10, help=classes)
     add_archive_options(parser)
@@ -44,11 +41,6 @@ def parse_args() -> argparse.Namespace:
     if not 1 <= args.size <= 32:
         parser.error(f'--size must be in 1 to 32, got {args.size}')
     return args
-
-
-def is_wanted(name: str) -> bool:
-    """Whether a member of an archive lies in train/ or test/."""
-    return name.split('/')[0] in ('train', 'test')
 
 
 def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
@@ -68,30 +60,21 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
                 [cv2.resize(image, (size, size), None, 0, 0, cv2.INTER_AREA) for image in images]
             )
         path, file = out / f'{split}.npz', BytesIO()
-        np.savez(
-            file,
-            images=images,
-            labels=found.labels,
-            classes=np.array(HOSTS[num_classes].METAINFO['classes']),
-        )
+        names = np.array(HOSTS[num_classes].METAINFO['classes'])
+        np.savez(file, images=images, labels=found.labels, classes=names)
         write_atomically(file.getvalue(), path)
         counts = np.bincount(found.labels, minlength=num_classes)
         per_class = sorted({int(counts.min()), int(counts.max())})
-        table.add_row(
-            split,
-            f'{len(images):,}',
-            ' to '.join(f'{n:,}' for n in per_class),
-            f'{path.stat().st_size / 1e6:.1f}',
-        )
+        spread = ' to '.join(f'{n:,}' for n in per_class)
+        table.add_row(split, f'{len(images):,}', spread, f'{path.stat().st_size / 1e6:.1f}')
     return table
 
 
 @show_user_errors(OSError, ImportError)
 def main() -> None:
-    """Unpack, convert, and show what was written."""
     args = parse_args()
     source, out = Path(args.source), Path(args.out)
-    with unpacked(source, out, args, is_wanted) as folder:
+    with unpacked(source, out, args, lambda x: x.startswith(('train/', 'test/'))) as folder:
         if source.is_file() and not any(folder.iterdir()):
             raise UserError(
                 f'{source} holds neither train/ nor test/. Fix: pass a zip or '

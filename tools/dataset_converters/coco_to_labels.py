@@ -18,7 +18,6 @@ from mmrank.files import write_csv_atomically
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,7 +46,6 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Convert the file."""
     args = parse_args()
     header, rows = label_table(read_coco_json(args.ann_file))
     write_csv_atomically([header, *rows], args.out)

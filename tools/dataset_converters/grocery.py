@@ -39,7 +39,6 @@ RATIO = 50
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -87,15 +86,7 @@ def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
 
 
 def long_tail(items: list[tuple[str, int]], ratio: float) -> list[tuple[str, int]]:
-    """The first images of each class, exponentially fewer by its rank.
-
-    Args:
-        items: Path and label.
-        ratio: Size of the largest class over that of the smallest.
-
-    Returns:
-        The items that stay, in their order.
-    """
+    """The first images of each class, exponentially fewer by its rank, in their order."""
     of_class = defaultdict(list)
     for item in items:
         of_class[item[1]].append(item)
@@ -114,11 +105,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
 
 
 def convert(folder: Path, out: Path) -> dict[str, int]:
-    """Write lists and images.
-
-    Returns:
-        Number of images of each list.
-    """
+    """Write lists and images; return the number of images of each list."""
     names, texts = read_products(folder / 'classes.csv')
     splits = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}
     images = [item for items in splits.values() for item in items]
@@ -129,13 +116,9 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
     write_lines(out / 'products.txt', names)
     write_lines(out / 'images.txt', [f'{path}\t{names[c]}' for path, c in images])
     for split, items in splits.items():
-        captions = [
-            {'image': path, 'caption': [names[c], texts[c]], 'label': names[c]} for path, c in items
-        ]
-        write_lines(
-            out / f'captions_{split}.jsonl',
-            [json.dumps(entry, ensure_ascii=False) for entry in captions],
-        )
+        captions = [dict(image=p, caption=[names[c], texts[c]], label=names[c]) for p, c in items]
+        lines = [json.dumps(entry, ensure_ascii=False) for entry in captions]
+        write_lines(out / f'captions_{split}.jsonl', lines)
     splits[f'train_ratio{RATIO}'] = long_tail(splits['train'], RATIO)
     for split, items in splits.items():
         write_lines(out / f'{split}.txt', [f'{p} {c}' for p, c in items])
@@ -144,7 +127,6 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Convert, and show the counts."""
     args = parse_args()
     with whole_folder(args.out) as out:
         counts = convert(args.folder, out)

@@ -24,7 +24,6 @@ IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,7 +94,6 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write the list."""
     args = parse_args()
     if args.kind == 'folders':
         items = [*list_folders(Path(args.folder), Path(args.classes))]

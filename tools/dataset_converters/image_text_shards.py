@@ -149,7 +149,6 @@ def _image(path: Path) -> tuple[str, bytes]:
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -228,7 +227,6 @@ def make(args: argparse.Namespace) -> ShardIndex:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write shards, an index or both, and say how much they hold."""
     index = make(parse_args())
     print(
         f'{index.folder}: {len(index)} samples with {len(index.text_ids)} '

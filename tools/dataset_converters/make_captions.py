@@ -1,4 +1,4 @@
-"""Make a small captioned data set from images whose classes are known.
+r"""Make a small captioned data set from images whose classes are known.
 
 CIFAR-10 becomes images with captions such as "a dark photo of a plane" or "a car on grey", COCO
 images with boxes "two people and a dog". For experiments with image-text models where no captions
@@ -7,14 +7,29 @@ can be had.
 OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable, and the images; it is
 written whole or not at all. COCO has no test images of its own: 80 % train, 10 % val, 10 % test, by
 the order of the file.
+
+Examples:
+  # 10 classes, long-tailed: 1000 images of the first, 100 of the last
+  python tools/dataset_converters/make_captions.py cifar10_jpg.zip \
+      data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
+
+  # the folders of an unpacked archive, train/<class>/*.jpg
+  python tools/dataset_converters/make_captions.py data/cifar10 data/out
+
+  # COCO's boxes
+  python tools/dataset_converters/make_captions.py \
+      data/coco128/annotations/instances_train2017.json data/coco_captions \
+      --images data/coco128/train2017 --size 224
 """
 
 import argparse
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -31,28 +46,19 @@ from mmrank.files import path_fault, whole_folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.archive_source import add_archive_options, unpacked
+from research.common.command_line import benchmark_parser
 from research.synthetic.captions import class_captions, object_captions
-
-EPILOG = """\
-examples:
-  # 10 classes, long-tailed: 1000 images of the first, 100 of the last
-  python tools/dataset_converters/make_captions.py cifar10_jpg.zip \\
-      data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
-
-  # the folders of an unpacked archive, train/<class>/*.jpg
-  python tools/dataset_converters/make_captions.py data/cifar10 data/out
-
-  # COCO's boxes
-  python tools/dataset_converters/make_captions.py \\
-      data/coco128/annotations/instances_train2017.json data/coco_captions \\
-      --images data/coco128/train2017 --size 224
-"""
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    held = 'validation images of each class, out of the training images, and as many test images'
+    parser = benchmark_parser(
+        __doc__,
+        captions=(2, 'captions of each image, 1 to 5'),
+        per_class=(1000, 'training images of the largest class'),
+        imbalance=(1.0, 'size of the largest over that of the smallest class'),
+        val_per_class=(100, held),
+        seed=0,
     )
     add = parser.add_argument
     source = 'folder or zip file with train/<class>/ and test/<class>/, or a COCO annotation file'
@@ -60,22 +66,12 @@ def parse_args() -> argparse.Namespace:
     add('out', metavar='OUT', help='folder to write to')
     add('--images', help='folder of the COCO images')
     add('--size', type=int, help='side of the images (default: as they are)')
-    captions = 'captions of each image, 1 to 5 (default: %(default)s)'
-    add('--captions', type=int, default=2, help=captions)
-    per_class = 'training images of the largest class (default: %(default)s)'
-    add('--per-class', type=int, default=1000, help=per_class)
-    imbalance = 'size of the largest over that of the smallest class (default: %(default)s)'
-    add('--imbalance', type=float, default=1.0, help=imbalance)
-    held = 'validation images of each class, out of the training images, and as many test images '
-    add('--val-per-class', type=int, default=100, help=held + '(default: %(default)s)')
-    add('--seed', type=int, default=0, help='default: %(default)s')
     add_archive_options(parser)
     args = parser.parse_args()
     for name in ('size', 'captions', 'per_class', 'val_per_class'):
         value = getattr(args, name)
         if value is not None and value < 1:
-            flag = '--' + name.replace('_', '-')
-            parser.error(f'{flag} must be at least 1, got {value}')
+            parser.error(f'--{name.replace("_", "-")} must be at least 1, got {value}')
     if args.source.endswith('.json') and not args.images:
         parser.error('a COCO annotation file needs --images FOLDER')
     return args
@@ -109,8 +105,19 @@ def decode(path: Path, size: int | None) -> np.ndarray:
     return image
 
 
-def chosen_images(found: dict, args: argparse.Namespace) -> Iterator[tuple[str, str, Path]]:
-    """Choose images of those that :func:`class_images` found; yield part, class and image."""
+class Item(NamedTuple):
+    """An image to write: its part, class or kind, new and old file, and what captions it."""
+
+    part: str
+    kind: str
+    file: str
+    path: Path
+    captions: Callable[..., list[str]]
+    extra: dict
+
+
+def class_items(found: dict, args: argparse.Namespace) -> Iterator[Item]:
+    """Choose images of those that :func:`class_images` found."""
     classes = sorted(found['train'])
     if len(classes) < 2 or classes != sorted(found['test']):
         raise UserError(
@@ -136,28 +143,13 @@ def chosen_images(found: dict, args: argparse.Namespace) -> Iterator[tuple[str, 
                 )
             for place, index in enumerate(order[:wanted]):
                 part = 'val' if split == 'train' and place < held else split
-                yield part, name, paths[index]
+                file = f'{part}/{name}/{place - held * (part == "train"):05d}.png'
+                captions = partial(class_captions, name)
+                yield Item(part, name, file, paths[index], captions, dict(label=name))
 
 
-def write_classes(args: argparse.Namespace, source: Path, out: Path) -> dict[str, Counter]:
-    """Write a data set of classes; returns images by part and class."""
-    chosen = list(chosen_images(class_images(source), args))
-    rng = np.random.Generator(np.random.PCG64(args.seed))
-    counts: dict[str, Counter] = defaultdict(Counter)
-    lines: dict[str, list[dict]] = defaultdict(list)
-    for part, name, path in track(chosen, 'Images', transient=True):
-        image = decode(path, args.size)
-        file = f'{part}/{name}/{counts[part][name]:05d}.png'
-        counts[part][name] += 1
-        save(out / file, image)
-        captions = class_captions(name, image[..., ::-1], args.captions, rng)
-        lines[part].append(dict(image=file, caption=captions, label=name))
-    write_lines(out, lines)
-    return counts
-
-
-def find_objects(path: Path) -> tuple[list[tuple[object, str]], dict[object, Counter]]:
-    """Id and file name of the images of a COCO file with a box; how often each shows a class."""
+def object_items(path: Path, folder: Path) -> Iterator[Item]:
+    """Split the images of a COCO file that have a box."""
     document = read_coco_json(path)
     objects: dict[object, Counter] = defaultdict(Counter)
     try:
@@ -176,54 +168,42 @@ def find_objects(path: Path) -> tuple[list[tuple[object, str]], dict[object, Cou
                 f'{path}: image id {image_id!r:.80}: file_name {name!r:.100} '
                 f'{fault}. Fix: make it relative to --images'
             )
-    return images, objects
+    for place, (image_id, name) in enumerate(images):
+        share = place / len(images)
+        part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
+        captions = partial(object_captions, objects[image_id])
+        yield Item(part, 'images', f'{part}/{Path(name).stem}.png', folder / name, captions, {})
 
 
-def write_objects(args: argparse.Namespace, source: Path, out: Path) -> dict[str, Counter]:
-    """Write a data set of COCO images; returns images by part."""
-    images, objects = find_objects(source)
+def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, Counter]:
+    """Write the images, and a JSON object a line for each part; return images by part and kind."""
     rng = np.random.Generator(np.random.PCG64(args.seed))
     counts: dict[str, Counter] = defaultdict(Counter)
     lines: dict[str, list[dict]] = defaultdict(list)
-    shown = track(images, 'Images', transient=True)
-    for place, (image_id, name) in enumerate(shown):
-        share = place / len(images)
-        part = 'train' if share < 0.8 else 'val' if share < 0.9 else 'test'
-        image = decode(Path(args.images) / name, args.size)
-        file = f'{part}/{Path(name).stem}.png'
-        counts[part]['images'] += 1
-        save(out / file, image)
-        captions = object_captions(objects[image_id], image[..., ::-1], args.captions, rng)
-        lines[part].append(dict(image=file, caption=captions))
-    write_lines(out, lines)
-    return counts
-
-
-def save(path: Path, image: np.ndarray) -> None:
-    """Write an image, (H, W, 3) uint8 in BGR."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not cv2.imwrite(str(path), image):
-        raise OSError(f'cannot write {path}: is the disk full?')
-
-
-def write_lines(out: Path, lines: dict[str, list[dict]]) -> None:
-    """Write a JSON object a line for each part."""
+    for item in track(items, 'Images', transient=True):
+        image, path = decode(item.path, args.size), out / item.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not cv2.imwrite(str(path), image):
+            raise OSError(f'cannot write {path}: is the disk full?')
+        captions = item.captions(image[..., ::-1], args.captions, rng)
+        lines[item.part].append(dict(image=item.file, caption=captions, **item.extra))
+        counts[item.part][item.kind] += 1
     for part, entries in lines.items():
         text = ''.join(json.dumps(x) + '\n' for x in entries)
         (out / f'{part}.jsonl').write_text(text, encoding='utf-8')
+    return counts
 
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Make the data set, and show what it holds."""
     args = parse_args()
     source = Path(args.source)
     with whole_folder(args.out) as out:
         if args.images:
-            counts = write_objects(args, source, out)
+            counts = write([*object_items(source, Path(args.images))], args, out)
         else:
             with unpacked(source, args.out, args, is_image) as folder:
-                counts = write_classes(args, folder, out)
+                counts = write([*class_items(class_images(folder), args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
     table = Table(title='Images')
     for column in ('part', *names):

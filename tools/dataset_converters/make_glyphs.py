@@ -21,46 +21,36 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of GlyphsSpec."""
     spec = GlyphsSpec()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        classes=(spec.num_classes, 'glyphs'),
+        per_class=(spec.per_class, 'drawings of each'),
+        size=(spec.size, 'side of the images in pixels'),
+        jitter=(spec.jitter, 'how shaky the hand is, as a share of the side'),
+        rotation=(spec.rotation, 'largest angle of a drawing in degrees'),
+        seed=(spec.seed, 'seed'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    for name, value, text in (
-        ('classes', spec.num_classes, 'glyphs'),
-        ('per-class', spec.per_class, 'drawings of each'),
-        ('size', spec.size, 'side of the images in pixels'),
-        ('jitter', spec.jitter, 'how shaky the hand is, as a share of the side'),
-        ('rotation', spec.rotation, 'largest angle of a drawing in degrees'),
-        ('seed', spec.seed, 'seed'),
-    ):
-        shown = f'{text} (default: %(default)s)'
-        parser.add_argument(f'--{name}', type=type(value), default=value, help=shown)
     return parser.parse_args()
 
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Generate the data set."""
-    args = parse_args()
-    spec = GlyphsSpec(
-        num_classes=args.classes,
-        per_class=args.per_class,
-        size=args.size,
-        jitter=args.jitter,
-        rotation=args.rotation,
-        seed=args.seed,
-    )
+    options = vars(parse_args())
+    out, classes = options.pop('out'), options.pop('classes')
+    spec = GlyphsSpec(num_classes=classes, **options)
     with Progress(transient=True) as progress:
         task = progress.add_task('Glyphs', total=spec.num_classes)
-        write_glyphs(args.out, spec, lambda done, _: progress.update(task, completed=done))
+        write_glyphs(out, spec, lambda done, _: progress.update(task, completed=done))
     Console().print(
-        f'Wrote {args.out}: {spec.num_classes} glyphs x {spec.per_class} '
+        f'Wrote {out}: {spec.num_classes} glyphs x {spec.per_class} '
         f'drawings of {spec.size} x {spec.size} pixels.'
     )
 

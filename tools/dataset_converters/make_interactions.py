@@ -18,43 +18,33 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of InteractionsSpec."""
     spec = InteractionsSpec()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = benchmark_parser(
+        __doc__,
+        users=(spec.num_users, 'users'),
+        items=(spec.num_items, 'items, no more than users'),
+        dimensions=(spec.dimensions, 'width of the hidden tastes'),
+        seed=(spec.seed, 'seed'),
+        per_user=(spec.per_user, 'mean interactions of a user'),
+        held_out=(spec.held_out, 'share that is held out'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    for name, value, text in (
-        ('users', spec.num_users, 'users'),
-        ('items', spec.num_items, 'items, no more than users'),
-        ('dimensions', spec.dimensions, 'width of the hidden tastes'),
-        ('seed', spec.seed, 'seed'),
-        ('per-user', spec.per_user, 'mean interactions of a user'),
-        ('held-out', spec.held_out, 'share that is held out'),
-    ):
-        shown = f'{text} (default: %(default)s)'
-        parser.add_argument(f'--{name}', type=type(value), default=value, help=shown)
     return parser.parse_args()
 
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Generate the interactions."""
-    args = parse_args()
-    spec = InteractionsSpec(
-        num_users=args.users,
-        num_items=args.items,
-        per_user=args.per_user,
-        dimensions=args.dimensions,
-        held_out=args.held_out,
-        seed=args.seed,
-    )
-    write_interactions(args.out, spec)
-    Console().print(f'Wrote {args.out}: {spec.num_users} users, {spec.num_items} items.')
+    options = vars(parse_args())
+    out, users, items = (options.pop(name) for name in ('out', 'users', 'items'))
+    spec = InteractionsSpec(num_users=users, num_items=items, **options)
+    write_interactions(out, spec)
+    Console().print(f'Wrote {out}: {spec.num_users} users, {spec.num_items} items.')
 
 
 if __name__ == '__main__':

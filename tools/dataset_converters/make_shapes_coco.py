@@ -23,43 +23,37 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.command_line import benchmark_parser
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:
     """Read the command line; defaults are those of ShapesSpec."""
     spec = ShapesSpec()
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    out = (
-        'folder to write to (default: %(default)s); it is made if needed, files of the same names '
-    )
-    add('--out', default='data/shapes_coco', help=out + 'are replaced')
-    for name, value, text in (
-        ('num-train', spec.num_train, 'train images'),
-        ('num-val', spec.num_val, 'val images'),
-        ('num-test', spec.num_test, 'test images'),
-        ('seed', spec.seed, 'seed'),
-        ('num-classes', spec.num_classes, '1 to 8'),
-        ('imbalance', spec.imbalance, 'how many times more frequent class 1 is than the last'),
-        ('mean-objects', spec.mean_objects, 'objects per image'),
-    ):
-        add(f'--{name}', type=type(value), default=value, help=f'{text} (default: %(default)s)')
-    for name, value, names, text in (
-        ('image-size', (spec.width, spec.height), ('WIDTH', 'HEIGHT'), 'pixels'),
-        (
-            'object-size',
-            (spec.min_size, spec.max_size),
-            ('MIN', 'MAX'),
-            'object diameters in pixels, drawn log-uniformly',
+    parser = benchmark_parser(
+        __doc__,
+        out=(
+            'data/shapes_coco',
+            'folder to write to; it is made if needed, files of the same names are replaced',
         ),
+        num_train=(spec.num_train, 'train images'),
+        num_val=(spec.num_val, 'val images'),
+        num_test=(spec.num_test, 'test images'),
+        seed=(spec.seed, 'seed'),
+        num_classes=(spec.num_classes, '1 to 8'),
+        imbalance=(spec.imbalance, 'how many times more frequent class 1 is than the last'),
+        mean_objects=(spec.mean_objects, 'objects per image'),
+    )
+    diameters = 'object diameters in pixels, drawn log-uniformly'
+    for name, value, names, text in (
+        ('image', (spec.width, spec.height), ('WIDTH', 'HEIGHT'), 'pixels'),
+        ('object', (spec.min_size, spec.max_size), ('MIN', 'MAX'), diameters),
     ):
         shown = f'{text} (default: %(default)s)'
-        add(f'--{name}', type=type(value[0]), nargs=2, metavar=names, default=value, help=shown)
+        pair = dict(type=type(value[0]), nargs=2, metavar=names, default=value, help=shown)
+        parser.add_argument(f'--{name}-size', **pair)
     kinds = 'jpg is small; png has the same pixels with every JPEG library (default: %(default)s)'
-    add('--format', choices=('jpg', 'png'), default=spec.image_format, help=kinds)
+    parser.add_argument('--format', choices=('jpg', 'png'), default=spec.image_format, help=kinds)
     return parser.parse_args()
 
 
@@ -83,22 +77,12 @@ def size_table(files: dict) -> Table:
 
 @show_user_errors(ValueError, OSError)
 def main() -> None:
-    """Generate the data set and show what is in it."""
-    args = parse_args()
-    spec = ShapesSpec(
-        num_train=args.num_train,
-        num_val=args.num_val,
-        num_test=args.num_test,
-        width=args.image_size[0],
-        height=args.image_size[1],
-        num_classes=args.num_classes,
-        imbalance=args.imbalance,
-        mean_objects=args.mean_objects,
-        min_size=args.object_size[0],
-        max_size=args.object_size[1],
-        seed=args.seed,
-        image_format=args.format,
-    )
+    options = vars(parse_args())
+    out = options.pop('out')
+    width, height = options.pop('image_size')
+    smallest, largest = options.pop('object_size')
+    sizes = dict(width=width, height=height, min_size=smallest, max_size=largest)
+    spec = ShapesSpec(image_format=options.pop('format'), **sizes, **options)
     console = Console()
     start = time.monotonic()
     with Progress(console=console, transient=True) as progress:
@@ -107,11 +91,11 @@ def main() -> None:
             for split, total in spec.split_sizes().items()
         }
         files = write_shapes_coco(
-            args.out, spec, lambda split, done, _: progress.update(tasks[split], completed=done)
+            out, spec, lambda split, done, _: progress.update(tasks[split], completed=done)
         )
     console.print(size_table(files))
     seconds = time.monotonic() - start
-    console.print(f'Wrote {args.out} in {seconds:.1f} s.')
+    console.print(f'Wrote {out} in {seconds:.1f} s.')
 
 
 if __name__ == '__main__':

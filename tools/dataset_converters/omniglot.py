@@ -14,7 +14,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import cv2
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -26,18 +25,15 @@ from mmrank.files import whole_folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.archive_source import add_archive_options, unpacked
+from research.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    size = 'side of the drawings in pixels, at most 105, their own size'
+    parser = benchmark_parser(__doc__, size=(28, size))
     zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
     parser.add_argument('zips', nargs='+', metavar='ZIP', help=zips)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    size = 'side of the drawings in pixels, at most 105, their own size (default: %(default)s)'
-    parser.add_argument('--size', type=int, default=28, help=size)
     add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 105:
@@ -45,21 +41,10 @@ def parse_args() -> argparse.Namespace:
     return args
 
 
-def convert(png: bytes, size: int) -> np.ndarray:
-    """Decode a drawing, black ink on white, and shrink its negative.
-
-    Returns:
-        (size, size) uint8, 255 where ink covers the whole pixel.
-    """
-    image = decode_image(png, cv2.IMREAD_GRAYSCALE)
-    return cv2.resize(255 - image, (size, size), interpolation=cv2.INTER_AREA)
-
-
 def shrink(folder: Path, out: Path, size: int) -> dict:
-    """Write all drawings ``.../alphabet/character/drawing.png`` of a folder.
+    """Write all drawings ``.../alphabet/character/drawing.png`` of a folder, ink white on black.
 
-    Returns:
-        Per alphabet the number of drawings of every character.
+    Returns per alphabet the number of drawings of every character.
     """
     counts: dict = defaultdict(lambda: defaultdict(int))
     files = sorted(folder.rglob('*.png'))
@@ -71,13 +56,14 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
                 'Fix: pass a folder or a zip of alphabet/character/*.png'
             )
         try:
-            image = convert(file.read_bytes(), size)
+            ink = 255 - decode_image(file.read_bytes(), cv2.IMREAD_GRAYSCALE)
         except ValueError as error:
             raise UserError(
                 f'drawing {file} cannot be read: {error}. Fix: fetch the archive again'
             ) from error
         target = out.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
+        image = cv2.resize(ink, (size, size), interpolation=cv2.INTER_AREA)
         if not cv2.imwrite(str(target), image):
             raise OSError(f'cannot write {target}: is the disk full?')
         counts[parts[0]][parts[1]] += 1
@@ -88,14 +74,8 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
     return counts
 
 
-def is_drawing(name: str) -> bool:
-    """Whether a member of an archive is a drawing."""
-    return name.endswith('.png')
-
-
 @show_user_errors(OSError)
 def main() -> None:
-    """Unpack, and show what was found."""
     args = parse_args()
     console = Console()
     table = Table(title=f'Drawings of {args.size} x {args.size} pixels')
@@ -104,7 +84,7 @@ def main() -> None:
         table.add_column(column, justify='right')
     with whole_folder(args.out) as out:
         for name in args.zips:
-            with unpacked(name, args.out, args, is_drawing) as folder:
+            with unpacked(name, args.out, args, lambda x: x.endswith('.png')) as folder:
                 counts = shrink(folder, out, args.size)
             for alphabet, characters in sorted(counts.items()):
                 total = sum(characters.values())

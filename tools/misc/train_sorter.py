@@ -29,8 +29,9 @@ from research.synthetic.rankings import train_sorter
 SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    """Train, and write the sorter."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,31 +41,18 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--steps', type=int, help='batches to train on')
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--device', default='cpu')
-    return parser.parse_args()
-
-
-def read_plan(path: str) -> dict:
-    """Sizes of a YAML file; a UserError if it has other fields."""
-    plan = yaml.safe_load(Path(path).read_text(encoding='utf-8'))
+    args = parser.parse_args()
+    plan = yaml.safe_load(Path(args.plan).read_text(encoding='utf-8'))
     if not isinstance(plan, dict) or set(plan) != set(SETTINGS):
         raise UserError(
-            f'{path} must have the fields {", ".join(SETTINGS)}. Fix: begin '
+            f'{args.plan} must have the fields {", ".join(SETTINGS)}. Fix: begin '
             'with configs/sodeep/sorter_small.yaml'
         )
-    return plan
-
-
-@show_user_errors(OSError, ValueError)
-def main() -> None:
-    """Train, and write the sorter."""
-    args = parse_args()
-    plan = read_plan(args.plan)
     for name in ('length', 'steps'):
         if getattr(args, name) is not None:
             plan[name] = getattr(args, name)
     torch.manual_seed(args.seed)
-    sizes = {k: plan[k] for k in ('kind', 'length', 'hidden', 'layers')}
-    sorter = RankSorter(**sizes)
+    sorter = RankSorter(**{k: plan[k] for k in ('kind', 'length', 'hidden', 'layers')})
     console = Console()
     steps = plan['steps']
     error = float('nan')

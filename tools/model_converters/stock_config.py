@@ -20,9 +20,8 @@ NAME = 'mmrank'
 _FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25, loss_weight=1.0)
 _QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True, beta=2.0, loss_weight=1.0)
 _CROSS_ENTROPY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, loss_weight=1.0)
-#: Settings of the stock head, by the nearest class that it derives from;
-#: those of mmdet's own configs. A query head of DETR has a softmax there and
-#: a sigmoid per class here, as the other heads of its family.
+#: Settings of the stock head, by the nearest class that it derives from, in mmdet's own configs. A
+#: query head of DETR has a softmax there and a sigmoid per class here, as its whole family.
 STOCK_SETTINGS = {
     'ConditionalDETRHead': dict(loss_cls=dict(_FOCAL, loss_weight=2.0)),
     'DABDETRHead': dict(loss_cls=_FOCAL),
@@ -63,8 +62,7 @@ _COUNTERPARTS = {
 _MAX_IOU = dict(
     type='mmdet.MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.4, min_pos_iou=0, ignore_iof_thr=-1
 )
-#: What SUM is for some s: SGD, with Nesterov's momentum or without.
-_UNIFIED = {0: False, 1: True}
+
 #: Transforms that check and change nothing.
 _CHECKS = ('CheckFinite',)
 #: Settings of one run, which say nothing about the model.
@@ -77,9 +75,9 @@ _DROPPED = object()
 def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     """Translate the config of a detector into a stock one, and describe each entry that changed.
 
-    Heads become those that they were made from, with the loss of mmdet's own configs, in a second
-    stage ``CrossEntropyCustomLoss``, which has one sigmoid per class; what mmrank adds becomes its
-    stock counterpart or goes. A UserError names an entry that has none.
+    Heads become those that they were made from, with the loss of mmdet's own configs or, in a
+    second stage, ``CrossEntropyCustomLoss``, one sigmoid per class. A UserError names what has no
+    counterpart.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     changes: list[str] = []
@@ -139,39 +137,32 @@ def _translate(node: Any, path: str, changes: list[str]) -> Any:
 
 def _own_name(kind: Any) -> str | None:
     """Name of a class of mmrank; None for others."""
-    if callable(kind):
-        kind = _shown(kind)
-    if isinstance(kind, str) and kind.startswith(f'{NAME}.'):
-        return kind.rpartition('.')[2]
-    return None
+    kind = _shown(kind)
+    is_own = isinstance(kind, str) and kind.startswith(f'{NAME}.')
+    return kind.rpartition('.')[2] if is_own else None
 
 
 def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
     """The entry of a stock config in place of one of mmrank."""
     if name in _OWN_ARGUMENTS:
-        for key in _OWN_ARGUMENTS[name]:
-            node.pop(key, None)
+        node = {key: value for key, value in node.items() if key not in _OWN_ARGUMENTS[name]}
         node['type'] = node.pop('head_type')
-        if name == 'ListwiseBBoxHead':
-            return _box_head(node, path, changes)
         if name == 'FederatedRoIHead':
             changes.append(f'{path}: {_shown(node["type"])}')
             return node
-        return _dense_head(node, path, changes)
-    if name == 'SUM' and node.get('s', 0) in _UNIFIED:
+        head = _box_head if name == 'ListwiseBBoxHead' else _dense_head
+        return head(node, path, changes)
+    if name == 'SUM' and node.get('s', 0) in (0, 1):
         changes.append(f'{path}: SGD for {NAME}.{name}')
-        node['nesterov'] = _UNIFIED[node.pop('s', 0)]
-        return dict(node, type='SGD')
+        s = node.pop('s', 0)
+        return dict(node, nesterov=s == 1, type='SGD')
     if name in _COUNTERPARTS:
-        node['type'], arguments = _COUNTERPARTS[name]
-        for key in arguments:
-            node.pop(key, None)
-        changes.append(f'{path}: {node["type"]} for {NAME}.{name}')
-        return node
+        kind, dropped = _COUNTERPARTS[name]
+        changes.append(f'{path}: {kind} for {NAME}.{name}')
+        return {key: x for key, x in node.items() if key not in dropped} | dict(type=kind)
     if name == 'AnchorATSSAssigner':
         changes.append(
-            f'{path}: {_MAX_IOU["type"]} for {NAME}.{name}, which a stock '
-            'head cannot call; another training would assign boxes by it'
+            f'{path}: {_MAX_IOU["type"]} for {NAME}.{name}, which a stock head cannot call'
         )
         return dict(_MAX_IOU)
     if name in _own_hooks() or name in _CHECKS:
@@ -190,10 +181,7 @@ def _own_hooks() -> frozenset[str]:
 
 def _remedy(path: str) -> str:
     if path.partition('.')[0] == 'model':
-        return (
-            'none for these weights, which belong to that class: keep the '
-            f'config of the training, and {NAME} installed'
-        )
+        return f'none for these weights: keep the config of the training, and {NAME} installed'
     return (
         f'write a config that inherits from this one and sets {path} to a class of mmdet, mmengine '
         'or torch, with _delete_=True; what a training needs may be anything here'

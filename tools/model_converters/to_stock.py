@@ -105,10 +105,8 @@ def stock_paths(out: str | Path) -> tuple[Path, Path]:
     """``<out>.py`` and ``<out>.pth``; an ending of ``out`` is left out, a folder refused."""
     name = re.sub(r'\.(py|pth)$', '', str(out))
     if Path(name).is_dir():
-        raise UserError(
-            f'out={str(out)!r} is a folder.\n  Fix: pass a name in it, such '
-            f'as {Path(name) / "detector"}'
-        )
+        fix = f'pass a name in it, such as {Path(name) / "detector"}'
+        raise UserError(f'out={str(out)!r} is a folder.\n  Fix: {fix}')
     return Path(f'{name}.py'), Path(f'{name}.pth')
 
 
@@ -147,10 +145,10 @@ def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None
     )
     if not (saved and expected) or saved[1:] != expected[1:]:
         return None
-    path = difference.key.split('.')
+    path = difference.key
     while path:
-        path.pop()
-        classes = getattr(model.get_submodule('.'.join(path)), 'num_classes', None)
+        path = path.rpartition('.')[0]
+        classes = getattr(model.get_submodule(path), 'num_classes', None)
         if isinstance(classes, int):
             number, rest = divmod(saved[0] * classes, expected[0])
             return None if rest else (number, classes)
@@ -171,8 +169,8 @@ def _check_folded(model: nn.Module, centres: Iterable[HeadCentre]) -> None:
                 'in the same order, but a score_thr means another thing'
             )
         raise UserError(
-            f'model.{one.head}: the centre of the scores cannot move into a '
-            f'bias of {host}: {one.reason}.\n  Fix: {remedy}'
+            f'model.{one.head}: the centre of the scores cannot move into a bias of {host}: '
+            f'{one.reason}.\n  Fix: {remedy}'
         )
 
 
@@ -187,9 +185,8 @@ def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.T
     if differences:
         key = differences[0].key
         raise UserError(
-            f'{key} is not the same in the stock model ({len(differences)} '
-            'such entries), so these weights do not fit a stock head.\n  '
-            f'Fix: keep the config of the training, and {NAME} installed'
+            f'{key} is not the same in the stock model ({len(differences)} such entries), so these '
+            f'weights do not fit.\n  Fix: keep the config of the training, and {NAME} installed'
         )
     kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
     # Versions of the layers, by which PyTorch reads old files.
@@ -210,8 +207,9 @@ def _config_text(cfg: Config) -> str:
     return text
 
 
-def parse_args() -> argparse.Namespace:
-    """Read the command line."""
+@show_user_errors(OSError)
+def main() -> None:
+    """Write both files and say what changed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -220,24 +218,15 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('out', help='name of the new files, without the ending .py or .pth')
     add_config_option(parser)
     add_trust_option(parser)
-    return parser.parse_args()
-
-
-@show_user_errors(OSError)
-def main() -> None:
-    """Write both files and say what changed."""
-    args = parse_args()
+    args = parser.parse_args()
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     model = write_stock_model(cfg, args.checkpoint, args.out, args.trust_checkpoint)
     for change in model.changes:
         print(change)
-    for centre in model.centres:
-        if centre.folded:
-            print(describe_centre(centre))
-        else:
-            print(f'{centre.head}: {centre.reason}')
+    for one in model.centres:
+        print(describe_centre(one) if one.folded else f'{one.head}: {one.reason}')
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 
 

@@ -143,7 +143,6 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         return Interactions.of_pairs(rows, cols, *names)
 
     def extra_repr(self) -> list[str]:
-        """Add the unit to mmpretrain's description."""
         return [*super().extra_repr(), f'Unit: \t{self.unit}']
 
 

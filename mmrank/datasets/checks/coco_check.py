@@ -82,8 +82,7 @@ def check_config(
                 continue
             source.options['verify_images'] = verify_images
             source.options['require_annotations'] = _has_labels(evaluator)
-            federated = source.options['federated']
-            key = (source.ann_file, source.image_dir, source.classes, federated)
+            key = source.ann_file, source.image_dir, source.classes, source.options['federated']
             if key not in reports:
                 reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
@@ -91,10 +90,9 @@ def check_config(
 
 
 def _check_source(source: _Source) -> CocoReport:
+    files = source.ann_file, source.image_dir
     try:
-        report = check_coco_file(
-            source.ann_file, source.image_dir, classes=source.classes, **source.options
-        )
+        report = check_coco_file(*files, classes=source.classes, **source.options)
     except UserError as error:
         raise UserError(f'{source.where}: {error}') from None
     if report.warnings:
@@ -147,8 +145,7 @@ def _compare_num_classes(counts: dict[str, int], source: _Source) -> None:
     wrong = {p: n for p, n in counts.items() if n != expected}
     if wrong:
         values = ', '.join(f'{path} is {n}' for path, n in wrong.items())
-        names = ', '.join(source.classes[:6])
-        names += ', ...' if expected > 6 else ''
+        names = ', '.join(source.classes[:6]) + (', ...' if expected > 6 else '')
         raise UserError(
             f'num_classes disagrees with the data: {values}, but {source.where} has {expected} '
             f'classes ({names}) by {source.classes_from}. Fix: set num_classes={expected}, or '
@@ -187,9 +184,7 @@ def _is_coco(data_type: object, scope: str) -> bool:
 def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
     root = dataset.get('data_root') or ''
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
-    paths = [
-        path if is_abs(path) else os.path.join(root, path) for path in (dataset['ann_file'], prefix)
-    ]
+    paths = [x if is_abs(x) else os.path.join(root, x) for x in (dataset['ann_file'], prefix)]
     backend = (dataset.get('backend_args') or {}).get('backend', 'local')
     filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
     options = dict(

@@ -30,20 +30,12 @@ def inspect_coco(
 ) -> CocoReport:
     """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
-    Args:
-        document: What :func:`~mmrank.datasets.checks.coco_reading.read_coco_json` returned.
-        ann_file: Where it came from, for messages.
-        image_dir: Folder that ``file_name`` is relative to; None checks no image file.
-        classes: Names that the data set requires; None accepts what the file has.
-        verify_images: Also decode every image and compare its size.
-        skip_empty_images: Do not require the files of images without objects
-            (``filter_cfg.filter_empty_gt``).
-        min_size: Do not require the files of images whose shorter side is below this many pixels
-            (``filter_cfg.min_size``).
-        require_annotations: Whether ``annotations`` must exist; test sets for submission have none.
-        max_examples: Findings of one kind that are spelt out.
-        federated: Whether every image must say which classes it lacks, as in LVIS; otherwise a
-            missing field is a warning in LVIS files, and nothing in others.
+    ``ann_file`` is for messages. ``image_dir`` None checks no image file, ``classes`` None accepts
+    those of the file; ``verify_images`` also decodes every image and compares its size. The files
+    of images without objects (``skip_empty_images``), or whose shorter side is below ``min_size``
+    pixels, need not be there, as mmdet's ``filter_cfg`` drops them. Test sets for submission have
+    no annotations (``require_annotations=False``). ``federated``: every image must say which
+    classes it lacks; otherwise a missing field is a warning in LVIS files, and nothing in others.
     """
     found = Findings(max_examples, FIXES)
     report = CocoReport(str(ann_file))
@@ -73,11 +65,8 @@ def inspect_coco(
         if federated_file or federated:
             scan_federated(document, names.keys(), federated, found)
         if image_dir is not None:
-            entries = [
-                entry
-                for entry in parts['images']
-                if _is_needed(entry, used['wanted'], skip_empty_images, min_size)
-            ]
+            filters = used['wanted'], skip_empty_images, min_size
+            entries = [entry for entry in parts['images'] if _is_needed(entry, *filters)]
             find_image_problems(entries, image_dir, verify_images, found)
     report.problems = sorted(found.by_kind.values(), key=lambda p: not p.is_error)
     return report

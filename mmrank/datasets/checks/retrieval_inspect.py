@@ -65,7 +65,6 @@ class RetrievalReport(DataReport):
         return f'{self.where} ({self.source}):' if self.source else self.where
 
     def summary(self) -> dict[str, float]:
-        """Classes, images and the spread of images a class."""
         sizes = list(self.counts.values())
         return {
             'classes': len(sizes),

@@ -83,10 +83,9 @@ def read_csv(
         )
     rows, cols = np.concatenate(parts, axis=1)
     del parts
+    names = list(users), list(items)
     try:
-        return Interactions.of_pairs(
-            rows, cols, list(users), list(items), duplicates, num_unknown=unknown
-        )
+        return Interactions.of_pairs(rows, cols, *names, duplicates, num_unknown=unknown)
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
 
@@ -190,8 +189,7 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
         )
     user, item = columns.index('user'), columns.index('item')
     rating = columns.index('rating') if 'rating' in columns else None
-    only_rating = None
-    number = 1
+    only_rating, number = None, 1
     if not header:
         lines, number = chain([first], lines), 0
     while chunk := list(islice(lines, CHUNK)):

@@ -56,7 +56,13 @@ def read_xmc(
         row = len(row_names)
         before = len(cols)
         for label in own.split(','):
-            _check_label(label, path, number)
+            try:
+                float(label)
+            except ValueError:
+                raise ValueError(
+                    f'{path}, line {number}: label {label!r:.40} is not a number; '
+                    'expected `label,label feature:value feature:value ...`'
+                ) from None
             if not fixed:
                 col = labels.setdefault(label, len(labels))
             elif (col := labels.get(label)) is None:
@@ -96,16 +102,6 @@ def _header(line: str, path) -> list[int] | None:
             'can be; expected `lines features labels`'
         )
     return [int(x) for x in parts]
-
-
-def _check_label(label: str, path, number: int) -> None:
-    try:
-        float(label)
-    except ValueError:
-        raise ValueError(
-            f'{path}, line {number}: label {label!r:.40} is not a number; '
-            'expected `label,label feature:value feature:value ...`'
-        ) from None
 
 
 def _append(features, indices, values, one_based, path, number) -> None:

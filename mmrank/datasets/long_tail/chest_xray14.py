@@ -120,5 +120,4 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         return tuple(map(set, split_classes(groups, share, self.split_seed)))
 
     def extra_repr(self) -> list[str]:
-        """Add the split to mmpretrain's description."""
         return [*super().extra_repr(), f'Split: \t{self.split}, by {self.split_by}']

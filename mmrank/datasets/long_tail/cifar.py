@@ -100,7 +100,6 @@ class CIFARLongTail(BaseDataset):
         return np.sort(np.concatenate(chosen))
 
     def extra_repr(self) -> list[str]:
-        """Describe the selection, instead of mmpretrain's empty paths."""
         return [
             f'Folder: \t{self.data_root}',
             f'Split: \t{self.split}',
@@ -218,7 +217,6 @@ class CIFARBinaryLongTail(BaseDataset):
         return label if self.multi_label else [label]
 
     def extra_repr(self) -> list[str]:
-        """Describe the selection, instead of mmpretrain's empty paths."""
         return [
             f'Folder: \t{self.data_root}',
             f'Positive: \t{self.positive_name}',

@@ -116,15 +116,13 @@ class ListFormat(NamedTuple):
 
 
 def _sop(fields: list[str]) -> tuple[str, str, str] | None:
-    if len(fields) != 4 or not all(x.isdigit() for x in fields[:3]):
-        return None
-    return fields[3], fields[1], fields[2]
+    fits = len(fields) == 4 and all(x.isdigit() for x in fields[:3])
+    return (fields[3], fields[1], fields[2]) if fits else None
 
 
 def _vehicle_id(fields: list[str]) -> tuple[str, str, str] | None:
-    if len(fields) != 2 or not all(x.isdigit() for x in fields):
-        return None
-    return f'{fields[0]}.jpg', fields[1], ''
+    fits = len(fields) == 2 and all(x.isdigit() for x in fields)
+    return (f'{fields[0]}.jpg', fields[1], '') if fits else None
 
 
 def _inaturalist(fields: list[str]) -> tuple[str, str, str] | None:

@@ -125,7 +125,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
             )
 
     def extra_repr(self) -> list[str]:
-        """Add the split to mmpretrain's description."""
         return [*super().extra_repr(), f'Split: \t{self.split}']
 
 

@@ -144,7 +144,6 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         )
 
     def extra_repr(self) -> list[str]:
-        """Describe the shards."""
         return [
             f'Index: \t{self.index.folder}',
             f'Shards: \t{len(self.index.shards)}',

@@ -148,8 +148,7 @@ def index_tars(
         (ScannedShard(path.name, scan_tar(path, caption)), note)
         for path, note in ((path, file_note(path)) for path in paths)
     )
-    source = dict(kind='tar', caption=caption)
-    return write_index(index or folder / INDEX_FOLDER, source, shards)
+    return write_index(index or folder / INDEX_FOLDER, dict(kind='tar', caption=caption), shards)
 
 
 def file_note(path: Path) -> dict:

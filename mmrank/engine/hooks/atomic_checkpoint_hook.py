@@ -104,19 +104,13 @@ class AtomicCheckpointHook(CheckpointHook):
             self._restore_gradients(runner)
             self._take_up_last_checkpoint(runner)
             if self.validate_on_resume and _missed_validation(runner):
-                runner.logger.info(
-                    'The run was interrupted before the validation of its '
-                    'last checkpoint: validating now.'
-                )
+                runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         wrapper = runner.optim_wrapper
-        if (
-            'optimizer' not in checkpoint
-            or getattr(wrapper, '_accumulative_counts', 1) <= 1
-            or wrapper.should_update()
-        ):
+        is_between = getattr(wrapper, '_accumulative_counts', 1) > 1 and not wrapper.should_update()
+        if 'optimizer' not in checkpoint or not is_between:
             return
         if get_world_size() > 1:
             print_log(
@@ -146,10 +140,8 @@ class AtomicCheckpointHook(CheckpointHook):
             return
         whole = find_last_whole_checkpoint(runner.work_dir)
         if whole is None:
-            runner.logger.warning(
-                f'No complete checkpoint in {runner.work_dir}: the '
-                'training starts from the beginning.'
-            )
+            text = 'the training starts from the beginning'
+            runner.logger.warning(f'No complete checkpoint in {runner.work_dir}: {text}.')
             pointer.unlink()
         elif not pointer.is_file() or pointer.read_bytes() != whole.encode():
             runner.logger.warning(f'{pointer} now points to the last complete checkpoint, {whole}.')
@@ -188,24 +180,17 @@ class AtomicCheckpointHook(CheckpointHook):
             str(self.out_dir or runner.work_dir), backend_args=self.backend_args
         )
         if writes_itself(runner):
-            runner.logger.warning(
-                'AtomicCheckpointHook cannot write atomically here: '
-                f'{type(runner.strategy).__name__} of FlexibleRunner writes '
-                'its checkpoints itself. A kill while one is written leaves '
-                "it torn. Set runner_type='mmrank.FlexibleRunner'."
+            reason = (
+                f'{type(runner.strategy).__name__} of FlexibleRunner writes itself, '
+                "and a kill leaves one torn. Set runner_type='mmrank.FlexibleRunner'."
             )
         elif not isinstance(backend, LocalBackend):
-            runner.logger.warning(
-                f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} '
-                'writes the checkpoints. Set `out_dir` of the hook to a local folder.'
-            )
+            reason = f'{type(backend).__name__} writes. Set `out_dir` to a local folder.'
         elif self.file_client_args is not None:
-            runner.logger.warning(
-                '`file_client_args` is deprecated and bypasses the atomic '
-                'writing of checkpoints: remove it, or use `backend_args`.'
-            )
+            reason = 'the deprecated `file_client_args` prevents it. Use `backend_args`.'
         else:
             return True
+        runner.logger.warning(f'AtomicCheckpointHook cannot write atomically here: {reason}')
         return False
 
     def _take_up_last_checkpoint(self, runner) -> None:
@@ -213,8 +198,7 @@ class AtomicCheckpointHook(CheckpointHook):
 
         One of another folder, or one that was renamed, stays as it is.
         """
-        step = runner.epoch if self.by_epoch else runner.iter
-        name = self.filename_tmpl.format(step)
+        name = self.filename_tmpl.format(runner.epoch if self.by_epoch else runner.iter)
         path = self.file_backend.join_path(self.out_dir, name)
         if runner.message_hub.runtime_info.get('last_ckpt') != path:
             return
@@ -233,9 +217,7 @@ class AtomicCheckpointHook(CheckpointHook):
             if name in self._gradients:
                 parameter.grad = self._gradients[name].to(parameter)
         self._gradients = None
-        runner.logger.info(
-            'The gradients accumulated so far are restored: no gradient is lost by this resume.'
-        )
+        runner.logger.info('The gradients accumulated so far are restored.')
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         if not self._atomic:
@@ -258,9 +240,8 @@ class AtomicCheckpointHook(CheckpointHook):
             **self.args,
         )
         if is_main_process():
-            write_atomically(
-                str(self.last_ckpt).encode(), os.path.join(runner.work_dir, POINTER_NAME)
-            )
+            pointer = os.path.join(runner.work_dir, POINTER_NAME)
+            write_atomically(str(self.last_ckpt).encode(), pointer)
             for path in outdated:
                 _remove(path)
 
@@ -268,13 +249,13 @@ class AtomicCheckpointHook(CheckpointHook):
         """Drop the oldest step from the list of kept ones that the new checkpoint records."""
         if self.max_keep_ckpts <= 0:
             return []
-        outdated = []
-        if not self.keep_ckpt_ids or self.keep_ckpt_ids[-1] != step:
-            if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
-                name = self.filename_tmpl.format(self.keep_ckpt_ids.popleft())
+        kept, outdated = self.keep_ckpt_ids, []
+        if not kept or kept[-1] != step:
+            if len(kept) == self.max_keep_ckpts:
+                name = self.filename_tmpl.format(kept.popleft())
                 outdated.append(self.file_backend.join_path(self.out_dir, name))
-            self.keep_ckpt_ids.append(step)
-            runner.message_hub.update_info('keep_ckpt_ids', list(self.keep_ckpt_ids))
+            kept.append(step)
+            runner.message_hub.update_info('keep_ckpt_ids', list(kept))
         return outdated
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
@@ -312,12 +293,8 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def _replaced_best(self) -> list[str]:
         """Best checkpoints that have just got a better one beside them."""
-        if not self._best_before:
-            return []
-        new = self._best()
-        return [
-            old for key, old in self._best_before.items() if old and new[key] and old != new[key]
-        ]
+        before, new = self._best_before, self._best() if self._best_before else {}
+        return [old for key, old in before.items() if old and new[key] and old != new[key]]
 
     @master_only
     def _publish_model(self, runner, ckpt_path: str) -> None:
@@ -371,10 +348,9 @@ def _missed_validation(runner) -> bool:
         return False
     loop._decide_current_val_interval()
     end = loop.max_epochs if isinstance(loop, EpochBasedTrainLoop) else loop.max_iters
-    due = position >= max(loop.val_begin, 1) and (
-        position % loop.val_interval == 0 or position == end
-    )
-    return due and runner.message_hub.get_info(VALIDATED_KEY, -1) != position
+    on_time = position % loop.val_interval == 0 or position == end
+    is_due = on_time and position >= max(loop.val_begin, 1)
+    return is_due and runner.message_hub.get_info(VALIDATED_KEY, -1) != position
 
 
 def _position(runner) -> int | None:

@@ -72,13 +72,9 @@ class CheckpointMatchHook(Hook):
         state = model_state(checkpoint)
         found = without_folded(compare_states(runner.model, state), checkpoint)
         if runner._resume:
-            schedulers = runner.param_schedulers or []
-            found += compare_training(
-                checkpoint,
-                runner.optim_wrapper,
-                len(schedulers),
-                any(isinstance(hook, EMAHook) for hook in runner.hooks),
-            )
+            schedulers = len(runner.param_schedulers or [])
+            has_ema = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+            found += compare_training(checkpoint, runner.optim_wrapper, schedulers, has_ema)
         reasons = (missing_centre(found, state), other_classes(runner.model, found, checkpoint))
         why = ''.join(f'\n{reason}' for reason in reasons if reason)
         refused = [d for d in found if not any(fnmatchcase(d.key, x) for x in self.allow)]
@@ -94,15 +90,11 @@ class CheckpointMatchHook(Hook):
                 f'Of checkpoint {name} these keys differ and are not loaded:\n'
                 f'{differences_table(found)}{why}'
             )
-        for item in found:
-            if item.kind == 'mismatched':
-                for part, prefix in (
-                    (checkpoint, ''),
-                    (state, ''),
-                    (state, 'module.'),
-                    (checkpoint.get('ema_state_dict', {}), 'module.'),
-                ):
-                    part.pop(prefix + item.key, None)
+        for key in [item.key for item in found if item.kind == 'mismatched']:
+            for part in (checkpoint, state):
+                part.pop(key, None)
+            for part in (state, checkpoint.get('ema_state_dict', {})):
+                part.pop(f'module.{key}', None)
 
 
 def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
@@ -111,14 +103,12 @@ def _check_content(name: str, checkpoint: dict, resume: bool) -> None:
         raise CheckpointError(
             f'checkpoint {name} holds no state of a model. Fix: pass the .pth file of a training'
         )
-    if not resume:
-        return
     meta = checkpoint.get('meta')
     meta = meta if isinstance(meta, dict) else {}
     lacking = [key for key in ('epoch', 'iter') if type(meta.get(key)) is not int]
     parts = ('message_hub', 'state_dict')
     lacking += [key for key in parts if not isinstance(checkpoint.get(key), dict)]
-    if lacking:
+    if resume and lacking:
         raise CheckpointError(
             f'checkpoint {name} cannot be resumed: it has no {", ".join(lacking)}. Fix: resume '
             'from a checkpoint of a training (epoch_*.pth, iter_*.pth), or start a new training '

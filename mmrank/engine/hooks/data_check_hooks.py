@@ -112,8 +112,8 @@ class SampleIndexHook(Hook):
     def _check_digest(self, runner, digest: str) -> None:
         if not self._resumed:
             runner.logger.warning(
-                'The checkpoint does not tell the index of its samples: that '
-                'they have the numbers of this training set is not checked.'
+                'The checkpoint does not tell the index of its samples: it is not compared with '
+                'this training set.'
             )
         elif digest != self._resumed:
             raise UserError(
@@ -142,11 +142,8 @@ def count_indices(dataset) -> int:
     Raises:
         ValueError: If indices collide or do not count from 0.
     """
-    while not isinstance(dataset, ConcatDataset):
-        inner = getattr(dataset, 'dataset', None)
-        if inner is None:
-            break
-        dataset = inner
+    while not isinstance(dataset, ConcatDataset) and getattr(dataset, 'dataset', None) is not None:
+        dataset = dataset.dataset
     if isinstance(dataset, ConcatDataset) and not isinstance(dataset, IndexedConcatDataset):
         if len(dataset.datasets) == 1:
             return count_indices(dataset.datasets[0])

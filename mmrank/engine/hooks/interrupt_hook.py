@@ -63,7 +63,7 @@ class InterruptHook(Hook):
         if self.save:
             for hook in runner.hooks:
                 if isinstance(hook, RNGStateHook):
-                    hook.gather_states(runner)
+                    hook.note(runner, gather=True)
             step = runner.iter + 1
             self._save(runner, runner.epoch, step, f'iter_{step}.pth')
         raise interruption.Interrupted
@@ -93,25 +93,16 @@ class InterruptHook(Hook):
         is_due = [self._saved_at != (epoch, step)]
         broadcast_object_list(is_due)
         if is_due[0]:
-            _write(runner, epoch, step, name)
+            hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
+            folder = runner.work_dir if hook is None else hook.out_dir
+            meta, place = dict(epoch=epoch, iter=step), getattr(hook, 'backend_args', None)
+            runner.save_checkpoint(folder, name, meta=meta, by_epoch=False, backend_args=place)
+            if is_main_process():
+                path = os.path.join(folder, name)
+                write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
+                runner.logger.info(f'Interrupted: saved {path}.')
         # A launcher ends all processes as soon as one has ended.
         barrier()
-
-
-def _write(runner, epoch: int, step: int, name: str) -> None:
-    hook = next((hook for hook in runner.hooks if isinstance(hook, CheckpointHook)), None)
-    folder = runner.work_dir if hook is None else hook.out_dir
-    runner.save_checkpoint(
-        folder,
-        name,
-        meta=dict(epoch=epoch, iter=step),
-        by_epoch=False,
-        backend_args=None if hook is None else hook.backend_args,
-    )
-    if is_main_process():
-        path = os.path.join(folder, name)
-        write_atomically(path.encode(), os.path.join(runner.work_dir, POINTER_NAME))
-        runner.logger.info(f'Interrupted: saved {path}.')
 
 
 def _is_iter_based(runner) -> bool:

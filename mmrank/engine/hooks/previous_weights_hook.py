@@ -43,9 +43,8 @@ class PreviousWeightsHook(Hook):
         model = unwrap_model(runner.model)
         if not _exact_means(model):
             raise ValueError(
-                'PreviousWeightsHook is in custom_hooks, but no loss of the '
-                "model has mean_mode='exact'. Set it, or remove the hook, "
-                'which adds a forward pass per iteration'
+                'PreviousWeightsHook is in custom_hooks, but no loss of the model has '
+                "mean_mode='exact'. Set it, or remove the hook, which adds a forward pass"
             )
         reason = None
         if not has_global_state(runner):
@@ -98,12 +97,9 @@ class PreviousWeightsHook(Hook):
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         kept = checkpoint.get(_CHECKPOINT_KEY)
-        if kept is None or not runner._resume:
-            return
-        self._previous = {
-            name: kept[name].to(p.device, p.dtype)
-            for name, p in unwrap_model(runner.model).named_parameters()
-        }
+        if kept is not None and runner._resume:
+            named = unwrap_model(runner.model).named_parameters()
+            self._previous = {name: kept[name].to(p.device, p.dtype) for name, p in named}
 
 
 def _exact_means(model: nn.Module) -> list[MeanPositiveScore]:
@@ -119,9 +115,9 @@ def _copy_into(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> 
     if not _are_sharded(targets):
         names = list(targets)
         torch._foreach_copy_([targets[n] for n in names], [sources[n] for n in names])
-        return
-    for name, target in targets.items():
-        target.copy_(sources[name])
+    else:
+        for name, target in targets.items():
+            target.copy_(sources[name])
 
 
 @contextmanager

@@ -60,17 +60,19 @@ class RankingMonitorHook(Hook):
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         if not self.every_n_train_iters(runner, self.interval):
             return
-        model = unwrap_model(runner.model)
-        losses = [
-            (name, m)
-            for name, m in model.named_modules()
-            if isinstance(m, HasDiagnostics) and m.diagnostics
-        ]
+        modules = unwrap_model(runner.model).named_modules()
+        losses = [(n, m) for n, m in modules if isinstance(m, HasDiagnostics) and m.diagnostics]
         for name, loss in losses:
             prefix = '' if len(losses) == 1 else f'{name}.'
             for key, value in loss.diagnostics.items():
                 value = float(value)
-                self._check_finite(runner, name, key, value)
+                if not math.isfinite(value):
+                    raise FloatingPointError(
+                        f'{key} of {name} is {value} at iteration {runner.iter + 1}: the scores '
+                        'are no longer finite. Lower the learning rate, add '
+                        'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images '
+                        'and boxes'
+                    )
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
                     text = (
@@ -87,15 +89,6 @@ class RankingMonitorHook(Hook):
                     )
                     self._warn_once(runner, f'{name}.{key}', value, self.LARGEST_GAIN, text)
         self._check_movement(runner, outputs)
-
-    @staticmethod
-    def _check_finite(runner, name: str, key: str, value: float) -> None:
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f'{key} of {name} is {value} at iteration {runner.iter + 1}: the scores are no '
-                'longer finite. Lower the learning rate, add '
-                'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images and boxes'
-            )
 
     def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
         """Warn of the ``patience``-th reading in a row above a limit."""

@@ -1,6 +1,7 @@
 """The random number generators as a part of the checkpoint."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
@@ -53,10 +54,10 @@ class RNGStateHook(Hook):
             self._restore(runner)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        self._note(runner, gather=self._checkpoint_due(runner))
+        self.note(runner, gather=self._checkpoint_due(runner))
 
     def after_train_epoch(self, runner) -> None:
-        self._note(runner, gather=True)
+        self.note(runner, gather=True)
 
     def before_val(self, runner) -> None:
         # A best model may be saved then: its state is that of the last step.
@@ -70,36 +71,27 @@ class RNGStateHook(Hook):
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         # In the main process only.
         loader = runner.train_loop.dataloader
-        states = self._all_states
-        if states is None:
-            states = [self._state or _state_of(loader)]
+        states = self._all_states or [self._state or _state_of(loader)]
         # With randomness.diff_rank_seed each process has another one.
         seeds = [state['worker_seed'] for state in states]
         checkpoint[RNG_KEY] = {
             'processes': [pack_rng_state(state) for state in states],
-            'sampler_seed': _sampler_seed(loader),
+            'sampler_seed': next((sampler.seed for sampler in _samplers(loader)), None),
             'worker_seed': seeds[0],
             'worker_seeds': seeds,
         }
 
-    def gather_states(self, runner) -> None:
-        """Gather the states as of now, for a checkpoint that is not due; all processes call it."""
-        self._note(runner, gather=True)
-
-    def _note(self, runner, gather: bool) -> None:
+    def note(self, runner, gather: bool) -> None:
+        """Keep the state as of now; ``gather`` it, in all processes, for a checkpoint."""
         self._state = _state_of(runner.train_loop.dataloader)
         self._all_states = _gather(self._state) if gather else None
 
     def _checkpoint_due(self, runner) -> bool:
         """Whether a checkpoint hook saves after this iteration."""
+        hooks = [x for x in runner.hooks if isinstance(x, CheckpointHook) and not x.by_epoch]
         return get_world_size() == 1 or any(
-            isinstance(hook, CheckpointHook)
-            and not hook.by_epoch
-            and (
-                hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
-                or hook.is_last_train_iter(runner)
-            )
-            for hook in runner.hooks
+            x.every_n_train_iters(runner, x.interval, x.save_begin) or x.is_last_train_iter(runner)
+            for x in hooks
         )
 
     def _restore(self, runner) -> None:
@@ -116,7 +108,11 @@ class RNGStateHook(Hook):
         worker_seed = self._resumed['worker_seed']
         if same_number and 'worker_seeds' in self._resumed:  # not in old files
             worker_seed = self._resumed['worker_seeds'][get_rank()]
-        _set_seeds(loader, sampler_seed=self._resumed['sampler_seed'], worker_seed=worker_seed)
+        if self._resumed['sampler_seed'] is not None:
+            for sampler in _samplers(loader):
+                sampler.seed = self._resumed['sampler_seed']
+        if worker_seed is not None and _worker_seed(loader) is not None:
+            loader.worker_init_fn.keywords['seed'] = worker_seed
         self._resumed = None
         if not same_number:
             runner.logger.warning(
@@ -129,11 +125,9 @@ class RNGStateHook(Hook):
         self._state = {**state, 'worker_seed': worker_seed}
         loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
-            # Its iterator is built, and may be advanced over what was seen, after all hooks: both
-            # draw numbers.
-            loop.dataloader_iterator = _RestoringIterator(
-                loop.dataloader_iterator, lambda: set_rng_state(state)
-            )
+            # After all hooks its iterator is built, and may skip what was seen: both draw numbers.
+            restore = partial(set_rng_state, state)
+            loop.dataloader_iterator = _RestoringIterator(loop.dataloader_iterator, restore)
         elif loop.iter % max(len(loop.dataloader), 1):
             runner.logger.warning(
                 f'The checkpoint is from the middle of an epoch (iteration {loop.iter}, '
@@ -179,22 +173,16 @@ def _limits(runner) -> Iterator[str]:
         )
 
 
-class _RestoringIterator:
+class _RestoringIterator(Iterator):
     """Runs a function between the build of a loop's iterator and its first item."""
 
     def __init__(self, iterator: Any, restore: Callable[[], None]) -> None:
-        self._iterator = iterator
-        self._restore: Callable[[], None] | None = restore
-
-    def __iter__(self) -> '_RestoringIterator':
-        return self
+        self._iterator, self._restore = iterator, restore
 
     def __next__(self) -> Any:
         if self._restore is not None:
             # Newer mmengine builds lazily, older ones when constructed.
-            build = getattr(self._iterator, '_ensure_iterator', None)
-            if build is not None:
-                build()
+            getattr(self._iterator, '_ensure_iterator', lambda: None)()
             self._restore()
             self._restore = None
         return next(self._iterator)
@@ -220,18 +208,5 @@ def _samplers(loader) -> list:
     return list({id(item): item for item in found if hasattr(item, 'seed')}.values())
 
 
-def _sampler_seed(loader) -> int | None:
-    return next((sampler.seed for sampler in _samplers(loader)), None)
-
-
 def _worker_seed(loader) -> int | None:
-    keywords = getattr(getattr(loader, 'worker_init_fn', None), 'keywords', {})
-    return keywords.get('seed')
-
-
-def _set_seeds(loader, sampler_seed: int | None, worker_seed: int | None) -> None:
-    if sampler_seed is not None:
-        for sampler in _samplers(loader):
-            sampler.seed = sampler_seed
-    if worker_seed is not None and _worker_seed(loader) is not None:
-        loader.worker_init_fn.keywords['seed'] = worker_seed
+    return getattr(getattr(loader, 'worker_init_fn', None), 'keywords', {}).get('seed')

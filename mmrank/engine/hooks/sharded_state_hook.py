@@ -92,10 +92,7 @@ class ShardedStateHook(Hook):
 
     def _save(self, runner, save, out_dir, filename, *args, **kwargs):
         content = save_shard(unwrap_model(runner.model))
-        if not content:
-            return save(out_dir, filename, *args, **kwargs)
-        strategy = getattr(runner, 'strategy', None)
-        if getattr(strategy, 'saves_shards', False):
+        if not content or getattr(getattr(runner, 'strategy', None), 'saves_shards', False):
             return save(out_dir, filename, *args, **kwargs)
         place = dict(backend_args=kwargs.get('backend_args'))
         is_local = isinstance(get_file_backend(str(out_dir), **place), LocalBackend)
@@ -107,7 +104,9 @@ class ShardedStateHook(Hook):
         broadcast_object_list(token)
         names = shard_names(filename, token[0], get_world_size())
         own = names[get_rank()]
-        all_succeed(lambda: _write(content, join_path(out_dir, own, **place), place))
+        file = io.BytesIO()
+        torch.save(content, file)
+        all_succeed(lambda: put(file.getvalue(), join_path(out_dir, own, **place), **place))
         self._saved = names
         try:
             result = save(out_dir, filename, *args, **kwargs)
@@ -116,9 +115,3 @@ class ShardedStateHook(Hook):
         if is_local and is_main_process():
             remove_shards(Path(out_dir) / filename, keep=names)
         return result
-
-
-def _write(content: dict, path: str, place: dict) -> None:
-    file = io.BytesIO()
-    torch.save(content, file)
-    put(file.getvalue(), path, **place)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from mmengine.dist import master_only
+from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.sample_averages import SampleTemperature
-from mmrank.visualization.temperatures import TemperatureHistory, Temperatures, temperatures_of
+from mmrank.visualization.temperatures import TemperatureHistory, temperatures_of
 
 #: Of the histograms, from ``tau0`` to ``tau_max`` of the loss.
 _NUM_BINS = 200
@@ -65,10 +65,9 @@ class TemperatureHook(Hook):
             self._read(runner, runner.iter + 1)
 
     def after_train(self, runner) -> None:
-        self._report(runner, temperatures_of(unwrap_model(runner.model)))
-
-    @master_only
-    def _report(self, runner, temperatures: list[Temperatures]) -> None:
+        temperatures = temperatures_of(unwrap_model(runner.model))
+        if not is_main_process():
+            return
         # Imported late: training itself needs no matplotlib.
         from mmrank.visualization.temperature_report import write_temperature_report
 
@@ -91,10 +90,9 @@ class TemperatureHook(Hook):
 
     def _read(self, runner, step: int) -> None:
         # All processes: they may have a part of the temperatures each.
-        self._draw(runner, step, temperatures_of(unwrap_model(runner.model)))
-
-    @master_only
-    def _draw(self, runner, step: int, temperatures: list[Temperatures]) -> None:
+        temperatures = temperatures_of(unwrap_model(runner.model))
+        if not is_main_process():
+            return
         from mmrank.visualization.temperature_report import plot_history
 
         unit = 'epoch' if self.by_epoch else 'iteration'

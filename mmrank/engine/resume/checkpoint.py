@@ -8,8 +8,8 @@ import logging
 import os
 import re
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from mmengine.fileio import LocalBackend, register_backend
@@ -90,8 +90,7 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     """A file or folder by its name: ``<prefix><step>.pth``."""
 
     path: Path
@@ -118,18 +117,15 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
         damage = find_damage(path)
         if damage is None:
             return str(path)
-        _warn(
-            f'Checkpoint {path} is passed over: it {damage}. The one before '
-            'it is tried. Delete the file to silence this warning.'
-        )
+        _warn(f'Checkpoint {path} is passed over: it {damage}. Delete it to silence this warning.')
     return None
 
 
 def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
     """The folder of ``last_checkpoint`` if it has no manifest: only its strategy can judge it."""
     target, _ = _read_pointer(Path(work_dir))
-    is_foreign = target is not None and target.is_dir() and not (target / MANIFEST).exists()
-    return target if is_foreign else None
+    is_folder = target is not None and target.is_dir()
+    return target if is_folder and not (target / MANIFEST).exists() else None
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
@@ -168,10 +164,9 @@ def _list_candidates(folder: Path) -> list[_Candidate]:
     found = []
     for path, name in paths:
         match = _STEP.match(name)
-        if match is None or name.startswith(('.', 'best_', REMOVED)) or _PUBLISHED.search(name):
-            continue
-        mtime = os.lstat(path).st_mtime  # of a dangling link as well
-        found.append(_Candidate(path, match['prefix'], int(match['step']), mtime))
+        if match and not name.startswith(('.', 'best_', REMOVED)) and not _PUBLISHED.search(name):
+            mtime = os.lstat(path).st_mtime  # of a dangling link as well
+            found.append(_Candidate(path, match['prefix'], int(match['step']), mtime))
     return found
 
 
@@ -180,22 +175,18 @@ def _order(candidates: list[_Candidate], target: Path | None, pointer_time: floa
     match = None if target is None else _STEP.match(target.name)
     if match is None:
         # Without a step the kind of name written last is tried first.
-        newest: dict[str, float] = {}
-        for item in candidates:
-            newest[item.prefix] = max(newest.get(item.prefix, 0.0), item.mtime)
+        by_time = sorted(candidates, key=lambda c: c.mtime)
+        newest = {item.prefix: item.mtime for item in by_time}
         candidates.sort(key=lambda c: (newest[c.prefix], c.step))
         paths = [item.path for item in reversed(candidates)]
         # A `filename_tmpl` that does not end in the step.
         return paths if target is None else [target, *paths]
 
     step = int(match['step'])
-    own, older = [], []
-    for item in candidates:
-        if item.prefix != match['prefix']:
-            if item.mtime <= pointer_time:
-                older.append(item)
-        elif item.step <= step or item.mtime >= pointer_time:
-            own.append(item)
+    like = [c for c in candidates if c.prefix == match['prefix']]
+    own = [c for c in like if c.step <= step or c.mtime >= pointer_time]
+    others = [c for c in candidates if c.prefix != match['prefix']]
+    older = [c for c in others if c.mtime <= pointer_time]
     own.sort(key=lambda c: (c.step, c.path == target))
     older.sort(key=lambda c: (c.mtime, c.step))
     return [item.path for item in (*reversed(own), *reversed(older))]

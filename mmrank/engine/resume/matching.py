@@ -56,10 +56,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
         for name, module in model.named_modules()
         if isinstance(module, SampleState) and not module.load_state
     )
-    expected = {
-        key: shape for key, shape in _shapes(model.state_dict()) if not key.startswith(fresh)
-    }
-    saved = {re.sub(r'^module\.', '', key): shape for key, shape in _shapes(state)}
+    expected = {k: shape for k, shape in _shapes(model.state_dict()) if not k.startswith(fresh)}
+    saved = {k.removeprefix('module.'): shape for k, shape in _shapes(state)}
     for name, table in sharded_states(model).items():
         prefix = f'{name}.' if name else ''
         for key in keys_of_other_form(table, prefix, expected, saved):
@@ -86,18 +84,17 @@ def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
 ) -> list[Difference]:
     """Compare optimiser, number of schedulers and average of the weights for a resume."""
-    found = []
+    found, pairs = [], {}
     if 'optimizer' not in checkpoint:
         found.append(Difference('optimizer', 'missing'))
     elif not isinstance(optim_wrapper, OptimWrapperDict):
-        saved, expected = _optimizers(checkpoint, optim_wrapper.optimizer)
-        if saved != expected:
-            found.append(Difference('optimizer', 'mismatched', saved, expected))
+        pairs['optimizer'] = _optimizers(checkpoint, optim_wrapper.optimizer)
     saved = checkpoint.get('param_schedulers', [])
-    if isinstance(saved, list) and len(saved) != num_schedulers:
-        found.append(
-            Difference('param_schedulers', 'mismatched', str(len(saved)), str(num_schedulers))
-        )
+    if isinstance(saved, list):
+        pairs['param_schedulers'] = str(len(saved)), str(num_schedulers)
+    found += [
+        Difference(key, 'mismatched', *pair) for key, pair in pairs.items() if len({*pair}) > 1
+    ]
     if has_ema and 'ema_state_dict' not in checkpoint:
         found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
     if not has_ema and 'ema_state_dict' in checkpoint:
@@ -124,17 +121,20 @@ def _optimizers(checkpoint: Mapping, optimizer) -> tuple[str, str]:
 
 def saved_optimizer(config: str) -> str | None:
     """Name, without its scope, of the optimiser in the config text of a checkpoint."""
-    node: Any = read_saved_config(config).get('optim_wrapper')
-    for name in ('optimizer', 'type'):
-        node = node.get(name) if isinstance(node, dict) else None
+    node = _within(read_saved_config(config), 'optim_wrapper', 'optimizer', 'type')
     return node.rpartition('.')[2] if isinstance(node, str) else None
+
+
+def _within(node: Any, *keys: str) -> Any:
+    """The value at a path of keys; None where there is none."""
+    for key in keys:
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node
 
 
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
     """Explain, if it can, differences that come from another number of classes, else ''."""
-    node: Any = checkpoint
-    for key in ('meta', 'dataset_meta', 'classes'):
-        node = node.get(key) if isinstance(node, Mapping) else None
+    node = _within(checkpoint, 'meta', 'dataset_meta', 'classes')
     if not isinstance(node, list | tuple):
         return ''
     changed = [d.key for d in differences if d.kind == 'mismatched']
@@ -179,19 +179,14 @@ def missing_centre(differences: Iterable[Difference], state: Mapping) -> str:
 
 def folded_heads(checkpoint: Mapping) -> list[str]:
     """Heads of a published file whose centre is in their bias."""
-    meta = checkpoint.get('meta')
-    folded = meta.get(FOLDED) if isinstance(meta, Mapping) else None
+    folded = _within(checkpoint, 'meta', FOLDED)
     return list(folded) if isinstance(folded, Mapping) else []
 
 
 def without_folded(differences: Iterable[Difference], checkpoint: Mapping) -> list[Difference]:
     """Leave out ranking-loss state of published heads, whose centre is in their bias."""
     prefixes = tuple(f'{head}.loss_cls.' for head in folded_heads(checkpoint))
-    return [
-        item
-        for item in differences
-        if item.kind != 'unexpected' or not item.key.startswith(prefixes)
-    ]
+    return [d for d in differences if d.kind != 'unexpected' or not d.key.startswith(prefixes)]
 
 
 def differences_table(differences: list[Difference]) -> str:

@@ -42,11 +42,7 @@ def pack_rng_state(state: dict) -> dict:
     version, keys, gauss = state['python']
     kind, numpy_keys, position, has_gauss, cached = state['numpy']
     return {
-        'python': {
-            'version': version,
-            'keys': torch.tensor(keys, dtype=torch.int64),
-            'gauss': gauss,
-        },
+        'python': dict(version=version, keys=torch.tensor(keys, dtype=torch.int64), gauss=gauss),
         'numpy': {
             'kind': str(kind),
             'keys': torch.from_numpy(numpy_keys.astype(np.int64)),

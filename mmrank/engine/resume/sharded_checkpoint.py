@@ -55,9 +55,9 @@ def save_sharded(checkpoint: dict, folder: str | Path, own: dict | None = None) 
     """
     tensors: dict[Path_, Tensor] = {}
     rest = _take_out(checkpoint, (), tensors)
-    keys = {_key(path): path for path in tensors}
+    keys = {'/'.join(map(str, path)): path for path in tensors}
     dcp.save(
-        {_key(path): tensor for path, tensor in tensors.items()},
+        {key: tensors[path] for key, path in keys.items()},
         storage_writer=dcp.FileSystemWriter(folder, sync_files=False),
         planner=dcp.DefaultSavePlanner(flatten_state_dict=False, dedup_save_to_lowest_rank=True),
     )
@@ -144,7 +144,7 @@ def join_tables(checkpoint: dict, folder: str | Path) -> dict:
 def spread(checkpoint: dict, place: Placement) -> dict:
     """Spread the whole tensors of a file over the processes, in place. Sends nothing."""
     tensors: dict[Path_, Tensor] = {}
-    _take_out(checkpoint, (), tensors, lambda path, tensor: True)
+    _take_out(checkpoint, (), tensors, small=True)
     for path, tensor in tensors.items():
         like = place(path, tensor.shape)
         if like is not None and not isinstance(tensor, DTensor):
@@ -212,31 +212,20 @@ for _name in ('PosixPath', 'WindowsPath', 'PurePosixPath'):
         _ALLOWED[_module, _name] = lambda *parts: '/'.join(map(str, parts))
 
 
-def _is_large(path: Path_, tensor: Tensor) -> bool:
-    return isinstance(tensor, DTensor) or path[0] in _SHARED
-
-
-def _take_out(
-    node: Any,
-    path: Path_,
-    tensors: dict[Path_, Tensor],
-    chosen: Callable[[Path_, Tensor], bool] = _is_large,
-) -> Any:
-    """Copy nested containers with None for each chosen tensor."""
-    if isinstance(node, Tensor):
-        if chosen(path, node):
-            tensors[path] = node.detach()
-            return None
-        return node
+def _take_out(node: Any, path: Path_, tensors: dict[Path_, Tensor], small: bool = False) -> Any:
+    """Copy nested containers with None for each large tensor, or for each."""
+    if isinstance(node, Tensor) and (small or isinstance(node, DTensor) or path[0] in _SHARED):
+        tensors[path] = node.detach()
+        return None
     if type(node) in (dict, OrderedDict):
         made = type(node)()
         for key, item in node.items():
             if isinstance(key, str | int):
-                item = _take_out(item, (*path, key), tensors, chosen)
+                item = _take_out(item, (*path, key), tensors, small)
             made[key] = item
         return made
     if type(node) is list:
-        return [_take_out(item, (*path, i), tensors, chosen) for i, item in enumerate(node)]
+        return [_take_out(item, (*path, i), tensors, small) for i, item in enumerate(node)]
     return node
 
 
@@ -258,7 +247,3 @@ def _popped(rest: Any, folder: Path) -> tuple[dict, dict]:
             f'checkpoint {folder} is damaged: {REST} does not say where its '
             'tensors belong. Fix: copy it again, or pass another one'
         ) from error
-
-
-def _key(path: Path_) -> str:
-    return '/'.join(map(str, path))

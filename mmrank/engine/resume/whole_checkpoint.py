@@ -8,7 +8,7 @@ lack any file.
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -115,12 +115,8 @@ def recover_folders(folder: str | os.PathLike) -> list[str]:
     found = []
     for temp, name in left_behind(folder):
         path = temp.with_name(name)
-        if (
-            temp.is_dir()
-            and not name.startswith(REMOVED)
-            and not os.path.lexists(path)
-            and find_folder_damage(temp) is None
-        ):
+        is_free = not name.startswith(REMOVED) and not os.path.lexists(path)
+        if temp.is_dir() and is_free and find_folder_damage(temp) is None:
             temp.rename(path)
             found.append(name)
     return found
@@ -130,23 +126,18 @@ def _write_manifest(folder: Path) -> None:
     """Declare a folder whole; the processes share the reading of its files."""
     listed = [sorted(str(path.relative_to(folder)) for path in folder.rglob('*') if path.is_file())]
     broadcast_object_list(listed)
-    parts = all_gather_object(_measure(folder, listed[0][get_rank() :: get_world_size()]))
+    measured = {}
+    for name in listed[0][get_rank() :: get_world_size()]:
+        with open(folder / name, 'rb') as file:
+            os.fsync(file.fileno())
+            measured[name] = _size_and_checksum(file)
+    parts = all_gather_object(measured)
     if is_main_process():
         files = {name: entry for part in parts for name, entry in part.items()}
         for parent, _, _ in os.walk(folder):
             sync_folder(parent)
         text = json.dumps({'format': _FORMAT, 'files': files}, sort_keys=True)
         write_atomically(text.encode(), folder / MANIFEST)
-
-
-def _measure(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
-    """Flush files to the disk; return size in bytes and CRC-32 by name."""
-    found = {}
-    for name in names:
-        with open(folder / name, 'rb') as file:
-            os.fsync(file.fileno())
-            found[name] = _size_and_checksum(file)
-    return found
 
 
 def _install_folder(temp: Path, path: Path) -> None:
@@ -180,6 +171,7 @@ def _listed_files(content: object) -> dict[str, tuple[int, int]]:
 
 
 def _size_and_checksum(file) -> list[int]:
+    """Bytes, and CRC-32."""
     size = checksum = 0
     while block := file.read(1 << 20):
         size += len(block)

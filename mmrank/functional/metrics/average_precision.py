@@ -28,10 +28,9 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact average precision of one list.
 
-    ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks
-    count a tie as ranked above (``l01(0) = 1``), so a positive that ties with negatives gets no
-    credit for the order in which they happen to be sorted. ``1 - AP`` is the AP risk of stable AP
-    (2025), section 3.
+    ``AP = mean_i rank+_i / rank_i`` over the positives, where both ranks count a tie as ranked
+    above (``l01(0) = 1``), so a positive that ties with negatives gets no credit for the order in
+    which they happen to be sorted. ``1 - AP`` is the AP risk of stable AP (2025), section 3.
 
     Args:
         scores: (n,) float scores.
@@ -64,15 +63,8 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact area under the ROC curve of one list.
 
     The share of pairs of a positive and a negative in which the positive is higher; a tie counts
-    one half. Two sorts, no matrix of pairs.
-
-    Args:
-        scores: (n,) float scores.
-        is_positive: (n,) bool or integer labels, nonzero = positive.
-
-    Returns:
-        Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
-        NaN when the list has no positive or no negative, or a score is NaN.
+    one half. Two sorts, no matrix of pairs. Arguments, errors and result as of
+    :func:`average_precision`; NaN also without a negative.
 
     Example:
         >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]),

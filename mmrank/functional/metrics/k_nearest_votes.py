@@ -29,11 +29,7 @@ def k_nearest_votes(
         tau: Temperature > 0; a large one weights all neighbours equally.
 
     Returns:
-        (Q, C), at least float32: shares of the votes, rows sum to 1. A row
-        is 0 where the bank is empty.
-
-    Raises:
-        ValueError: On a parameter out of range or shapes that do not fit.
+        (Q, C), at least float32: shares of the votes, rows sum to 1, or 0 where the bank is empty.
     """
     if not tau > 0:
         raise ValueError(f'tau must be > 0, got {tau!r}')

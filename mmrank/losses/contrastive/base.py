@@ -230,10 +230,3 @@ class ContrastiveLoss(NamedSettings, nn.Module):
             self.diagnostics['pos_score'] = scores.mean()
             if batch.negatives is not None:
                 self.diagnostics['negatives'] = batch.negatives
-
-
-def check_positive(**settings: float) -> None:
-    """Raise ValueError for a setting that is not > 0."""
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')

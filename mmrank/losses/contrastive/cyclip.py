@@ -84,14 +84,8 @@ def cyclic_consistency(
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
     NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once.
 
-    Args:
-        view1: (n, D) floats I, of length 1 for cosines.
-        view2: (n, D) floats T of the same pairs.
-        all_view1: (M, D) I to compare with: those of all ranks. None: those of the batch.
-        all_view2: (M, D), likewise.
-
-    Returns:
-        Two (n,), at least float32, >= 0: across and within.
+    The views are (n, D), of length 1 for cosines; those to compare with (M, D), of all ranks. None:
+    those of the batch. Returns two (n,), at least float32, >= 0: across and within.
 
     Example:
         >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))

@@ -55,17 +55,11 @@ def _standardised(view: Tensor, eps: float) -> Tensor:
 
 @dataclass
 class VICRegTerms:
-    """The three parts of VICReg, scalars.
+    """The three parts of VICReg, scalars."""
 
-    Attributes:
-        invariance: Mean squared difference of the views.
-        variance: Mean of ``max(0, 1 - standard deviation)`` over the columns of both views.
-        covariance: Squares of the covariances of different columns, over the number of columns;
-            both views added.
-    """
-
-    invariance: Tensor
-    variance: Tensor
+    invariance: Tensor  # mean squared difference of the views
+    variance: Tensor  # mean of ``max(0, 1 - standard deviation)`` over the columns of both views
+    #: Squares of the covariances of different columns over their number; both views added.
     covariance: Tensor
 
 
@@ -130,8 +124,6 @@ class BarlowTwinsLoss(DecorrelationLoss):
 
     Args:
         off_diagonal: Weight of the correlation of different columns, >= 0.
-        scope: ``global``: statistics of all ranks. ``local``: of this one.
-        loss_weight: Factor of the whole loss.
     """
 
     def __init__(
@@ -161,8 +153,6 @@ class VICRegLoss(DecorrelationLoss):
         invariance: Weight of the difference of the views, >= 0.
         variance: Weight of columns with a standard deviation below 1.
         covariance: Weight of the covariance of different columns.
-        scope: ``global``: statistics of all ranks. ``local``: of this one.
-        loss_weight: Factor of the whole loss.
     """
 
     def __init__(

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from .base import ContrastedBatch, ContrastiveLoss, check_positive
+from mmrank.losses.inputs import check_positive
+
+from .base import ContrastedBatch, ContrastiveLoss
 from .terms import NegativeTerms, two_view_terms
 
 
@@ -21,12 +23,7 @@ def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) 
 
     ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``. Source: van den Oord et
     al., Representation Learning with Contrastive Predictive Coding, 2018; SimCLR (ICML 2020), eq.
-    1.
-
-    Args:
-        terms: Of n anchors, see :func:`mmrank.functional.negative_terms`.
-        positive_in_denominator: False leaves the positive out of the denominator, as in iSogCLR
-            (ICML 2023), eq. 1.
+    1. The positive may be left out of the denominator, as in iSogCLR (ICML 2023), eq. 1.
     """
     has_negatives = terms.count > 0
     log_sum = log_sum_of_negatives(terms)
@@ -42,15 +39,9 @@ def info_nce_loss(
     sample_ids: Tensor | None = None,
     positive_in_denominator: bool = True,
 ) -> Tensor:
-    """Mean InfoNCE of the 2B anchors of a batch of two views, as SimCLR trains it.
+    """Mean InfoNCE of the 2B anchors of a batch of two (B, D) views, as SimCLR trains it.
 
-    Args:
-        view1: (B, D) embeddings; of length 1 for cosines.
-        view2: (B, D) embeddings of the same samples.
-        tau: Temperature > 0.
-        sample_ids: (B,) integer sample of each row; rows of one sample are no negatives of each
-            other. None: all rows differ.
-        positive_in_denominator: See :func:`info_nce_losses`.
+    Arguments as of :func:`mmrank.functional.two_view_terms` and :func:`info_nce_losses`.
 
     Example:
         >>> view = torch.eye(2)

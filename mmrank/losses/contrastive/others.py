@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.errors import UserError
+from mmrank.losses.inputs import check_positive
 
-from .base import ContrastedBatch, ContrastiveLoss, check_positive, unit_rows
+from .base import ContrastedBatch, ContrastiveLoss, unit_rows
 from .info_nce import info_nce_losses, log_sum_of_negatives
 from .terms import NegativeTerms, negative_terms
 
@@ -22,11 +23,9 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
     Contrastive Learning Without Many Negative Samples, CVPR 2022.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
-    in the gradient: what is left is ``W_b`` times the softmax over the negatives.
-
-    Args:
-        sharp: Terms at the small temperature, see :func:`mmrank.functional.negative_terms`.
-        smooth: Terms of the same anchors at the large one; no gradient goes into them.
+    in the gradient: what is left is ``W_b`` times the softmax over the negatives. ``sharp`` are the
+    :func:`mmrank.functional.negative_terms` at the small temperature, ``smooth``, without gradient,
+    those at the large one.
     """
     has_negatives = sharp.count > 0
     log_sum = log_sum_of_negatives(sharp)
@@ -84,16 +83,9 @@ def spectral_losses(
 ) -> Tensor:
     """Spectral contrastive loss of each sample, 0 for one without negatives.
 
-    ``-2 <a, a+> + mean_z <a, z>^2`` over the second views z of all other samples. Source: HaoChen
-    et al., Provable Guarantees for Self-Supervised Deep Learning with Spectral Contrastive Loss,
-    NeurIPS 2021.
-
-    Args:
-        view1: (n, D) embeddings a, float32 or float64.
-        view2: (n, D) the other view a+ of each.
-        all_view2: (m, D) candidates z.
-        ids: (n,) integer samples.
-        all_ids: (m,) integer samples of the candidates.
+    ``-2 <a, a+> + mean_z <a, z>^2`` of (n, D) first and second views, over the (m, D) second views
+    z of all other samples. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep
+    Learning with Spectral Contrastive Loss, NeurIPS 2021.
     """
     with torch.autocast(view1.device.type, enabled=False):
         others = ids[:, None] != all_ids
@@ -111,9 +103,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     longer than ``sqrt(mu)`` are shortened to it, as in the authors' code.
 
     Args:
-        mu: Largest squared length of an embedding, > 0.
-        scope: See :class:`ContrastiveLoss`.
-        loss_weight: See :class:`ContrastiveLoss`.
+        mu: Largest squared length of an embedding, > 0. Others as of :class:`ContrastiveLoss`.
     """
 
     def __init__(self, mu: float = 1.0, scope: str = 'global', loss_weight: float = 1.0) -> None:
@@ -122,7 +112,6 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         self.mu = float(mu)
 
     def normalized(self, view: Tensor) -> Tensor:
-        """Rows of a length of at most ``sqrt(mu)``."""
         return capped_rows(view, self.mu)
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
@@ -145,9 +134,6 @@ class TaUSimCLRLoss(ContrastiveLoss):
     Args:
         scale: t > 0. The temperatures lie in (0, 1/t), at 0.5/t for e = 0.
         tau_min: Smallest temperature, > 0: below it there is no gradient in e.
-        normalize: See :class:`ContrastiveLoss`.
-        scope: See :class:`ContrastiveLoss`.
-        loss_weight: See :class:`ContrastiveLoss`.
     """
 
     def __init__(

@@ -75,18 +75,10 @@ def sigmoid_losses(
     2023, section 3.2; the mean over i is the paper's loss. The similarities are there in strips of
     rows, in backward once more. Differentiable once.
 
-    Args:
-        view1: (n, D) embeddings x; of length 1 for cosines.
-        view2: (n, D) embeddings y of the same samples.
-        scale: t, () or a number: the inverse of a temperature.
-        bias: b, () or a number.
-        ids: (n,) integer samples; rows of one sample are no negatives of each other. None: all rows
-            differ.
-        ring: Where the second views of other ranks come from; None: there are none. Every rank must
-            call this, and run backward.
-
-    Returns:
-        (n,) losses, at least float32.
+    The views x and y are (n, D), of length 1 for cosines, ``scale`` t and ``bias`` b () or numbers.
+    Rows of one sample by their (n,) ``ids`` are no negatives of each other; None: all rows differ.
+    The second views of other ranks come from a ``ring``; every rank must call this, and run
+    backward. Returns (n,) losses, at least float32.
 
     Example:
         >>> rows = torch.eye(2)
@@ -129,9 +121,6 @@ class SigLIPLoss(ContrastiveLoss):
             that are not saved), to be spared by weight decay
             (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
             dict(decay_mult=0)})``).
-        normalize: See :class:`ContrastiveLoss`.
-        scope: See :class:`ContrastiveLoss`.
-        loss_weight: See :class:`ContrastiveLoss`.
 
     Example:
         >>> rows = torch.eye(2)

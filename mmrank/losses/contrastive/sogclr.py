@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from mmrank.losses.inputs import check_positive
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -13,7 +14,7 @@ from mmrank.state.sample_averages import (
 )
 from mmrank.state.sample_state import check_sample_ids
 
-from .base import ContrastedBatch, ContrastiveLoss, check_positive
+from .base import ContrastedBatch, ContrastiveLoss
 
 
 def global_contrastive_loss(

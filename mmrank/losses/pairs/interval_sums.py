@@ -179,9 +179,8 @@ def _compared_dtype(neg: Tensor) -> torch.dtype:
 def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     """Memory for the interval of each score, which backward reads.
 
-    Half precision is there to save memory: no more of it than the scores
-    take, where two bytes hold the number of intervals. Float32 scores have room, and are faster
-    without the conversion.
+    Half precision is there to save memory: no more of it than the scores take, where two bytes hold
+    the number of intervals. Float32 scores have room, and are faster without the conversion.
     """
     fits = 2 * pos.size(1) <= torch.iinfo(torch.int16).max
     is_half = neg.element_size() == 2

@@ -101,23 +101,10 @@ def build_surrogate(name: str, tau: float) -> Surrogate:
 
 
 def pairwise_surrogate_mean(pos: Tensor, neg: Tensor, tau: float, method: str = 'auto') -> Tensor:
-    """``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate.
+    """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate, 0 without negatives.
 
-    Source: stable AP (2025), eq. 2.
-
-    Args:
-        pos: (n+,) float scores of the positives.
-        neg: (n-,) float scores of the negatives.
-        tau: Margin in units of the scores, > 0.
-        method: See :func:`pairwise_surrogate_sum`.
-
-    Returns:
-        (n+,) means >= 0, float64 if an input is, else float32; 0 where there is no negative.
-        Differentiable once in both inputs.
-
-    Raises:
-        ValueError: If ``tau`` is not > 0 or an input is not 1-D.
-        TypeError: If a score tensor is not of a float dtype.
+    Arguments and errors as of :func:`pairwise_surrogate_sum`, for one list; float64 if an input is,
+    else float32. Source: stable AP (2025), eq. 2.
 
     Example:
         >>> pairwise_surrogate_mean(torch.tensor([1.0, 0.0]),

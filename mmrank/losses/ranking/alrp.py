@@ -16,14 +16,11 @@ _EPS = 1e-5
 
 
 class ALRP(NamedTuple):
-    """The two parts of aLRP; their sum is the loss.
+    """The two parts of aLRP; their sum is the loss."""
 
-    Attributes:
-        classification: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient of the scores.
-        localisation: Mean ranking-weighted box error. Carries the gradient of the box errors.
-    """
-
+    #: Mean ``N_FP(i) / rank(i)``. Carries the whole gradient of the scores.
     classification: Tensor
+    #: Mean ranking-weighted box error. Carries the gradient of the box errors.
     localisation: Tensor
 
 
@@ -34,12 +31,9 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
     Ranking-based, Balanced Loss Function Unifying Classification and Localisation in Object
     Detection, NeurIPS 2020, eqs. 6 to 9.
 
-    Args:
-        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
-        box_errors: Same shape, localisation errors E, read at the positives; in [0, 1] by the
-            paper: ``1 - IoU`` over ``1 - 0.5``, or half the GIoU loss.
-        delta: Half width of the step H in units of the scores, > 0.
+    Lists and ``delta`` as of :func:`ap_loss`. ``box_errors`` have the shape of the logits:
+    localisation errors E, read at the positives; in [0, 1] by the paper: ``1 - IoU`` over ``1 -
+    0.5``, or half the GIoU loss.
 
     Returns:
         Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list

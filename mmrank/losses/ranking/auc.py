@@ -36,12 +36,7 @@ def auc_loss(
 
     Every pair has the same weight, whatever its rank: a baseline of AP losses.
 
-    The lists are those of :func:`split_lists`.
-
-    - ``surrogate``: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
-      ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
-    - ``tau``: Temperature or margin in units of the scores, > 0. 0.1 is for cosines; take 1 for
-      logits.
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.AUCLoss`.
 
     Returns:
         Scalar, or (L,) losses, >= 0, with the sigmoid at most 1, at least float32; 0, still
@@ -72,8 +67,10 @@ class AUCLoss(StatelessRankingLoss):
     A list without negatives counts as 0 in the mean of ``reduction='mean'``.
 
     Args:
-        surrogate: ``sigmoid`` or ``one_sided_huber``.
-        tau: Temperature or margin in units of the (activated) scores, > 0.
+        surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
+            ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
+        tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
+            1 for logits.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -36,10 +36,7 @@ def blackbox_ap_loss(
     queries into the perturbation; both agree for Q = n, where every image of a batch is a query,
     and ``lam`` is the authors' lambda times n/Q otherwise.
 
-    The lists are those of :func:`split_lists`.
-
-    - ``lam``: Strength of the perturbation, > 0.
-    - ``margin``: Lead that positives should have, in units of the scores, >= 0: alpha of the paper.
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.BlackBoxAPLoss`.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.inputs import check_positive
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.score_lists import like_scores
 
@@ -36,15 +37,7 @@ def dr_loss(
     ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    Args:
-        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
-        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
-            counts.
-        neg_lambda: Temperature of the negatives, > 0: likewise.
-        margin: Margin between the two, in probability.
-        sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the loss (the authors' tau), > 0.
+    Lists as of :func:`ap_loss`, options as of :class:`mmrank.losses.DRLoss`.
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
@@ -54,7 +47,7 @@ def dr_loss(
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(3.5265)
     """
-    _check(pos_lambda, neg_lambda, sharpness, scale)
+    check_positive(pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale)
     lists = target_lists(logits, targets)
     dtype = torch.promote_types(logits.dtype, torch.float32)
     lists.pos, lists.scores = lists.pos.to(dtype).sigmoid(), lists.scores.to(dtype).sigmoid()
@@ -75,14 +68,6 @@ def _dr(
     low = torch.where(lists.has_positive, low, 1)
     gap = sharpness * (high - low + margin)
     return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
-
-
-def _check(pos_lambda: float, neg_lambda: float, sharpness: float, scale: float) -> None:
-    for name, value in dict(
-        pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
-    ).items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')
 
 
 def _weights(values, mask, temperature, peak):
@@ -180,11 +165,12 @@ class DRLoss(StatelessRankingLoss):
     Scores are probabilities with a fixed margin, so they need no centring at test time.
 
     Args:
-        pos_lambda: Temperature of the positives, > 0.
-        neg_lambda: Temperature of the negatives, > 0.
+        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
+            counts.
+        neg_lambda: Temperature of the negatives, > 0: likewise.
         margin: Margin between positives and negatives, in probability.
         sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the smoothed hinge, > 0.
+        scale: Factor of the smoothed hinge (the authors' tau), > 0.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.
@@ -202,7 +188,9 @@ class DRLoss(StatelessRankingLoss):
         **kwargs,
     ) -> None:
         super().__init__(activation='sigmoid', **kwargs)
-        _check(pos_lambda, neg_lambda, sharpness, scale)
+        check_positive(
+            pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
+        )
         self.settings = (pos_lambda, neg_lambda, margin, sharpness, scale)
 
     def losses(self, lists: RankedLists) -> Tensor:

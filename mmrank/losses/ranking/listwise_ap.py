@@ -27,11 +27,7 @@ def listwise_ap_loss(
     ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al., CVPR
     2019) with k bins.
 
-    The lists are those of :func:`split_lists`.
-
-    - ``num_bins``: Number of bins, >= 2; the paper's 20.
-    - ``score_range``: Centres of the last and of the first bin; scores outside count there and have
-      no gradient. (-1, 1) is for cosines.
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.ListwiseAPLoss`.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -107,7 +103,8 @@ class ListwiseAPLoss(StatelessRankingLoss):
 
     Args:
         num_bins: Number of bins, >= 2.
-        score_range: Centres of the last and of the first bin in units of the (activated) scores.
+        score_range: Centres of the last and of the first bin in units of the (activated) scores;
+            scores outside count there and have no gradient. (-1, 1) is for cosines.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -26,15 +26,11 @@ _PAIRS_PER_BLOCK = 2**20
 
 
 class RankSort(NamedTuple):
-    """The two parts of Rank & Sort; their sum is the loss.
+    """The two parts of Rank & Sort; their sum is the loss."""
 
-    Attributes:
-        ranking: Mean ``N_FP(i) / rank(i)``.
-        sorting: Mean excess of ``1 - quality`` above a positive over what is there when the
-            positives are sorted by quality.
-    """
-
-    ranking: Tensor
+    ranking: Tensor  # mean ``N_FP(i) / rank(i)``
+    #: Mean excess of ``1 - quality`` above a positive over what is there when the positives are
+    #: sorted by quality.
     sorting: Tensor
 
 
@@ -45,10 +41,7 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
     2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
     ``H(0) = 1/2``.
 
-    Args:
-        logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; > 0 the quality (IoU) of a positive, 0 negative, < 0 left out.
-        delta: Half width of the step in units of the scores, > 0.
+    Lists and ``delta`` as of :func:`ap_loss`; targets > 0 are the quality (IoU) of a positive.
 
     Returns:
         Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list

@@ -18,10 +18,7 @@ def smooth_ap_loss(
     sum_{k != i} G(s_k - s_i)`` and ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP:
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
-    The lists are those of :func:`split_lists`.
-
-    - ``tau``: Temperature in units of the scores, > 0, else ValueError. The paper's 0.01 is for
-      cosines; beyond a few tau a pair has no gradient.
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.SmoothAPLoss`.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -53,7 +50,8 @@ class SmoothAPLoss(StatelessRankingLoss):
     The query is left out of its own list; the authors' code counts it as a first positive.
 
     Args:
-        tau: Temperature in units of the (activated) scores, > 0.
+        tau: Temperature in units of the (activated) scores, > 0. The paper's 0.01 is for cosines;
+            beyond a few tau a pair has no gradient.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -68,12 +68,10 @@ class RankSorter(nn.Module):
         kind: ``lstm`` or ``pairs``.
         hidden: Units of a layer (and direction).
         layers: Layers.
-
-    Attributes:
-        order: (n,) int64 buffer. The output of an LSTM depends on the order
-            of its input, so :meth:`ranks_of_sorted` always shows a list in this one.
     """
 
+    #: (n,) int64 buffer. The output of an LSTM depends on the order of its input, so
+    #: :meth:`ranks_of_sorted` always shows a list in this one.
     order: Tensor
 
     def __init__(self, length: int, kind: str = 'lstm', hidden: int = 512, layers: int = 2) -> None:
@@ -153,9 +151,8 @@ class SoDeepLoss(RankingLoss):
     up to its ``length`` of scores; shorter lists are filled up below. ``rank_error`` in the log is
     its mean distance to the exact rank: the loss is no better than that.
 
-    The output of an LSTM depends on the order of a list. So all lists are shown in one fixed order
-    of their ranks, and the loss does not depend on the order of the batch, nor on how it is spread
-    over GPUs.
+    All lists are shown in one fixed order of their ranks, so the loss does not depend on the order
+    of the batch, nor on how it is spread over GPUs.
 
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.

@@ -51,8 +51,7 @@ def soprc_loss(
             + n-) of each list, the biased estimator of average precision.
         tau1: Margin of l1, :func:`one_sided_huber`, > 0.
         tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
-        rank_gradient: False makes r_i a constant of the gradient, as the authors' code does: r_i
-            then weighs the positives but does not push the low ones further down, below more of v.
+        rank_gradient: See :class:`mmrank.losses.SOPRCLoss`.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a

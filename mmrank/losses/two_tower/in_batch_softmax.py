@@ -48,16 +48,9 @@ def in_batch_softmax_losses(
     own right entity are left out of the sum, unlike there: they would be negatives of themselves. A
     factor of all shares cancels. Differentiable once.
 
-    Args:
-        left: (B, D) embeddings of the left entities of the pairs.
-        right: (B, D) of the right ones.
-        cols: (B,) integers, the right entities.
-        log_share: (B,) log q of the right entities. None: no correction.
-        tau: Temperature > 0.
-        all_keys: (M, D + 1) right rows of all ranks, see :func:`corrected_rows`. None: those of
-            this batch.
-        all_cols: (M,) their entities.
-        ring: Where those come from instead; every rank must call this.
+    ``left`` and ``right`` are (B, D) embeddings of the pairs, ``cols`` (B,) right entities with
+    (B,) ``log_share`` log q. ``all_keys`` are (M, D + 1) right rows of all ranks, see
+    :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)

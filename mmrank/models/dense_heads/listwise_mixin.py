@@ -13,7 +13,7 @@ from mmrank.models.federated_annotations import (
     image_metas,
     images_of_levels,
 )
-from mmrank.models.score_centre import score_centre, without_threshold
+from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
@@ -68,7 +68,7 @@ class RankingHeadMixin(MadeClass):
         return exhaustive_classes(metas, self.num_classes, scores.device, self._where)
 
 
-class ListwiseMixin(RankingHeadMixin):
+class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
     """Mixin for dense heads: one call of the loss per batch.
 
     The head runs its own ``loss_by_feat`` with a collector in place of ``loss_cls``, and one in
@@ -79,7 +79,6 @@ class ListwiseMixin(RankingHeadMixin):
     def __init__(self, *args, pointwise_loss: dict | None = None, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.traits = traits_of(self.host)
-        self._warned = False
         loss = self.loss_cls
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             self._collect_boxes(loss.box_input)
@@ -215,23 +214,14 @@ class ListwiseMixin(RankingHeadMixin):
         Subtracting one number from all scores of a class keeps its ranking; it makes ``score_thr``
         mean the same for every run.
         """
-        centre = score_centre(self.loss_cls.loss)
+        loss = self.loss_cls.loss
+        centre = score_centre(loss)
         if centre is not None and self.centre_scores:
             cls_scores = [self._centred(s, centre) for s in cls_scores]
-        results = super().predict_by_feat(cls_scores, *args, **kwargs)
-        if centre is None and not any(map(len, results)):
-            again = without_threshold(
-                super().predict_by_feat,
-                (cls_scores, *args),
-                kwargs,
-                cfg='cfg',
-                default=self.test_cfg,
-                loss=self.loss_cls.loss,
-                warn=not self._warned,
-            )
-            self._warned |= again is not None
-            results = results if again is None else again
-        return results
+        args = (cls_scores, *args)
+        return self._predict_boxes(
+            loss, super().predict_by_feat, args, kwargs, 'cfg', self.test_cfg
+        )
 
     def _centred(self, scores: Tensor, centre: Tensor) -> Tensor:
         if self.traits.probabilities:

@@ -13,13 +13,13 @@ from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, host_class, make_class
 from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
-from mmrank.models.score_centre import without_threshold
+from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
 
 _AVERAGES = ('rois', 'positives')
 
 
-class ListwiseBBoxMixin(MadeClass):
+class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
     """Mixin for box heads: passes the loss the boxes it ranks.
 
     :func:`mmrank.models.roi_heads.FederatedRoIHead` sets ``image_metas``; None where each image is
@@ -51,7 +51,6 @@ class ListwiseBBoxMixin(MadeClass):
                 'but with_reg=False leaves the head without one'
             )
         self.balance_boxes, self.box_average = balance_boxes, box_average
-        self._warned = False
         self.box_input = self.loss_cls.box_input
         if self.box_input is not None:
             self._check_boxes()
@@ -130,25 +129,10 @@ class ListwiseBBoxMixin(MadeClass):
         return federated_weight(self.loss_cls, exhaustive, images, labels, label_weights)
 
     def predict_by_feat(self, *args, **kwargs) -> list:
-        """Predictions of the host head.
-
-        Where the loss has no ``logit_centre()`` and ``score_thr`` drops every box of a batch, it is
-        left out.
-        """
-        results = super().predict_by_feat(*args, **kwargs)
-        if self.loss_cls.logit_centre() is None and not any(map(len, results)):
-            again = without_threshold(
-                super().predict_by_feat,
-                args,
-                kwargs,
-                cfg='rcnn_test_cfg',
-                default=None,
-                loss=self.loss_cls,
-                warn=not self._warned,
-            )
-            self._warned |= again is not None
-            results = results if again is None else again
-        return results
+        """Predictions of the host head."""
+        return self._predict_boxes(
+            self.loss_cls, super().predict_by_feat, args, kwargs, 'rcnn_test_cfg', None
+        )
 
     def _rois_per_positive(self, labels: Tensor) -> Tensor:
         """Turns an average over the RoIs into one over the positives."""

@@ -19,31 +19,20 @@ _BLOCK = 2**26
 
 
 class RetrievalFigures(NamedTuple):
-    """Figures per query, in the order of the queries.
+    """(Q,) figures per query, in the order of the queries."""
 
-    Attributes:
-        average_precision: (Q,) float64 in [0, 1], NaN without a positive.
-        r_precision: (Q,) float64 in [0, 1], NaN without a positive.
-        map_at_r: (Q,) float64 in [0, 1], NaN without a positive.
-        first_rank: (Q,) int64 position of the best positive, from 1; 0 without a positive.
-        num_positives: (Q,) int64 positives in the query's gallery.
-    """
-
+    #: The first three are float64 in [0, 1], NaN without a positive.
     average_precision: Tensor
     r_precision: Tensor
     map_at_r: Tensor
-    first_rank: Tensor
-    num_positives: Tensor
+    first_rank: Tensor  # int64 position of the best positive, from 1; 0 without a positive
+    num_positives: Tensor  # int64 positives in the query's gallery
 
     def summary(self, recall_at: Sequence[int] = (1, 10, 100, 1000)) -> dict[str, float]:
-        """Means over the queries that have a positive.
+        """Means over the queries that have a positive: ``mAP``, ``R_precision``, ``MAP_at_R``.
 
-        Args:
-            recall_at: The K of Recall@K, each at least 1.
-
-        Returns:
-            ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1] (NaN when no query has
-            a positive), and the counts ``queries`` and ``queries_without_positive``.
+        And ``recall@K``, all in [0, 1], NaN when no query has a positive; and the counts
+        ``queries`` and ``queries_without_positive``.
         """
         check_recall_at(recall_at)
         usable = self.num_positives > 0
@@ -55,17 +44,11 @@ class RetrievalFigures(NamedTuple):
 
 
 class RetrievalCurves(NamedTuple):
-    """Figures and precision-recall curve of each query.
-
-    Attributes:
-        figures: Figures per query.
-        recall: (T,) float64 recall thresholds, from 0 to 1.
-        precision: (Q, T) float64 interpolated precision in [0, 1], NaN without a positive.
-    """
+    """Figures and precision-recall curve of each query."""
 
     figures: RetrievalFigures
-    recall: Tensor
-    precision: Tensor
+    recall: Tensor  # (T,) float64 recall thresholds, from 0 to 1
+    precision: Tensor  # (Q, T) float64 interpolated precision in [0, 1], NaN without a positive
 
     def mean_precision(self) -> Tensor:
         """Mean curve, (T,), of the queries that have a positive, else NaN."""
@@ -231,11 +214,9 @@ def retrieval_curves(
 
 
 def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
-    """Recall@K for many K, each an integer of at least 1.
+    """Recall@K for many K >= 1: the share of queries with a positive among their first K.
 
-    Returns:
-        The share of queries with a positive among the first K of its gallery, for each K; NaN when
-        no query has a positive.
+    NaN when no query has a positive.
     """
     check_recall_at(at)
     ranks = figures.first_rank[figures.num_positives > 0].sort().values
@@ -255,7 +236,7 @@ def nearest_in_gallery(
 ) -> tuple[Tensor, Tensor]:
     """Best gallery samples of each query, best first.
 
-    Equal scores keep the order of the gallery.
+    Equal scores keep the order of the gallery. Errors as of ``retrieval_metrics``.
 
     Args:
         queries: (Q, D) float embeddings.
@@ -269,10 +250,6 @@ def nearest_in_gallery(
     Returns:
         (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of ``count`` and the
         gallery's size without the query.
-
-    Raises:
-        ValueError: As ``retrieval_metrics``, or if ``count`` is below 1.
-        TypeError: If embeddings are not floats.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
