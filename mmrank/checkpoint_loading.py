@@ -1,11 +1,9 @@
 """Checkpoints are read as data: no file can run code by being loaded.
 
-A checkpoint of torch is a pickle, which can call any function when it is read. torch's
-``weights_only`` reader calls listed ones only. mmengine lists ``getattr`` among them, through which
-a file reaches the globals of any listed function, and NumPy's own functions, which lay references
-over raw bytes if a file asks for it; and it falls back to the reader that calls everything. So the
-list here holds stand-ins: functions of this module that take the state of NumPy's arrays and of
-mmengine's log history, check it and build plain objects.
+torch's ``weights_only`` reader of pickles calls listed functions only. mmengine lists ``getattr``,
+which reaches any global, and NumPy's own functions, which lay references over raw bytes; and it
+falls back to the reader that calls everything. So the list here holds stand-ins, which check the
+state of NumPy's arrays and mmengine's log history and build plain objects.
 """
 
 import io

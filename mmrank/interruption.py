@@ -1,12 +1,9 @@
 """Ctrl-C and SIGTERM end a tool in order, and with its own message.
 
-Python raises ``KeyboardInterrupt`` wherever it happens to be: inside an import, or inside a ``try``
-whose bare ``except`` takes it for another error. So nothing is raised here. Until a training loop
-runs, a signal ends the process on the spot; in the loop it sets a flag, which
-:class:`mmrank.engine.hooks.InterruptHook` reads after each iteration. A second signal ends the
-process on the spot again.
-
-Standard library alone: a tool calls :func:`end_on_signals` before its slow imports.
+A ``KeyboardInterrupt`` may be raised inside an import or a bare ``except``. So until a training
+loop runs, a signal ends the process on the spot; in the loop it sets a flag, which
+:class:`mmrank.engine.hooks.InterruptHook` reads. A second signal ends the process. Tools call
+:func:`end_on_signals` before slow imports: this has the standard library alone.
 """
 
 import os

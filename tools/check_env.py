@@ -139,14 +139,13 @@ def show(rows: list[Row]) -> None:
     """Print the table, with rich where it is installed."""
     try:
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
     except ModuleNotFoundError:
         for row in rows:
             print(f'{row.state:7} {row.name:16} {row.version:14} {row.note}')
         return
-    table = Table(title='mmrank: what is here and what works')
-    for title in ('part', 'version', 'state', 'note'):
-        table.add_column(title, overflow='fold')
+    columns = [Column(title, overflow='fold') for title in ('part', 'version', 'state', 'note')]
+    table = Table(*columns, title='mmrank: what is here and what works')
     for row in rows:
         style = STYLES[row.state]
         # Notes hold text of other packages: no markup in it.

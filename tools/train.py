@@ -97,8 +97,8 @@ def set_amp(cfg: Config) -> None:
     """Switch the optimiser wrapper to mixed precision."""
     if get_device() in ('cpu', 'mps'):
         raise UserError(
-            '--amp requires a GPU that mmengine supports, and there is '
-            'none.\n  Fix: remove --amp, or check tools/check_env.py'
+            '--amp requires a GPU that mmengine supports.\n  Fix: remove --amp, or check '
+            'tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
     mixed = {
@@ -157,8 +157,8 @@ def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
         ) from None
     except OSError as error:
         raise UserError(
-            f'work folder {work_dir!r} cannot be written to: '
-            f'{error.strerror}.\n  Fix: choose another one with --work-dir'
+            f'work folder {work_dir!r} cannot be written to: {error.strerror}.\n  Fix: choose '
+            'another one with --work-dir'
         ) from None
     if owner is not None:
         reason = 'by --force' if force else 'as it has ended'
@@ -198,12 +198,8 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
         set_resume(cfg, args.resume)
     if not args.no_check:
         check_data(cfg, splits=('train', 'val', 'test'))
-    runner = build_runner(
-        cfg,
-        # Weights to start from may be those of another task.
-        strict=bool(cfg.get('resume')),
-        allow_partial=args.allow_partial,
-    )
+    # Weights to start from may be those of another task.
+    runner = build_runner(cfg, bool(cfg.get('resume')), args.allow_partial)
     from mmrank.engine.hooks import InterruptHook
 
     runner.register_hook(InterruptHook(args.save_on_signal))

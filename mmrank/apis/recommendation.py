@@ -33,8 +33,8 @@ def recommend(
 ) -> list[list[Recommendation]]:
     """Find for each of some users the ``count`` items of the largest scores, best first.
 
-    ``pairs`` are the training pairs of the model, a ``mmrank.TwoTower``; a user's own may come with
-    ``include_seen`` only. A UserError names an unknown user or another model.
+    The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own come with
+    ``include_seen``.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
         raise UserError(

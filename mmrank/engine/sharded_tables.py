@@ -71,9 +71,8 @@ class ShardedTablesHook(Hook):
             return
         if not isinstance(runner.model, ShardedTablesParallel):
             raise UserError(
-                f'{type(runner.model).__name__} wraps a model with sharded '
-                'tables, and would average other rows. Fix: '
-                "model_wrapper_cfg=dict(type='mmrank.ShardedTablesParallel')"
+                f'{type(runner.model).__name__} wraps a model with sharded tables, and averages '
+                "other rows. Fix: model_wrapper_cfg=dict(type='mmrank.ShardedTablesParallel')"
             )
         runner.save_checkpoint = partial(self._save_whole, runner, runner.save_checkpoint)
         # Its own broadcasts all weights, of which each process has others.
@@ -85,10 +84,9 @@ class ShardedTablesHook(Hook):
             return
         for number, parameter in enumerate(_parameters(runner)):
             if is_sharded(parameter) and number in states:
-                states[number] = {
-                    name: shard_like(value, parameter) if isinstance(value, Tensor) else value
-                    for name, value in states[number].items()
-                }
+                tensors = {k: x for k, x in states[number].items() if isinstance(x, Tensor)}
+                spread = {k: shard_like(x, parameter) for k, x in tensors.items()}
+                states[number] = {**states[number], **spread}
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         checkpoint['state_dict'].update(self._tables)
@@ -97,8 +95,8 @@ class ShardedTablesHook(Hook):
                 checkpoint['optimizer']['state'][number].update(values)
 
     def _save_whole(self, runner, save: Callable, *args, **kwargs) -> None:
-        for name, table in sharded_parameters(unwrap_model(runner.model)).items():
-            self._tables[name] = _whole(table)
+        tables = sharded_parameters(unwrap_model(runner.model))
+        self._tables = {name: _whole(table) for name, table in tables.items()}
         state = runner.optim_wrapper.optimizer.state
         for number, parameter in enumerate(_parameters(runner)):
             self._states[number] = {
@@ -124,9 +122,8 @@ def _parameters(runner) -> list[nn.Parameter]:
     """In the order in which the optimiser's state numbers them."""
     if not isinstance(runner.optim_wrapper, OptimWrapper):
         raise UserError(
-            'sharded tables are saved with one optimiser only, and '
-            f'optim_wrapper is a {type(runner.optim_wrapper).__name__}. Fix: '
-            'one optim_wrapper, with paramwise_cfg for other learning rates'
+            'sharded tables are saved with one optimiser only, and optim_wrapper is a '
+            f'{type(runner.optim_wrapper).__name__}. Fix: one, with paramwise_cfg for other rates'
         )
     groups = runner.optim_wrapper.optimizer.param_groups
     return [parameter for group in groups for parameter in group['params']]

@@ -113,16 +113,12 @@ def draw_recommendations(
     for axis in axes.ravel()[len(found) :]:
         axis.set_axis_off()
     if held_out is not None:
-        figure.legend(
-            handles=[
-                Line2D([], [], color=own, marker='o', linestyle='', label=label)
-                for own, label in ((_HIT, 'held out from the training'), (_OTHER, 'another item'))
-            ],
-            loc='outside upper center',
-            ncols=2,
-            fontsize=9,
-            frameon=False,
-        )
+        handles = [
+            Line2D([], [], color=own, marker='o', linestyle='', label=label)
+            for own, label in ((_HIT, 'held out from the training'), (_OTHER, 'another item'))
+        ]
+        style = dict(loc='outside upper center', ncols=2, fontsize=9, frameon=False)
+        figure.legend(handles=handles, **style)
     save(figure, path, dpi=_DPI)
 
 

@@ -127,46 +127,25 @@ def run(args: argparse.Namespace, console: Console) -> None:
                 indices[name] = GalleryIndex(
                     features.gallery_embeddings(), args.index, features.similarity
                 )
-            results.append(
-                evaluate_features(
-                    name,
-                    features.to(device),
-                    recall_at=args.recall_at,
-                    index=indices.get(name),
-                    progress=show,
-                    **budget,
-                )
-            )
+            options = dict(budget, recall_at=args.recall_at, index=indices.get(name))
+            results.append(evaluate_features(name, features.to(device), progress=show, **options))
     say(console, describe_test_set(results[0]))
     console.print(rich_retrieval(results))
     out = Path(args.out_dir)
-    paths = [
-        *write_retrieval_table(results, out),
-        *(
-            [plot_precision_recall(results, out / 'precision_recall.png')]
-            if args.index is None
-            else []
-        ),
-        plot_recall_at_k(results, out / 'recall_at_k.png'),
-        write_curves(results, out / 'curves.json'),
-    ]
+    paths = write_retrieval_table(results, out)
+    if args.index is None:
+        paths.append(plot_precision_recall(results, out / 'precision_recall.png'))
+    paths.append(plot_recall_at_k(results, out / 'recall_at_k.png'))
+    paths.append(write_curves(results, out / 'curves.json'))
     if args.sheets and any(f.paths is None for f in models.values()):
         say(
             console,
             'No sheets: the features have no image paths (see path_key of RetrievalMetric).',
         )
     elif args.sheets:
-        paths += draw_sheets(
-            models,
-            results,
-            out,
-            sheets=args.sheets,
-            num_queries=args.num_queries,
-            top_k=args.top_k,
-            seed=args.seed,
-            root=args.image_root,
-            indices=indices,
-        )
+        options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}
+        options.update(root=args.image_root, indices=indices)
+        paths += draw_sheets(models, results, out, **options)
     for path in paths:
         say(console, f'wrote {path}')
 

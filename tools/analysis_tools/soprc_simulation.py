@@ -141,18 +141,15 @@ def score_vector(args: argparse.Namespace, progress: Progress) -> Path:
         *('beta', 'steps', 'distance', '(1 - beta)^T'),
         *('variance / variance of phi', 'expected', 'beta / (2 - beta)'),
     )
+    rows = []
+    for run in runs:
+        curves = run.distance, run.expected_distance, run.variance, run.expected_variance
+        for i in (0, 9, 39, 119):
+            figures = (float(curve[i]) for curve in curves)
+            rows.append((run.momentum, int(run.steps[i]), *figures, run.largest_variance))
     write_table(
         header,
-        [
-            (
-                *(run.momentum, int(run.steps[i])),
-                *map(float, (run.distance[i], run.expected_distance[i])),
-                *map(float, (run.variance[i], run.expected_variance[i])),
-                run.largest_variance,
-            )
-            for run in runs
-            for i in (0, 9, 39, 119)
-        ],
+        rows,
         args.out_dir / 'score_vector',
         'Mean and variance of the score vector',
         f'{args.trials} vectors of 20 points, batches of 8 positives of the '

@@ -145,20 +145,16 @@ def mean_score(args: argparse.Namespace, progress: Progress) -> tuple[Path, floa
     """Eq. 6; nothing here has an upper bound to exceed."""
     tracking = mean_score_tracking(STEPS, args.trials, args.seed)
     stop = 2 * STEPS // 3
+    rows = []
+    for mode, lag in (('exact', 0.0), ('plain', -tracking.lag)):
+        frozen = 'frozen for 300 steps', -1, lag * 0.99 ** (STEPS - stop)
+        for when, step, expected in (('end of the drift', stop - 1, lag), frozen):
+            error = tracking.error[mode][step]
+            figures = error.mean().item(), error.std().item(), expected, tracking.noise
+            rows.append((mode, when, *figures))
     write_table(
         ('mode', 'weights', 'error', 'std', 'expected error', 'expected std'),
-        [
-            (
-                *(mode, when, tracking.error[mode][step].mean().item()),
-                tracking.error[mode][step].std().item(),
-                *(expected, tracking.noise),
-            )
-            for mode, lag in (('exact', 0.0), ('plain', -tracking.lag))
-            for when, step, expected in (
-                ('end of the drift', stop - 1, lag),
-                ('frozen for 300 steps', -1, lag * 0.99 ** (STEPS - stop)),
-            )
-        ],
+        rows,
         args.out_dir / 'mean_score_tracking',
         'Error of the tracked mean positive score',
         f'lam 0.01, drift 0.001 a step for {stop} steps, 16 positives of standard deviation 0.2 a '

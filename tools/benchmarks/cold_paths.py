@@ -204,15 +204,9 @@ def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
         one.evaluate(one.load_truth(path), boxes)
         times['evaluator alone'].append(time.process_time() - start)
         before = os.times()
-        subprocess.run(
-            [
-                *(sys.executable, TOOLS / 'benchmarks/coco_table.py'),
-                *(folder / 'a.bbox.json', '--ann-file', path),
-                *('--out-dir', folder / 'out'),
-            ],
-            check=True,
-            capture_output=True,
-        )
+        words = [folder / 'a.bbox.json', '--ann-file', path, '--out-dir', folder / 'out']
+        command = [sys.executable, TOOLS / 'benchmarks/coco_table.py', *words]
+        subprocess.run(command, check=True, capture_output=True)
         after = os.times()
         # User and system time of the children.
         times['coco_table.py'].append(sum(after[2:4]) - sum(before[2:4]))

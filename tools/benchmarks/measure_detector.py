@@ -79,15 +79,6 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
     )
 
 
-def find_image_dir(dataset) -> str:
-    """Folder of the test images, from the innermost data set."""
-    from research.coco.inference_meter import innermost
-
-    dataset = innermost(dataset)
-    prefix = (dataset.get('data_prefix') or {}).get('img', '')
-    return str(Path(dataset.get('data_root') or '.') / prefix)
-
-
 def main(args: argparse.Namespace) -> None:
     """Train if needed, test, write the record."""
     import torch
@@ -109,7 +100,10 @@ def main(args: argparse.Namespace) -> None:
         meter = meters.InferenceMeter(args.warmup)
         runner.register_hook(meter)
         runner.test()
-        dataset = cfg.test_dataloader.dataset
+        dataset = meters.innermost(cfg.test_dataloader.dataset)
+        prefix = (dataset.get('data_prefix') or {}).get('img', '')
+        measured = ('timed_images', 'images_per_second', 'images_per_second_with_data')
+        measured += ('memory_bytes', 'memory_kind')
         device = f'CPU, {torch.get_num_threads()} threads'
         if next(runner.model.parameters()).is_cuda:
             device = torch.cuda.get_device_name()
@@ -119,18 +113,14 @@ def main(args: argparse.Namespace) -> None:
                 config=args.config,
                 checkpoint=cfg.load_from,
                 ann_file=ann_file,
-                image_dir=find_image_dir(dataset),
+                image_dir=str(Path(dataset.get('data_root') or '.') / prefix),
                 loss=meters.describe_loss(cfg.model),
                 backbone=meters.describe_backbone(cfg.model),
                 test_size=meters.describe_test_size(dataset),
                 device=device,
                 batch_size=runner.test_dataloader.batch_size,
-                timed_images=meter.timed_images,
-                images_per_second=meter.images_per_second,
-                images_per_second_with_data=meter.images_per_second_with_data,
-                memory_bytes=meter.memory_bytes,
-                memory_kind=meter.memory_kind,
                 parameters=sum(p.numel() for p in runner.model.parameters()),
+                **{key: getattr(meter, key) for key in measured},
             ),
             args.out,
         )

@@ -51,13 +51,6 @@ def bare_products(queries, gallery):
         torch.mm(part, gallery.T, out=buffer[: part.size(0)])
 
 
-def peak_memory(device):
-    """Bytes: of the process on the CPU, of the allocator on a GPU."""
-    if device == 'cuda':
-        return torch.cuda.max_memory_allocated()
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 def main():
     parser = benchmark_parser(
         __doc__,
@@ -113,7 +106,10 @@ def main():
             f'{median_ratio(own.wall, bare.wall):.2f}',
         )
     console.print(table)
-    console.print(f'peak memory: {peak_memory(args.device) / 2**30:.2f} GiB')
+    peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if args.device == 'cuda':
+        peak = torch.cuda.max_memory_allocated()
+    console.print(f'peak memory: {peak / 2**30:.2f} GiB')
     summary = figures['all figures'].summary()
     for name, value in summary.items():
         text = f'{value:.4f}' if isinstance(value, float) else str(value)

@@ -104,13 +104,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 
-def in_one_process(template: str) -> str:
-    """The command that trains in the process that is started, so that a kill leaves none behind."""
-    if template != TRAIN_COMMAND:
-        return template
-    return template.replace('--cfg-options', '--in-process --cfg-options')
-
-
 def prepare_forks(plan: SeedPlan) -> None:
     """Set what is imported once."""
     scopes = {load_config(method.config).get('default_scope') for method in plan.methods}
@@ -143,8 +136,9 @@ def run_on(
         prepare_forks(plan)
     is_local = isinstance(executor, LocalExecutor)
     template = args.train_command
-    if args.forked or not is_local:
-        template = in_one_process(template)
+    if template == TRAIN_COMMAND and (args.forked or not is_local):
+        # In the process that is started itself: a kill leaves none behind.
+        template = template.replace('--cfg-options', '--in-process --cfg-options')
     queue = RunQueue(plan, template, executor, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()

@@ -141,22 +141,11 @@ def main() -> None:
     with ExitStack() as stack:
         # A training may outlive the tool that started it.
         stack.enter_context(lock_folder(Path(args.work_dir)))
-        train(
-            args.config,
-            args.work_dir,
-            args.cfg_options,
-            args.train_script,
-            args.in_process,
-            checkpoint_words(args),
-        )
+        how = args.train_script, args.in_process, checkpoint_words(args)
+        train(args.config, args.work_dir, args.cfg_options, *how)
         measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')
-    content = {
-        **measured,
-        'split': args.split,
-        'config': args.config,
-        'cfg_options': args.cfg_options,
-    }
+    content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}
     write_atomically(json.dumps(content, indent=1).encode(), result)
     print(f'{args.split} metrics written to {result}')
 

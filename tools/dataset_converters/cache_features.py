@@ -68,14 +68,10 @@ def frozen_part(config: Config) -> torch.nn.Module:
 
 def data_sets(config: Config) -> list:
     """The data sets of the config, without their pipelines."""
-    found = []
-    for split in SPLITS:
-        loader = config.get(f'{split}_dataloader')
-        if loader is not None:
-            found.append(DATASETS.build(dict(loader.dataset, pipeline=[])))
-    if not found:
+    loaders = [x for split in SPLITS if (x := config.get(f'{split}_dataloader')) is not None]
+    if not loaders:
         raise UserError('the config has no data loader. Fix: set one')
-    return found
+    return [DATASETS.build(dict(loader.dataset, pipeline=[])) for loader in loaders]
 
 
 @torch.no_grad()
@@ -95,7 +91,6 @@ def maps(stages, preprocessor, args, items: list[dict], pipeline, step) -> Itera
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Store the feature maps."""
     args = parse_args()
     guard_checkpoints(False)
     config = read_config(args.config)

@@ -38,10 +38,8 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
     Duplicate images and categories lose to their first occurrence, annotations get fresh ids if any
     id occurs twice or is missing, absent ``area`` and ``iscrowd`` are filled in with the box's area
     and 0, and annotations that are bad after that are dropped. Missing image files are left in:
-    what is right depends on why they are missing.
-
-    Returns:
-        The cleaned document and one sentence per kind of change; the given one is not changed.
+    what is right depends on why they are missing. Returns the cleaned document and one sentence per
+    kind of change; the given one is not changed.
     """
     cleaned, changes = dict(document), []
     for key in ('images', 'annotations', 'categories'):
@@ -183,7 +181,6 @@ def bad_data(error: UserError) -> int:
 
 @show_user_errors(OSError)
 def main() -> int:
-    """Check, show, and clean on request."""
     args = parse_args()
     console = Console()
     if args.config:

@@ -89,7 +89,6 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
 
 @show_user_errors(OSError, ImportError)
 def main() -> int:
-    """Check, show, and write what is requested."""
     args = parse_args()
     console = Console()
     cfg = read_source(args)

@@ -72,7 +72,6 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
 
 @show_user_errors(OSError, ImportError)
 def main() -> None:
-    """Unpack, convert, and show what was written."""
     args = parse_args()
     source, out = Path(args.source), Path(args.out)
     with unpacked(source, out, args, lambda x: x.startswith(('train/', 'test/'))) as folder:

@@ -46,7 +46,6 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Convert the file."""
     args = parse_args()
     header, rows = label_table(read_coco_json(args.ann_file))
     write_csv_atomically([header, *rows], args.out)

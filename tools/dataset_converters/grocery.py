@@ -127,7 +127,6 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Convert, and show the counts."""
     args = parse_args()
     with whole_folder(args.out) as out:
         counts = convert(args.folder, out)

@@ -94,7 +94,6 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write the list."""
     args = parse_args()
     if args.kind == 'folders':
         items = [*list_folders(Path(args.folder), Path(args.classes))]

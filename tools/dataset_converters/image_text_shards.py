@@ -227,7 +227,6 @@ def make(args: argparse.Namespace) -> ShardIndex:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write shards, an index or both, and say how much they hold."""
     index = make(parse_args())
     print(
         f'{index.folder}: {len(index)} samples with {len(index.text_ids)} '

@@ -196,7 +196,6 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Make the data set, and show what it holds."""
     args = parse_args()
     source = Path(args.source)
     with whole_folder(args.out) as out:

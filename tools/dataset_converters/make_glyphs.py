@@ -43,7 +43,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Generate the data set."""
     options = vars(parse_args())
     out, classes = options.pop('out'), options.pop('classes')
     spec = GlyphsSpec(num_classes=classes, **options)

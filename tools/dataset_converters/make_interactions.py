@@ -40,7 +40,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Generate the interactions."""
     options = vars(parse_args())
     out, users, items = (options.pop(name) for name in ('out', 'users', 'items'))
     spec = InteractionsSpec(num_users=users, num_items=items, **options)

@@ -77,7 +77,6 @@ def size_table(files: dict) -> Table:
 
 @show_user_errors(ValueError, OSError)
 def main() -> None:
-    """Generate the data set and show what is in it."""
     options = vars(parse_args())
     out = options.pop('out')
     width, height = options.pop('image_size')

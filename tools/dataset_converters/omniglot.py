@@ -76,7 +76,6 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Unpack, and show what was found."""
     args = parse_args()
     console = Console()
     table = Table(title=f'Drawings of {args.size} x {args.size} pixels')

@@ -52,10 +52,8 @@ def split_file(
 ) -> tuple[Path, Path]:
     """Write the lines of a file to a training and a test file, whole or not at all.
 
-    Options are checked before the file is read.
-
-    Returns:
-        ``train`` and ``test`` with the suffix of ``path``, without ``.gz``.
+    Options are checked before the file is read. Returns the paths of the two files, ``train`` and
+    ``test`` with the suffix of ``path``, without ``.gz``.
     """
     if not 0 < share < 1:
         raise ValueError(f'share must be in (0, 1), got {share}')
@@ -116,7 +114,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Split the file."""
     args = parse_args()
     files = split_file(args.file, args.out, args.share, args.min_rating, args.separator, args.seed)
     for path in files:

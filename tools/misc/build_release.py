@@ -6,12 +6,9 @@ r"""Train the small models of a release and write their weights.
       two-tower64_unbiased-square_ml-1m
 
 writes release/NAME-1a2b3c4d.pth, data that torch.load(weights_only=True) reads, and
-release/NAME.json with its hash and metrics. These are what tools/test.py measures of the published
-file. Trainings and prepared data go
-to release/build.
-
-Interrupted? Run the same command again: models of the same config, options
-and code are kept, a training goes on from its last checkpoint.
+release/NAME.json with its hash and what tools/test.py measures of it. Trainings and data are kept
+in release/build. Run again after an interruption: models of the same config, options and code are
+kept, a training goes on from its last checkpoint.
 
 --register writes the models that are built into the model index (configs/*/metafile.yml) and the
 table of docs/pages/models.md.
@@ -28,7 +25,7 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from mmrank.errors import UserError, show_user_errors
 
@@ -46,12 +43,8 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('names', nargs='*', metavar='NAME', help='models (default: all)')
-    parser.add_argument(
-        '--out', default='work_dirs/release', help='folder to write to (default: %(default)s)'
-    )
-    parser.add_argument(
-        '--data-root', default='data', help='folder with the data sets (default: %(default)s)'
-    )
+    parser.add_argument('--out', default='work_dirs/release', help='default: %(default)s')
+    parser.add_argument('--data-root', default='data', help='default: %(default)s')
     parser.add_argument('--list', action='store_true', help='show the models and end')
     parser.add_argument(
         '--register', action='store_true', help='write what is built into the model index and docs/'
@@ -62,9 +55,8 @@ def parse_args() -> argparse.Namespace:
 
 def show(assets: list[Asset], out: Path, data: Path, console: Console) -> None:
     """Show what there is of each model."""
-    table = Table()
-    for column in ('model', 'state', 'data', 'test metrics', 'MB'):
-        table.add_column(column, overflow='fold')
+    names = ('model', 'state', 'data', 'test metrics', 'MB')
+    table = Table(*(Column(name, overflow='fold') for name in names))
     for asset in assets:
         record = read_record(asset.name, out)
         found = '' if asset.data.is_there(data) else ' (not there)'

@@ -2,11 +2,9 @@ r"""Write a sharded checkpoint, a folder, as one file.
 
     python tools/model_converters/gather_checkpoint.py \ work_dirs/run/epoch_3.pth epoch_3.pth
 
-takes a folder that mmrank.FSDPStrategy has saved. The file has all of it, as mmengine's Runner
-saves, and state per sample as one table: tools/test.py and train.py --resume take it, in one
-process or several. The folder must be
-whole. The tensors of the model have to fit into the memory of this process; so do those of the
-optimiser, unless --weights-only leaves them out.
+takes a whole folder that mmrank.FSDPStrategy has saved. The file has all of it, as of mmengine's
+Runner, with state per sample as one table, for any number of processes. The tensors have to fit in
+the memory of this process; --weights-only leaves those of the optimiser out.
 
 exit status: 0 written, 2 wrong input (see the message).
 """

@@ -75,9 +75,9 @@ _DROPPED = object()
 def stock_config(cfg: Config) -> tuple[Config, list[str]]:
     """Translate the config of a detector into a stock one, and describe each entry that changed.
 
-    Heads become those that they were made from, with the loss of mmdet's own configs, in a second
-    stage ``CrossEntropyCustomLoss``, which has one sigmoid per class; what mmrank adds becomes its
-    stock counterpart or goes. A UserError names an entry that has none.
+    Heads become those that they were made from, with the loss of mmdet's own configs or, in a
+    second stage, ``CrossEntropyCustomLoss``, one sigmoid per class. A UserError names what has no
+    counterpart.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     changes: list[str] = []

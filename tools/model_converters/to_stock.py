@@ -105,10 +105,8 @@ def stock_paths(out: str | Path) -> tuple[Path, Path]:
     """``<out>.py`` and ``<out>.pth``; an ending of ``out`` is left out, a folder refused."""
     name = re.sub(r'\.(py|pth)$', '', str(out))
     if Path(name).is_dir():
-        raise UserError(
-            f'out={str(out)!r} is a folder.\n  Fix: pass a name in it, such '
-            f'as {Path(name) / "detector"}'
-        )
+        fix = f'pass a name in it, such as {Path(name) / "detector"}'
+        raise UserError(f'out={str(out)!r} is a folder.\n  Fix: {fix}')
     return Path(f'{name}.py'), Path(f'{name}.pth')
 
 
@@ -147,10 +145,10 @@ def _classes(model: nn.Module, difference: Difference) -> tuple[int, int] | None
     )
     if not (saved and expected) or saved[1:] != expected[1:]:
         return None
-    path = difference.key.split('.')
+    path = difference.key
     while path:
-        path.pop()
-        classes = getattr(model.get_submodule('.'.join(path)), 'num_classes', None)
+        path = path.rpartition('.')[0]
+        classes = getattr(model.get_submodule(path), 'num_classes', None)
         if isinstance(classes, int):
             number, rest = divmod(saved[0] * classes, expected[0])
             return None if rest else (number, classes)
@@ -187,9 +185,8 @@ def _stock_state(model: nn.Module, stock: nn.Module) -> OrderedDict[str, torch.T
     if differences:
         key = differences[0].key
         raise UserError(
-            f'{key} is not the same in the stock model ({len(differences)} '
-            'such entries), so these weights do not fit a stock head.\n  '
-            f'Fix: keep the config of the training, and {NAME} installed'
+            f'{key} is not the same in the stock model ({len(differences)} such entries), so these '
+            f'weights do not fit.\n  Fix: keep the config of the training, and {NAME} installed'
         )
     kept = OrderedDict((key, state[key].detach().cpu().clone()) for key in stock.state_dict())
     # Versions of the layers, by which PyTorch reads old files.

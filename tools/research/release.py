@@ -117,12 +117,9 @@ ASSETS = (
         metrics={'ranking/AP': 'AP', 'ranking/AUROC': 'AUROC'},
         # Four times the passes of the comparison of losses.
         cfg_options={
-            'optim_wrapper.optimizer.lr': '0.3',
-            'train_cfg.max_iters': '800',
-            'train_cfg.val_interval': '801',
-            'param_scheduler.0.T_max': '800',
-            'param_scheduler.0.end': '800',
-            'default_hooks.checkpoint.interval': '800',
+            **{'optim_wrapper.optimizer.lr': '0.3', 'train_cfg.max_iters': '800'},
+            **{'train_cfg.val_interval': '801', 'param_scheduler.0.T_max': '800'},
+            **{'param_scheduler.0.end': '800', 'default_hooks.checkpoint.interval': '800'},
         },
     ),
     Asset(
@@ -208,11 +205,7 @@ def state_of(asset: Asset, out: Path, root: Path) -> str:
 
 
 def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = False) -> Record:
-    """Train, publish and measure an asset.
-
-    The trainings run in the current folder, with the data in ``data/``, so that no path of this
-    machine gets into the weights.
-    """
+    """Train in the current folder, as paths of this machine must not get into weights; publish."""
     start = time.monotonic()
     digest = digest_of(asset, root)  # the code may change meanwhile
     config = str(root / asset.config)
@@ -339,16 +332,10 @@ def _with_entry(path: Path, text: str, asset: Asset, record: Record, url: str) -
         entry['Metadata']['Settings'] = ' '.join(
             f'{key}={value}' for key, value in asset.cfg_options.items()
         )
-    entry['Results'] = [
-        {
-            'Task': asset.task,
-            'Dataset': asset.dataset,
-            'Metrics': {
-                name: round(asset.scale * record.metrics[key], 2)
-                for key, name in asset.metrics.items()
-            },
-        }
-    ]
+    metrics = {
+        name: round(asset.scale * record.metrics[key], 2) for key, name in asset.metrics.items()
+    }
+    entry['Results'] = [{'Task': asset.task, 'Dataset': asset.dataset, 'Metrics': metrics}]
     entry['Weights'] = f'{url.rstrip("/")}/{record.file}' if url else record.file
     dumped = yaml.dump(
         {'Models': [entry]}, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=1000
@@ -366,17 +353,11 @@ def models_table(entries: Iterable[dict]) -> str:
         result, meta = entry['Results'][0], entry['Metadata']
         metrics = ', '.join(f'{name} {value:.2f}' for name, value in result['Metrics'].items())
         settings = meta.get('Settings', '')
-        rows.append(
-            (
-                f'`{entry["Name"]}`',
-                f'`{PurePosixPath(entry["Config"]).parent}/`',
-                result['Dataset'],
-                metrics,
-                f'{meta["Weights Size (MB)"]:.2f} MB',
-                f'`{meta["Weights SHA-256"][:SHORT_HASH]}`',
-                f'`{settings}`' if settings else '',
-            )
-        )
+        name, folder = f'`{entry["Name"]}`', f'`{PurePosixPath(entry["Config"]).parent}/`'
+        size = f'{meta["Weights Size (MB)"]:.2f} MB'
+        digest = f'`{meta["Weights SHA-256"][:SHORT_HASH]}`'
+        settings = f'`{settings}`' if settings else ''
+        rows.append((name, folder, result['Dataset'], metrics, size, digest, settings))
     head = ('name', 'config in', 'data', 'test split', 'size', 'hash')
     head = (*head, 'changed settings')
     return '\n'.join(markdown_table(head, rows, align='llllrll'))

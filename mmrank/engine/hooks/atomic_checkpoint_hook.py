@@ -240,9 +240,8 @@ class AtomicCheckpointHook(CheckpointHook):
             **self.args,
         )
         if is_main_process():
-            write_atomically(
-                str(self.last_ckpt).encode(), os.path.join(runner.work_dir, POINTER_NAME)
-            )
+            pointer = os.path.join(runner.work_dir, POINTER_NAME)
+            write_atomically(str(self.last_ckpt).encode(), pointer)
             for path in outdated:
                 _remove(path)
 

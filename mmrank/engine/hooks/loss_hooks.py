@@ -29,26 +29,22 @@ class TrainingSetHook(Hook):
     """
 
     #: What is passed on, by the attributes ``wants_<fact>`` of modules.
-    facts: ClassVar[tuple[str, ...]]
+    fact: ClassVar[str]
 
     def before_train(self, runner) -> None:
         check_loader(runner.train_loop.dataloader)
         dataset = runner.train_loop.dataloader.dataset
-        for fact in self.facts:
-            consumers = {
-                name: module
-                for name, module in unwrap_model(runner.model).named_modules()
-                if getattr(module, f'wants_{fact}', False)
-            }
-            what = fact.replace('_', ' ')
-            if consumers:
-                found = getattr(self, f'_pass_{fact}')(consumers, dataset)
-                names = ', '.join(
-                    name or type(module).__name__ for name, module in consumers.items()
-                )
-                runner.logger.info(f'{type(self).__name__}: {found} passed to {names}.')
-            else:
-                runner.logger.info(f'{type(self).__name__}: no module requires {what}.')
+        consumers = {
+            name: module
+            for name, module in unwrap_model(runner.model).named_modules()
+            if getattr(module, f'wants_{self.fact}', False)
+        }
+        text = f'no module requires {self.fact.replace("_", " ")}'
+        if consumers:
+            found = getattr(self, f'_pass_{self.fact}')(consumers, dataset)
+            names = ', '.join(name or type(module).__name__ for name, module in consumers.items())
+            text = f'{found} passed to {names}'
+        runner.logger.info(f'{type(self).__name__}: {text}.')
 
     @staticmethod
     def _pass_class_counts(consumers: dict[str, nn.Module], dataset) -> str:
@@ -59,9 +55,8 @@ class TrainingSetHook(Hook):
             own = counts[1:] if is_binary else counts
             if module.num_classes != len(own):
                 raise ValueError(
-                    f'the training set has {len(own)} classes, but '
-                    f'num_classes={module.num_classes} of {name}; set '
-                    f'num_classes={len(own)} of the head or loss'
+                    f'the training set has {len(own)} classes, but num_classes='
+                    f'{module.num_classes} of {name}; set num_classes={len(own)} of head or loss'
                 )
             module.set_class_counts(own.tolist(), len(dataset))
         return (
@@ -96,21 +91,21 @@ class ClassCountsHook(TrainingSetHook):
     counts what a wrapper of the data set shows. Items may have several classes or none.
     """
 
-    facts = ('class_counts',)
+    fact = 'class_counts'
 
 
 @HOOKS.register_module()
 class PairCountsHook(TrainingSetHook):
     """Passes the training pairs to ``mmrank.InBatchLoss``; see :class:`TrainingSetHook`."""
 
-    facts = ('pair_counts',)
+    fact = 'pair_counts'
 
 
 @HOOKS.register_module()
 class ClassPairsHook(TrainingSetHook):
     """Passes image classes to ``mmrank.InBatchRetrievalHead``; see :class:`TrainingSetHook`."""
 
-    facts = ('class_labels',)
+    fact = 'class_labels'
 
 
 @HOOKS.register_module()
@@ -144,15 +139,13 @@ class DeferredReweightingHook(Hook):
         if self._has_begun or done < self.begin:
             return
         self._has_begun = True
-        names = []
-        for name, module in unwrap_model(runner.model).named_modules():
-            if hasattr(module, 'start_reweighting'):
-                module.start_reweighting()
-                names.append(name)
-        if names:
-            runner.logger.info(
-                f'DeferredReweightingHook: class weights enabled in {", ".join(names)}.'
-            )
+        modules = unwrap_model(runner.model).named_modules()
+        starting = {name: x for name, x in modules if hasattr(x, 'start_reweighting')}
+        for module in starting.values():
+            module.start_reweighting()
+        if starting:
+            names = ', '.join(starting)
+            runner.logger.info(f'DeferredReweightingHook: class weights enabled in {names}.')
 
 
 def count_classes(dataset) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The random number generators as a part of the checkpoint."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
@@ -87,14 +88,10 @@ class RNGStateHook(Hook):
 
     def _checkpoint_due(self, runner) -> bool:
         """Whether a checkpoint hook saves after this iteration."""
+        hooks = [x for x in runner.hooks if isinstance(x, CheckpointHook) and not x.by_epoch]
         return get_world_size() == 1 or any(
-            isinstance(hook, CheckpointHook)
-            and not hook.by_epoch
-            and (
-                hook.every_n_train_iters(runner, hook.interval, hook.save_begin)
-                or hook.is_last_train_iter(runner)
-            )
-            for hook in runner.hooks
+            x.every_n_train_iters(runner, x.interval, x.save_begin) or x.is_last_train_iter(runner)
+            for x in hooks
         )
 
     def _restore(self, runner) -> None:
@@ -128,11 +125,9 @@ class RNGStateHook(Hook):
         self._state = {**state, 'worker_seed': worker_seed}
         loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
-            # Its iterator is built, and may be advanced over what was seen, after all hooks: both
-            # draw numbers.
-            loop.dataloader_iterator = _RestoringIterator(
-                loop.dataloader_iterator, lambda: set_rng_state(state)
-            )
+            # After all hooks its iterator is built, and may skip what was seen: both draw numbers.
+            restore = partial(set_rng_state, state)
+            loop.dataloader_iterator = _RestoringIterator(loop.dataloader_iterator, restore)
         elif loop.iter % max(len(loop.dataloader), 1):
             runner.logger.warning(
                 f'The checkpoint is from the middle of an epoch (iteration {loop.iter}, '
@@ -187,9 +182,7 @@ class _RestoringIterator(Iterator):
     def __next__(self) -> Any:
         if self._restore is not None:
             # Newer mmengine builds lazily, older ones when constructed.
-            build = getattr(self._iterator, '_ensure_iterator', None)
-            if build is not None:
-                build()
+            getattr(self._iterator, '_ensure_iterator', lambda: None)()
             self._restore()
             self._restore = None
         return next(self._iterator)

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from contrastive_speed import losses, make_step, make_views
@@ -124,15 +125,7 @@ def pair_rows(sizes: Sizes) -> list[Row]:
     grams = '4 products of the rows', [(c, n, c)] * 2 + [(n, c, c)] * 2
     work = f'{n} pairs, {c}-d'
     return [
-        Row(
-            name,
-            pointwise,
-            work,
-            words,
-            lambda name=name, pointwise=pointwise, shapes=shapes: _pairs(
-                name, pointwise, shapes, sizes
-            ),
-        )
+        Row(name, pointwise, work, words, partial(_pairs, name, pointwise, shapes, sizes))
         for name, pointwise, (words, shapes) in (
             ('InBatchLoss', 'square', grams),
             ('InBatchLoss', 'logistic', scores),

@@ -23,7 +23,9 @@ def fit_calibration(
     weights_sha256: str | None = None,
 ) -> Calibration:
     """Fit a map for each class; a class with too few scores gets the map of all together."""
-    targets = _targets(judged, target)
+    if target == 'iou' and judged.task == 'classification':
+        raise UserError("target='iou' is for boxes, and samples have none. Fix: target='precision'")
+    targets = (judged.is_right if target == 'precision' else judged.ious).double().numpy()
     fit = _fit_isotonic if method == 'isotonic' else _logit_fit(method)
     scores = judged.scores.double().numpy()
     labels = judged.labels.numpy()
@@ -33,30 +35,13 @@ def fit_calibration(
         mine = labels == label
         right = int(judged.is_right.numpy()[mine].sum())
         enough = min(right, int(mine.sum()) - right) >= max(min_each, 1)
-        own = None
-        if enough and not pooled:
-            own = fit(scores[mine], targets[mine])
+        own = fit(scores[mine], targets[mine]) if enough and not pooled else None
         if own is None and shared is None:
             shared = _fit_shared(judged, fit, scores, targets)
         maps.append(ClassMap(name, int(mine.sum()), right, own is None, **(own or shared)))
-    return Calibration(
-        judged.task, method, _target_words(judged.task, target, iou), tuple(maps), weights_sha256
-    )
-
-
-def _targets(judged: JudgedScores, target: str) -> np.ndarray:
-    if target == 'iou' and judged.task == 'classification':
-        raise UserError("target='iou' is for boxes, and samples have none. Fix: target='precision'")
-    values = judged.is_right if target == 'precision' else judged.ious
-    return values.double().numpy()
-
-
-def _target_words(task: str, target: str, iou: float) -> str:
-    if task == 'classification':
-        return 'share of samples with the class'
-    if target == 'precision':
-        return f'precision at IoU {iou:g}'
-    return f'precision at IoU {iou:g} times mean IoU'
+    words = f'precision at IoU {iou:g}' + (' times mean IoU' if target == 'iou' else '')
+    words = 'share of samples with the class' if judged.task == 'classification' else words
+    return Calibration(judged.task, method, words, tuple(maps), weights_sha256)
 
 
 def _fit_shared(judged: JudgedScores, fit: Callable, scores, targets) -> dict:
@@ -103,13 +88,8 @@ def _logit_fit(method: str) -> Callable[[np.ndarray, np.ndarray], dict | None]:
         soft = lowest + targets * (highest - lowest)
         logits = np.clip(scores, 2.0**-150, 1 - 2.0**-25)
         logits = np.log(logits) - np.log1p(-logits)
-        model = LogisticRegression(
-            C=np.inf,
-            solver='newton-cholesky',
-            tol=1e-10,
-            max_iter=200,
-            fit_intercept=method == 'platt',
-        )
+        options = dict(C=np.inf, solver='newton-cholesky', tol=1e-10, max_iter=200)
+        model = LogisticRegression(**options, fit_intercept=method == 'platt')
         # A soft target is two samples with weights.
         model.fit(
             np.concatenate([logits, logits])[:, None],

@@ -42,11 +42,6 @@ class CalibrationReport:
         after = split.figures(calibration)
         return cls(name, judged, probabilities, split.figures(), after, num_bins)
 
-    @property
-    def ap_is_unchanged(self) -> bool:
-        """Whether every figure is the same, to the last bit."""
-        return self.before.equals(self.after)
-
     def header(self) -> list[str]:
         """Column names of :meth:`rows`."""
         what = 'boxes' if self.judged.task == 'detection' else 'samples'
@@ -93,7 +88,7 @@ class CalibrationReport:
 
     def verdict(self) -> str:
         """Whether AP changed, in words."""
-        if self.ap_is_unchanged:
+        if self.before.equals(self.after):
             return 'AP of every class is the same to the last bit.'
         return (
             'AP has changed: the scores have lost digits on the way, or the evaluation ranks '

@@ -231,15 +231,10 @@ def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule:
             Line2D([], [], color=colour, linewidth=3, label=truth.cats[i]['name'])
             for i, colour in colours.items()
         ]
-    figure.legend(
-        handles=handles,
-        loc='outside lower center',
-        ncols=max(2, min(int(figure.get_figwidth() / 1.6), len(handles))),
-        title=f'dashed: no object of that class there; shown: {rule}',
-        title_fontsize=11,
-        fontsize=11,
-        frameon=False,
-    )
+    columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
+    title = f'dashed: no object of that class there; shown: {rule}'
+    style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
+    figure.legend(handles=handles, ncols=columns, title=title, **style)
 
 
 @dataclass(frozen=True)

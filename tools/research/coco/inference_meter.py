@@ -48,15 +48,9 @@ def describe_test_size(dataset: Mapping[str, Any]) -> str:
 class InferenceMeter(Hook):
     """Measures a test loop: images a second and peak memory.
 
-    Register it with ``runner.register_hook`` before ``runner.test()``. The first batches are left
-    out: they allocate, and choose algorithms. Only the reading of the clock waits for the device.
-
-    Memory is the peak of the allocator on CUDA. On a CPU it is the growth of the process's resident
-    memory over the loop plus the size of the model, which was there before; read from Linux's
-    ``/proc``, where there is none it stays unknown.
-
-    Args:
-        warmup: Batches to leave out; at most half of them are.
+    The first ``warmup`` batches, at most half of all, are left out: they allocate, and choose
+    algorithms. Memory is the peak of the allocator on CUDA. On a CPU it is the growth of the
+    process's resident memory over the loop plus the size of the model, unknown without ``/proc``.
     """
 
     # First in after_*, so that no other hook's time counts.

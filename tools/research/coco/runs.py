@@ -155,10 +155,12 @@ def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
         raise UserError(
             'the annotation file is unknown: the predictions do not name it. Fix: pass --ann-file.'
         )
+    # Many models may share a file, which is read once.
+    digest_of = functools.cache(lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
     digests: dict[str, str] = {}
     for name, path in files.items():
         if path.is_file():
-            digests[name] = _digest(path.resolve(), path.stat().st_mtime_ns)
+            digests[name] = digest_of(path.resolve())
         elif name == '--ann-file' or given is None:
             raise UserError(
                 f'{name}: the annotation file {path} does not exist. Fix: pass --ann-file, the '
@@ -173,12 +175,6 @@ def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
                 'compared.'
             )
     return files[first]
-
-
-@functools.lru_cache
-def _digest(path: Path, _changed: int) -> str:
-    """Digest of a file that many models may share."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def plan_run(

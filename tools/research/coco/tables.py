@@ -47,9 +47,8 @@ def percent(value: float) -> str:
 def table_cells(rows: Sequence[BenchmarkRow]) -> Cells:
     """Header and text of the table, and which cells are the best of their column.
 
-    Columns that no model has a value for are left out. The best AP and AR are marked; those that
-    read the same are equally good. Speeds are not: on a shared machine a small difference means
-    nothing.
+    Columns that no model has a value for are left out. Speeds are not marked: on a shared machine
+    a small difference means nothing.
     """
     columns = [('method', [row.name for row in rows], [False] * len(rows))]
 

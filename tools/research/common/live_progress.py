@@ -15,11 +15,7 @@ _REFRESH, _LINE_INTERVAL = 0.2, 10.0
 
 
 class LiveProgressHook(Hook):
-    """Shows iteration, loss and time left while a runner trains.
-
-    On a terminal this is a bar; elsewhere (a pipe, a log file) one line every ten seconds. Register
-    it with ``runner.register_hook``; call :meth:`stop` when training is interrupted.
-    """
+    """Shows a training's loss and time left: a bar, or a line every ten seconds in a pipe."""
 
     priority = 'VERY_LOW'
 

@@ -21,12 +21,7 @@ class Times:
 
 
 def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[str, Times]:
-    """Measure wall time and CPU time of functions with arguments, by name, ``repeats`` of each.
-
-    They run with as many threads as torch has now; accelerators are waited for. The first run of a
-    function warms it up and does not count, unless it takes more than ``long`` seconds. Then it is
-    the first turn.
-    """
+    """Wall and CPU time of functions, by name; a first run under ``long`` seconds warms up."""
     calls, times = {}, {}
     for name, (function, args) in steps.items():
         wall, cpu = _seconds(function, args, 1)

@@ -39,7 +39,11 @@ _MARKERS = 'osD^vP'
 def write_study_tables(results: Mapping[str, Mapping], folder: str | os.PathLike) -> list[Path]:
     """Write the tables in the layout of the paper's tables 5 and 6."""
     folder, files = Path(folder), []
-    cells = sorted(results.values(), key=_place)
+    order = list(_SHORT).index
+    cells = sorted(
+        results.values(),
+        key=lambda x: (x['full'], order(x['pointwise']), x['mode'], x['batch_ratio'] or 0.0),
+    )
     for full, names, stem, title in (
         (False, NAMES, 'sampled', 'Best metrics with sampled batches'),
         (True, FULL_NAMES, 'full_gradient', 'Metrics at the full gradient'),
@@ -58,13 +62,6 @@ def write_study_tables(results: Mapping[str, Mapping], folder: str | os.PathLike
         rows = [_how(x) for x in cells]
         files += write_table(header, rows, folder / 'cells', 'How each cell was trained', '')
     return files
-
-
-def _place(cell: Mapping) -> tuple:
-    """Order of the cells in a table, whatever was finished first."""
-    pointwise = list(_SHORT).index(cell['pointwise'])
-    ratio = cell['batch_ratio'] or 0.0
-    return cell['full'], pointwise, cell['mode'], ratio
 
 
 def _metrics(cell: Mapping) -> Mapping[str, float]:

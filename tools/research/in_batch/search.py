@@ -119,11 +119,7 @@ _EVALUATIONS = 25
 
 @dataclass
 class FullGradientResult:
-    """The end of a minimisation: objective, norm of its gradient, metrics.
-
-    ``converged``: whether the norm fell below the tolerance; ``best`` value of each metric at the
-    checks, ``last`` at the end.
-    """
+    """The end of a minimisation; ``converged``: the gradient's norm fell below the tolerance."""
 
     objective: float
     gradient_norm: float
@@ -144,11 +140,7 @@ def minimise_by_lbfgs(
     evaluate: Callable | None = None,
     report: Callable[[FullGradientResult], None] | None = None,
 ) -> FullGradientResult:
-    """Limited-memory BFGS with a strong Wolfe line search.
-
-    Source: "in-batch bias of two-tower models", appendix G.2; the paper ends at a gradient norm of
-    1e-7. Use a model of float64.
-    """
+    """L-BFGS with a strong Wolfe line search, in float64: "in-batch bias ...", appendix G.2."""
     parameters = [x for x in model.parameters() if x.requires_grad]
     optimizer = torch.optim.LBFGS(
         parameters,

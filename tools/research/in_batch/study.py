@@ -21,11 +21,7 @@ CHOICE = 'top_k/precision@5'
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of the tables: pointwise loss and mode of ``mmrank.InBatchLoss``.
-
-    ``batch_ratio`` is ``|Ohat|^2 / |O|^2``, None for a full objective that has none to emulate;
-    ``full``: whether all pairs are used, by L-BFGS.
-    """
+    """One cell; ``batch_ratio`` is ``|Ohat|^2 / |O|^2``; ``full``: all pairs, by L-BFGS."""
 
     pointwise: str
     mode: str
@@ -140,14 +136,8 @@ def run_cell(
 
         training, diverged = search_learning_rate(start, settings.rule_of(cell), report)
         outcome = dict(asdict(training), diverged=[x.lr for x in diverged])
-    return dict(
-        asdict(cell),
-        key=cell.key,
-        batch_size=size,
-        omega=loss.get('omega'),
-        settings=settings.of(cell),
-        **outcome,
-    )
+    made = dict(key=cell.key, batch_size=size, omega=loss.get('omega'), settings=settings.of(cell))
+    return asdict(cell) | made | outcome
 
 
 class ResultLines:

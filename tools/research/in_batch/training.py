@@ -74,11 +74,7 @@ def emulated_omega(batch_size: int, num_positives: int) -> float:
 
 
 def full_form(mode: str, omega: float, batch_size: int, num_positives: int) -> tuple[str, float]:
-    """Mode and omega whose loss of all pairs is the expected objective.
-
-    Source: "in-batch bias of two-tower models", equations (5), (13), (15), (16), (19) and appendix
-    G.2.
-    """
+    """Mode and omega whose loss of all pairs is the expected objective: appendix G.2."""
     if mode == 'sogram':
         return 'unbiased', 1.0
     if mode == 'pos_neg':
@@ -95,9 +91,7 @@ class ExpectedObjective(nn.Module):
     """Mean of the losses over all batches, from all training pairs.
 
     Costs O(m n D) for the logistic loss and O((m + n + |O|) D^2) or less for the square one.
-
-    Takes the ``mmrank.InBatchLoss``, which knows the training pairs, ``|Ohat|`` of the batches it
-    is given, and the batch of all training pairs, see :meth:`TwoTowerData.all_pairs`.
+    ``batch_size`` is ``|Ohat|``, ``pairs`` those of :meth:`TwoTowerData.all_pairs`.
     """
 
     def __init__(self, loss, batch_size: int, pairs: dict) -> None:
@@ -134,11 +128,7 @@ _DEFAULT_HOOKS = (
 
 
 class _QuietRunner(Runner):
-    """A Runner that writes no file.
-
-    A study has a thousand of them in one process, and mmengine keeps the logger of each, with its
-    open log file, until the process ends: they share one.
-    """
+    """A Runner that writes no file; a thousand of them share one logger, which mmengine keeps."""
 
     def build_logger(self, log_level='ERROR', **kwargs) -> MMLogger:
         if MMLogger.check_instance_created('in_batch_study'):
@@ -155,11 +145,8 @@ class _QuietRunner(Runner):
 class StepwiseTraining:
     """Trains a config's model with its loss, sampler and optimiser.
 
-    mmengine's IterBasedTrainLoop makes the steps, with its default hooks off. Objective and metrics
-    are computed between steps, without an effect on the weights: they are those of
-    ``tools/train.py`` with the same seeds.
-
-    Loss, ``|Ohat|`` and learning rate replace the config's; the seed is of weights and sampler.
+    The weights are those of ``tools/train.py`` with the same seeds: objective and metrics, computed
+    between steps, have no effect on them.
     """
 
     def __init__(

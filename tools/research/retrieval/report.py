@@ -66,14 +66,9 @@ def evaluate_features(
     size = rows.numel() - int(features.in_gallery is None)
     recall_at = [k for k in recall_at if k <= size]
     if index is None:
-        curves = retrieval_curves(
-            *features.sets(),
-            similarity=features.similarity,
-            points=points,
-            memory_limit=memory_limit,
-            scratch=scratch,
-            progress=progress,
-        )
+        limits = dict(memory_limit=memory_limit, scratch=scratch, progress=progress)
+        shape = dict(similarity=features.similarity, points=points)
+        curves = retrieval_curves(*features.sets(), **shape, **limits)
         figures = curves.figures
         summary = figures.summary(recall_at)
     else:

@@ -109,21 +109,16 @@ def find_neighbours(
     labels, root = features.labels.tolist(), Path(root)
     rows_found = []
     for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist()):
-        neighbours = tuple(
-            Neighbour(
-                root / features.paths[i],
-                score,
-                _class_name(features, labels[i]),
-                is_right=labels[i] == labels[row],
-            )
-            for i, score in zip(of_query, of_scores)
-            if score > float('-inf')  # an index may find fewer
-        )
+        neighbours = []
+        for i, score in zip(of_query, of_scores):
+            if score > float('-inf'):  # an index may find fewer
+                name, is_right = _class_name(features, labels[i]), labels[i] == labels[row]
+                neighbours.append(Neighbour(root / features.paths[i], score, name, is_right))
         ap, positives = result.average_precision[query], result.num_positives[query]
         label = _class_name(features, labels[row])
         path = root / features.paths[row]
         rows_found.append(
-            Neighbours(result.name, path, label, float(ap), int(positives), neighbours)
+            Neighbours(result.name, path, label, float(ap), int(positives), tuple(neighbours))
         )
     return rows_found
 
@@ -164,19 +159,9 @@ def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
     width = _LEFT + columns * (_CELL + _GAP)
     height = _TOP + len(rows) * (_CELL + _TEXT)
     figure = Figure(figsize=(width, height), facecolor='white')
-    grid = figure.subplots(
-        len(rows),
-        columns,
-        squeeze=False,
-        gridspec_kw=dict(
-            left=_LEFT / width,
-            right=1 - _GAP / width,
-            top=1 - _TOP / height,
-            bottom=_TEXT / height,
-            wspace=_GAP / _CELL,
-            hspace=_TEXT / _CELL,
-        ),
-    )
+    sides = dict(left=_LEFT / width, right=1 - _GAP / width, top=1 - _TOP / height)
+    gaps = dict(bottom=_TEXT / height, wspace=_GAP / _CELL, hspace=_TEXT / _CELL)
+    grid = figure.subplots(len(rows), columns, squeeze=False, gridspec_kw=sides | gaps)
     figure.text(0.08 / width, 1 - 0.2 / height, title, fontsize=10, va='center')
     x, y = _LEFT / width, 1 - 0.46 / height
     for text, colour in (

@@ -106,19 +106,13 @@ def make_plan(args: argparse.Namespace) -> SeedPlan:
     return parse_plan(
         {
             'methods': [{'name': x, 'config': config} for x, config in zip(names, args.configs)],
-            'seeds': args.seeds or (),
-            'metrics': args.metrics or (),
-            'lower_better': args.lower_better or (),
+            **{key: getattr(args, key) or () for key in ('seeds', 'metrics', 'lower_better')},
             'baseline': args.baseline or '',
             'cfg_options': dict(map(_split_pair, args.cfg_options or ())),
             'out_dir': args.out_dir or 'work_dirs/seeds',
             'scale': args.scale or 1.0,
             'allow_shared_split': args.allow_shared_split,
-            'tune': {
-                'grid': tune,
-                'seeds': args.tune_seeds or (),
-                'metric': args.tune_metric or '',
-            },
+            'tune': dict(grid=tune, seeds=args.tune_seeds or (), metric=args.tune_metric or ''),
         }
     )
 

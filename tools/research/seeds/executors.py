@@ -52,11 +52,7 @@ def fault_of(status: int) -> str:
 
 
 def thread_settings(threads: int) -> dict[str, str]:
-    """Environment variables of a command; what the user has set stays.
-
-    Results of a sum depend on the number of threads in the last bits, so all commands of a plan get
-    the same.
-    """
+    """Threads of a command, which decide the last bits of sums; what the user has set stays."""
     own = os.environ.get('OMP_NUM_THREADS', str(threads))
     return {
         'OMP_NUM_THREADS': own,
@@ -68,14 +64,8 @@ def thread_settings(threads: int) -> dict[str, str]:
 def start_process(command: Sequence[str], log: str | os.PathLike, **options) -> subprocess.Popen:
     """Start a command in a session of its own (an interrupt reaches us first), output to a log."""
     with open(log, 'ab') as output:
-        return subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            **options,
-        )
+        options.update(stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, start_new_session=True, **options)
 
 
 def end_process(process: 'subprocess.Popen | ForkedCommand', patience: float = 10.0) -> None:

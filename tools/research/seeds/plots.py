@@ -80,15 +80,9 @@ def _sorted(values: Values, metric: str, lower_better: bool) -> list[str]:
 
 
 def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> None:
-    drawn = axis.boxplot(
-        data,
-        positions=range(len(data)),
-        orientation='horizontal',
-        widths=0.6,
-        showfliers=False,
-        patch_artist=True,
-        medianprops={'color': 'black', 'linewidth': 1.5},
-    )
+    style = dict(widths=0.6, patch_artist=True, medianprops={'color': 'black', 'linewidth': 1.5})
+    place = dict(positions=range(len(data)), orientation='horizontal')
+    drawn = axis.boxplot(data, showfliers=False, **place, **style)
     for place, (box, numbers, colour) in enumerate(zip(drawn['boxes'], data, colours)):
         box.set(facecolor=colour, alpha=0.3)
         # Spread over the box so that equal values stay visible.
@@ -159,17 +153,12 @@ def plot_setting(
     for index, (method, by_setting) in enumerate(runs.items()):
         x = np.array(sorted(by_setting))
         values = [by_setting[value] for value in x]
-        axis.errorbar(
-            # A little apart, so that no bar hides another.
-            x * (1 + 0.02 * (index - (len(runs) - 1) / 2)),
-            [np.mean(v) for v in values],
-            [np.std(v, ddof=1) if len(v) > 1 else math.nan for v in values],
-            label=loss_name(method),
-            color=colours[index],
-            marker='os^Dv*'[index % 6],
-            capsize=3,
-            linewidth=1.4,
-        )
+        means = [np.mean(v) for v in values]
+        stds = [np.std(v, ddof=1) if len(v) > 1 else math.nan for v in values]
+        # A little apart, so that no bar hides another.
+        x = x * (1 + 0.02 * (index - (len(runs) - 1) / 2))
+        style = dict(color=colours[index], marker='os^Dv*'[index % 6], capsize=3, linewidth=1.4)
+        axis.errorbar(x, means, stds, label=loss_name(method), **style)
     if mark is not None:
         axis.axvline(mark, color='0.5', linestyle=':', label=mark_name)
     axis.set_xscale('log')

@@ -147,7 +147,9 @@ def write_markdown(
             value = f'{_number(cell.mean, digits)} ± {_number(cell.std, digits)}'
             name = f'{metric} {"↓" if lower else "↑"}'
             difference = _difference(plan, cell, digits)
-            rows.append([cell.method, name, cell.n, value, difference, _p_value(cell.p_value)])
+            p_value = '' if math.isnan(cell.p_value) else f'{cell.p_value:.3f}'
+            p_value = '< 0.001' if cell.p_value < 0.001 else p_value
+            rows.append([cell.method, name, cell.n, value, difference, p_value])
             marks.append([column == 3 and cell is best for column in range(6)])
     seeds = ', '.join(map(str, plan.seeds))
     unit = 'fold' if plan.folds else 'seed'
@@ -183,12 +185,6 @@ def _difference(plan: SeedPlan, cell: Summary, digits: int) -> str:
     if math.isnan(cell.ci_low):
         return f'{text} [needs 2 pairs]'
     return f'{text} [{cell.ci_low:+.{digits}f}, {cell.ci_high:+.{digits}f}]'
-
-
-def _p_value(value: float) -> str:
-    if math.isnan(value):
-        return ''
-    return '< 0.001' if value < 0.001 else f'{value:.3f}'
 
 
 def _tuning_section(plan: SeedPlan, tuning: Sequence[Mapping], digits: int) -> list[str]:

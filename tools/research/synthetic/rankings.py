@@ -11,11 +11,9 @@ from mmrank.losses.ranking.sodeep import RankSorter, below, exact_ranks
 def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
     """Lists of scores as losses meet them, and as SoDeep draws them.
 
-    A list is uniform in [-1, 1], normal, evenly spaced within a random
-    range, or one of these in a random narrow range, as cosines of a trained network are. Half of
-    the lists have a random number of entries that fill them up, see
-    :func:`mmrank.losses.ranking.sodeep.below`. Source: Engilberge et al., SoDeep, CVPR 2019,
-    section 3.3.
+    Uniform in [-1, 1], normal, evenly spaced, or one of these in a narrow range, as cosines are;
+    half of the lists are filled up, see :func:`mmrank.losses.ranking.sodeep.below`. Source:
+    Engilberge et al., SoDeep, CVPR 2019, section 3.3.
     """
 
     def uniform(*shape: int) -> Tensor:

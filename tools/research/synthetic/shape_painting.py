@@ -38,7 +38,8 @@ def paint_distractors(
     for _ in range(rng.integers(2, 6)):
         size = np.exp(rng.uniform(np.log(min_size), np.log(max_size)))
         x, y = rng.uniform(0, width), rng.uniform(0, height)
-        outline = _blob(rng) if rng.random() < 0.6 else _bar(rng)
+        is_blob = rng.random() < 0.6
+        outline = _polygon(9) * rng.uniform(0.4, 1.0, (9, 1)) if is_blob else _bar(rng)
         hue = rng.uniform(0, _HUES)
         _paint_outlines(rng, canvas, [(outline, 1)], x, y, size, hue)
     for _ in range(rng.integers(1, 4)):
@@ -97,12 +98,6 @@ def _polygon(corners: int) -> np.ndarray:
 def _rotate(points: np.ndarray, angle: float) -> np.ndarray:
     cos, sin = np.cos(angle), np.sin(angle)
     return points @ np.array([[cos, sin], [-sin, cos]])
-
-
-def _blob(rng: np.random.Generator) -> np.ndarray:
-    """Outline of an irregular blob in the unit circle."""
-    points = _polygon(9)
-    return points * rng.uniform(0.4, 1.0, (9, 1))
 
 
 def _bar(rng: np.random.Generator) -> np.ndarray:

@@ -35,11 +35,7 @@ _SHARP = 1e-9
 
 
 class ZeroOne(Surrogate):
-    """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate.
-
-    With it a loss shows what its estimator does, apart from what its surrogates do. It has no
-    gradient, so it trains nothing.
-    """
+    """``l01(x) = 1 if x <= 0 else 0``, which the surrogates approximate; it has no gradient."""
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         if slopes is not None:

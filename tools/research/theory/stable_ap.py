@@ -250,11 +250,7 @@ def _places(tau: float) -> list[float]:
 
 
 def _lists_on_a_grid(num_pos: int, num_neg: int, tau: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Positives, negatives and mu, each in one place or spread over a few.
-
-    The worst cases are of this kind: a list that is perfect by a margin of tau, where h is
-    steepest, and a mu so low that the replaced sample weighs most.
-    """
+    """Positives, negatives and mu in one place or spread over a few, as the worst cases are."""
     places = torch.tensor(_places(tau), dtype=torch.float64)
     widths = torch.tensor([0.0, 0.2], dtype=torch.float64)
     p, n, mu, width = torch.cartesian_prod(places, places, places[:3], widths).T
