@@ -35,23 +35,15 @@ def stable_ap_loss(
 
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
 
-    Args:
-        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
-        is_positive: Likewise.
-        mask: Likewise.
-        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives the
-            batch.
-        tau: Margin of the surrogate in units of the scores, > 0.
-        bound: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high - low)/tau``,
-            so ``1 + 4/tau`` for cosines.
-        a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
-        t: Power of the weight, >= 0: 0 weighs all positives alike.
-        eps: Smoothing of h, > 0.
-        rho: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
-            at which h saturates from random weights on, in the 112 images of a retrieval batch as
-            among the anchors of a detector; :class:`mmrank.losses.StableAPLoss` caps it.
-        weights: ``normalised``: divided by their mean in each list, see :func:`mean_one`.
-            ``printed``: equation 4 as it is printed, with a mean of up to ``((1 + a)/a)^t``.
+    Lists as of :func:`split_lists`, other options as of :class:`mmrank.losses.StableAPLoss`.
+
+    - ``mean_pos``: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives
+      the batch.
+    - ``bound``: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high -
+      low)/tau``, so ``1 + 4/tau`` for cosines.
+    - ``rho``: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
+      at which h saturates from random weights on, in the 112 images of a retrieval batch as among
+      the anchors of a detector; the class caps it.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
