@@ -198,14 +198,13 @@ def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float
             f'weights={list(weights)!r} has {len(weights)} numbers for {number} losses; give one '
             'for each'
         )
-    weights = [_finite(f'weights[{i}]', weight) for i, weight in enumerate(weights)]
     for i, weight in enumerate(weights):
-        if weight < 0:
+        if _finite(f'weights[{i}]', weight) < 0:
             raise ValueError(
                 f'weights[{i}]={weight!r} must be >= 0: a part with a negative weight gets worse '
                 'in training'
             )
-    return weights
+    return [float(weight) for weight in weights]
 
 
 def _finite(name: str, value: object) -> float:
