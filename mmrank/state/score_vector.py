@@ -23,16 +23,9 @@ def interpolate_scores(
     u_2`` and ``u_{n+1} = 2u_n - u_{n-1}``, kept within ``[low, high]``. Source: SOPRC (NeurIPS
     2022), algorithm 2, whose "descending" and ``2u_{n-1}`` are misprints.
 
-    Args:
-        scores: (n,) float scores in any order, n >= 1; or (L, P), padded.
-        length: Number of points V, >= 1; any relation to n is fine.
-        low: Smallest value that the extrapolated lower end may take.
-        high: Largest value that the extrapolated upper end may take.
-        mask: (L, P) bool, False for padding. None: all are real.
-
-    Returns:
-        (V,), float64 for float64 scores, else float32; or (L, V) float64, 0 for a list without
-        scores. Ascending, without gradient. A list that holds NaN or inf gives NaN.
+    Of (n,) float scores in any order, n >= 1, (V,), float64 for float64 scores, else float32; of
+    (L, P), padded where ``mask`` is False, (L, V) float64, 0 for a list without scores. Ascending,
+    without gradient. A list that holds NaN or inf gives NaN.
 
     Example:
         >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
@@ -112,16 +105,14 @@ class ScoreVector(SavedState):
         score_range: Range of the values that phi may extrapolate to.
         mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
             (the paper's ablation without v); a row keeps that of the last batch.
-
-    Attributes:
-        vector: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
-        num_updates: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages
-            buffers over ranks and bool has no mean.)
     """
 
     shape_settings = 'num_classes and vector_length'
     REACH = 10.0
+    #: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
     vector: Tensor
+    #: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages buffers over
+    #: ranks and bool has no mean.)
     num_updates: Tensor
 
     def __init__(

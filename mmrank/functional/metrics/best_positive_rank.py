@@ -13,7 +13,7 @@ _MAX_SCORES = 1 << 22
 def best_positive_rank(
     queries: Tensor, gallery: Tensor, rows: Tensor, cols: Tensor, max_scores: int = _MAX_SCORES
 ) -> Tensor:
-    """Place of the first positive in the ranking of each query.
+    """(Q,) int64 place, from 1, of the first positive in the ranking of each query.
 
     ``1 + #{negatives whose score >= that of the best positive}``: among ties the negatives come
     first, the least favourable order, and no place depends on the order of the gallery. Recall@K is
@@ -21,16 +21,9 @@ def best_positive_rank(
     :func:`mmrank.functional.retrieval_metrics` any pair may be positive: a caption of several
     images, an image with several captions.
 
-    Args:
-        queries: (Q, D) floats; the score is the inner product.
-        gallery: (N, D) floats.
-        rows: (P,) integers in ``[0, Q)``, ascending, each there at least once: together with
-            ``cols`` the positive pairs.
-        cols: (P,) integers in ``[0, N)``.
-        max_scores: Scores held at a time, which bounds the memory; at least the N of one query are.
-
-    Returns:
-        (Q,) int64, from 1.
+    The score is the inner product of (Q, D) queries and the (N, D) gallery. The (P,) ``rows``,
+    ascending, each there at least once, and ``cols`` are the positive pairs. ``max_scores`` held at
+    a time bound the memory; at least the N of one query are.
 
     Example:
         >>> x, pairs = torch.eye(3), torch.arange(3)

@@ -20,21 +20,12 @@ def top_k_inner_product(
     excluded_cols: Tensor,
     max_scores: int = _MAX_SCORES,
 ) -> Tensor:
-    """Find the k best right entities of each left one, some left out.
+    """Find the k best of (n, D) right entities of each of (B, D) left ones, some left out.
 
-    Args:
-        left: (B, D) floats.
-        right: (n, D) floats.
-        k: How many.
-        excluded_rows: (E,) integers in ``[0, B)``, ascending: together with ``excluded_cols`` the
-            pairs to leave out.
-        excluded_cols: (E,) integers in ``[0, n)``.
-        max_scores: Scores held at a time, which bounds the memory; at least the n of one left
-            entity are.
-
-    Returns:
-        (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
-        order, NaN first.
+    The (E,) ``excluded_rows``, ascending, and ``excluded_cols`` are the pairs to leave out.
+    ``max_scores`` held at a time bound the memory; at least the n of one left entity are. Returns
+    (B, k) int64, best first; -1 where there are fewer than k to choose from. Ties come in any
+    order, NaN first.
     """
     return top_k_with_scores(left, right, k, excluded_rows, excluded_cols, max_scores)[1]
 

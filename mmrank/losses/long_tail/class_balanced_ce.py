@@ -14,11 +14,8 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
 
     ``w_c = (1 - beta) / (1 - beta^n_c)``, scaled so that the classes that have samples weigh 1 on
     average: 0 gives equal weights, and towards 1 they tend to 1/n. Source: Cui et al.,
-    Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, eq. 4 and 5.
-
-    Args:
-        counts: (..., K) numbers >= 0, samples of the K classes that compete.
-        beta: In [0, 1).
+    Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, eq. 4 and 5. ``counts`` are
+    (..., K) samples of the K classes that compete, ``beta`` is in [0, 1).
 
     Example:
         >>> effective_number_weights(torch.tensor([900, 100]), 0.999)

@@ -137,20 +137,11 @@ def softmax_mean(
     """``sum_j q_j v_j`` with ``q = softmax(v / temperature)`` per list.
 
     Tends to the mean for a large temperature, to the maximum as it falls to 0 from above and to the
-    minimum as it rises to 0 from below.
+    minimum as it rises to 0 from below; 0 is refused by ValueError.
 
-    Args:
-        values: (L, N) floats.
-        temperature: Not 0; in units of the values.
-        mask: (L, N) bool, False at values to ignore. None: all count.
-        group: Process group over which the values are spread: every rank receives the mean over all
-            of them and the gradient of its own.
-
-    Returns:
-        (L,) float64, 0 for a list without values; differentiable once, the weights q included.
-
-    Raises:
-        ValueError: If ``temperature`` is 0 or ``values`` is not 2-D.
+    Of (L, N) floats, those that ``mask`` leaves, (L,) float64, 0 for a list without values;
+    differentiable once, the weights q included. Over a ``group`` the values are spread: every rank
+    receives the mean over all of them and the gradient of its own.
     """
     if temperature == 0:
         raise ValueError('temperature must not be 0')

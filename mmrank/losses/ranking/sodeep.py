@@ -61,13 +61,8 @@ class RankSorter(nn.Module):
     800 batches. ``pairs``, a network of the difference of two scores, whose mean over the list is
     the rank, was 0.1 off in lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
 
-    A list is brought to mean 0 and variance 1 first.
-
-    Args:
-        length: Number of scores n of a list.
-        kind: ``lstm`` or ``pairs``.
-        hidden: Units of a layer (and direction).
-        layers: Layers.
+    A list of ``length`` scores is brought to mean 0 and variance 1 first. Each of the ``layers``
+    has ``hidden`` units (in each direction).
     """
 
     #: (n,) int64 buffer. The output of an LSTM depends on the order of its input, so

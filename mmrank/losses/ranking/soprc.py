@@ -40,18 +40,13 @@ def soprc_loss(
     sum_v l2(s_i - v)) / (V + 1)``, which counts the positive itself and is never 0. Source: SOPRC
     (NeurIPS 2022), eq. 8.
 
-    Args:
-        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
-        is_positive: Likewise.
-        mask: Likewise.
-        v: (V,) or (L, V) scores that represent all positives of the data set, finite, in any order;
-            a constant of the gradient. ``v[labels]`` gives each query of a retrieval batch the
-            vector of its class.
-        prior: Share pi of the positives in the data set, in (0, 1): a number or (L,). None: n+/(n+
-            + n-) of each list, the biased estimator of average precision.
-        tau1: Margin of l1, :func:`one_sided_huber`, > 0.
-        tau2: Temperature of l2, :func:`one_sided_sigmoid`, > 0.
-        rank_gradient: See :class:`mmrank.losses.SOPRCLoss`.
+    Lists as of :func:`split_lists`, other options as of :class:`mmrank.losses.SOPRCLoss`.
+
+    - ``v``: (V,) or (L, V) scores that represent all positives of the data set, finite, in any
+      order; a constant of the gradient. ``v[labels]`` gives each query of a retrieval batch the
+      vector of its class.
+    - ``prior``: A number or (L,). None: n+/(n+ + n-) of each list, the biased estimator of average
+      precision.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a

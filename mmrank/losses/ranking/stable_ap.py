@@ -35,23 +35,15 @@ def stable_ap_loss(
 
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
 
-    Args:
-        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
-        is_positive: Likewise.
-        mask: Likewise.
-        mean_pos: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives the
-            batch.
-        tau: Margin of the surrogate in units of the scores, > 0.
-        bound: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high - low)/tau``,
-            so ``1 + 4/tau`` for cosines.
-        a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
-        t: Power of the weight, >= 0: 0 weighs all positives alike.
-        eps: Smoothing of h, > 0.
-        rho: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
-            at which h saturates from random weights on, in the 112 images of a retrieval batch as
-            among the anchors of a detector; :class:`mmrank.losses.StableAPLoss` caps it.
-        weights: ``normalised``: divided by their mean in each list, see :func:`mean_one`.
-            ``printed``: equation 4 as it is printed, with a mean of up to ``((1 + a)/a)^t``.
+    Lists as of :func:`split_lists`, other options as of :class:`mmrank.losses.StableAPLoss`.
+
+    - ``mean_pos``: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives
+      the batch.
+    - ``bound``: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high -
+      low)/tau``, so ``1 + 4/tau`` for cosines.
+    - ``rho``: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
+      at which h saturates from random weights on, in the 112 images of a retrieval batch as among
+      the anchors of a detector; the class caps it.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
@@ -76,11 +68,9 @@ def stable_ap_loss(
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
 
-    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2.
-
-    Args:
-        x: Values >= 0, any shape; inf is its limit, NaN stays NaN.
-        eps: Smoothing, > 0, else ValueError: the slope is at most ``1/(2 eps)``.
+    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2. Of x >= 0 of any shape;
+    inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
+    eps)``.
     """
     if not eps > 0:
         raise ValueError(f'eps must be > 0, got {eps!r}')
@@ -93,12 +83,8 @@ def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
     """Weight for which the stable AP risk bounds the AP risk.
 
     ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``. Source: stable AP (2025), theorem 1.
-
-    Args:
-        rank: Ranks among the positives over their number, in ``(0, 1]``, any shape.
-        rho: Imbalance n-/n+, > 0.
-        bound: Largest value B of the surrogate on the score range, > 0.
+    1``, the rank among the positives over their number, and the largest value B of the surrogate on
+    the score range. Source: stable AP (2025), theorem 1.
     """
     upper = (1 + rho * bound) / (rank + rho * bound)
     head = rank.clamp(max=0.5)
@@ -139,10 +125,6 @@ def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
     weights inside h have mean 1. Equation 4 is meant to be of that order, but its weights have a
     mean of 50 to 120 for ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they make
     h flat.
-
-    Args:
-        weight: (L, P) weights >= 0, 0 at padding.
-        mask: (L, P) bool, False for padding. None: no padding.
     """
     if mask is None:
         count = torch.full_like(weight[:, :1], weight.size(1))
