@@ -141,8 +141,8 @@ def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     whole = whole_traffic(list(ids), layout)
     views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
     memory = Shard(args.samples, 0, ranks).rows * args.states * args.quantities * NUMBER
-    microseconds = 1e6 / (args.bandwidth * 1e9)
-    traffic = (most / 1e3, slowest * microseconds, whole / 1e3, whole * microseconds)
+    rate = args.bandwidth * 1e9
+    traffic = (most / 1e3, 1e6 * (slowest / rate), whole / 1e3, 1e6 * (whole / rate))
     return (memory / 1e9, *traffic, views / 1e6)
 
 
