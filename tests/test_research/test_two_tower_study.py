@@ -285,18 +285,6 @@ def test_limits_of_steps_by_ratio():
     assert 'max_steps' not in settings.of(Cell('square', 'x', None, True))
 
 
-def test_omega_may_be_given(data):
-    settings = StudySettings(
-        SearchRule(first_exponent=-3, max_steps=2, checks_per_epoch=1), omega=2.5
-    )
-    cell = Cell('logistic', 'unbiased_omega', 0.1)
-    result = run_cell(cell, data, settings, {}, data.all_pairs())
-    assert result['omega'] == result['settings']['omega'] == 2.5
-    assert result['steps'] == 2
-    other = Cell('logistic', 'unbiased', 0.1)
-    assert 'omega' not in settings.of(other)
-
-
 def test_results_survive_a_torn_line(tmp_path):
     path = tmp_path / 'deep' / 'cells.jsonl'
     store = ResultLines(path)

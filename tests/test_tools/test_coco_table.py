@@ -229,20 +229,6 @@ def test_lvis_is_recognised(call, data, tmp_path, monkeypatch):
         call(f'{data}/val_poor', *words, *pair, ann_file=None)
 
 
-def test_evaluators_are_timed(capsys):
-    pytest.importorskip('faster_coco_eval')
-    speed = load_tool('evaluator_speed')
-    console = Console(file=io.StringIO(), width=120)
-    words = ['--images', '6', '--classes', '3', '--repeats', '2']
-    ratio = speed.run(speed.parse_args([*words, '--false', '4']), console)
-    shown = console.file.getvalue()
-    assert '6 images, 3 classes' in shown
-    assert f'{ratio:.1f}' in shown
-    with pytest.raises(SystemExit):
-        speed.parse_args(['--images', '0'])
-    assert '--images must be >= 1' in capsys.readouterr().err
-
-
 TINY = """
 _base_ = {base!r}
 model = dict(

@@ -34,7 +34,6 @@ def parse_args() -> argparse.Namespace:
     add('ann_file', help='COCO annotation file')
     add('image_dir', help='folder of its images')
     add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
-    add('--image-ids', type=int, nargs='+', help='draw these images instead')
     add('--top-k', type=int, help='draw the K best boxes of each image')
     return parser.parse_args()
 
@@ -45,7 +44,7 @@ def main() -> None:
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)
-    options = {key: getattr(args, key) for key in ('image_ids', 'num_images', 'top_k')}
+    options = {key: getattr(args, key) for key in ('num_images', 'top_k')}
     print(f'Wrote {draw_detections(evaluations, args.image_dir, args.out, **options)}')
 
 

@@ -104,12 +104,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
         help='draw these two models on the images where they differ most',
     )
     add(
-        '--score-thr',
-        type=float,
-        help='least score of a box side by side (default: the best-F1 score of each model and '
-        'class)',
-    )
-    add(
         '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of all configs'
     )
     add_checkpoint_options(parser)
@@ -176,7 +170,6 @@ def draw_two(
         benchmark.ann_file,
         image_dir,
         Path(args.out_dir) / 'side_by_side.jpg',
-        score_thr=args.score_thr,
         num_images=args.num_images,
     )
     for d in differences:

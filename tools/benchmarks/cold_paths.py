@@ -92,7 +92,6 @@ def parse_args() -> argparse.Namespace:
     for name, images in (('check', 120_000), ('table', 5000)):
         part = parts.add_parser(name)
         part.add_argument('--images', type=int, default=images)
-        part.add_argument('--objects', type=float, default=7.0)
     parts.add_parser('imports')
     parts.add_parser('train').add_argument('config')
     for part, repeats in (('imports', 5), ('train', 1), ('check', 3), ('table', 1)):
@@ -160,7 +159,7 @@ def write_document(args: argparse.Namespace, folder: Path) -> Path:
     """A synthetic annotation file."""
     from research.synthetic.boxes import make_annotations
 
-    document = make_annotations(images=args.images, classes=80, objects=args.objects)
+    document = make_annotations(images=args.images, classes=80, objects=7.0)
     path = folder / 'annotations.json'
     path.write_text(json.dumps(document), 'utf-8')
     return path

@@ -98,12 +98,10 @@ def panels_of(queries, gallery, dimensions, class_size, memory):
 def main():
     sizes = dict(queries=2000, gallery=200_000, dimensions=128, class_size=5, memory=(64, 'MiB'))
     plan = dict(plan_queries=1_000_000, plan_gallery=1_000_000)
-    parser = benchmark_parser(__doc__, **sizes, **plan, threads=1)
-    parser.add_argument('--folder', help="where the files are (default: the system's /tmp)")
-    args = parser.parse_args()
+    args = benchmark_parser(__doc__, **sizes, **plan, threads=1).parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         each_score, each_row = compare(console, args, Path(folder) / 'x.npy')
     scores, rows = args.plan_queries * args.plan_gallery, args.plan_gallery
     hours = (each_score * scores + each_row * rows) / 3600

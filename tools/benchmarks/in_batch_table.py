@@ -71,12 +71,6 @@ def parse_args() -> argparse.Namespace:
         help='end a training after this many steps: one number, or one for each of --ratios '
         '(default: no limit)',
     )
-    add(
-        '--omega',
-        type=float,
-        help='weight of the negatives in unbiased_omega (default: that of pos_neg at its best '
-        "batch ratio, which is the paper's choice)",
-    )
     args = parser.parse_args()
     steps = args.max_steps or []
     if len(steps) not in (0, 1, len(args.ratios)):
@@ -101,7 +95,7 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
     )
     by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
     return StudySettings(
-        rule, by_ratio, args.max_iterations, args.tolerance, args.seed, args.omega, args.device
+        rule, by_ratio, args.max_iterations, args.tolerance, args.seed, args.device
     )
 
 

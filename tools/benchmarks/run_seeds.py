@@ -1,23 +1,9 @@
 """Compare methods over seeds: train, tune, test, and report.
 
-Each method (a config) is trained once per seed and evaluated on its test
-data; the report has mean +- std per metric, the difference to a baseline
-paired by seed with its 95 % confidence interval and a paired t-test, and a
-box plot with the single seeds.
+Each method is trained once per seed; the report has mean +- std per metric, the difference to a
+baseline paired by seed with its 95 % confidence interval and a paired t-test, and a box plot. A
+tuning is done on validation data with its own seeds, the final runs on test data.
 
-  Two configs, three seeds, two trainings at a time:
-    python tools/benchmarks/run_seeds.py focal.py stable_ap.py \
-        --seeds 0 1 2 --metrics coco/bbox_mAP coco/bbox_mAP_50 \
-        --baseline focal --jobs 2 --out-dir work_dirs/bccd
-
-  A learning rate tuned for each of them, on validation data and with other
-  seeds; the best value of each is then trained with the fresh seeds 0 1 2
-  and measured on test data only:
-    python tools/benchmarks/run_seeds.py focal.py stable_ap.py \
-        --tune optim_wrapper.optimizer.lr=1e-4,2e-4,4e-4 --tune-seeds 100 101 \
-        --seeds 0 1 2 --metrics coco/bbox_mAP --out-dir work_dirs/bccd
-
-  The same from a file, with names, own options and own grids:
     python tools/benchmarks/run_seeds.py --plan plan.yaml --jobs 2
 
     # plan.yaml
@@ -51,18 +37,12 @@ On a cluster, with the folders on a disk that all its machines share:
     python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
         --executor-options partition=gpu time=8:00:00 cpus=8 gpus=1
 
-    # or in plan.yaml, the time in quotes
+    # or in plan.yaml
     executor: {type: slurm, partition: gpu, time: '8:00:00', cpus: 8, gpus: 1}
 
-Many small trainings? --forked imports torch and OpenMMLab once and forks a
-process per training, which saves some ten seconds of each.
-
-Interrupted? Run the same command again: finished trainings are not repeated,
-interrupted ones resume from their last complete checkpoint. A training
-that ends without a result, be it killed, lost with its machine or failed, is
-started once more (--retries) and resumes; then it is reported with the end of
-its log, while the others continue. The same command tries it again. A changed
-config or option gets new folders, so a row never mixes two versions.
+--forked imports torch and OpenMMLab once for many small trainings. Run the same command again after
+an interruption: finished trainings are kept, others resume; a failed one is started --retries
+times more. A changed config or option gets new folders, so a row never mixes two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
@@ -75,13 +55,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.seeds.arguments import make_executor, make_parser, make_plan
+from research.seeds.arguments import make_executor, make_parser
 from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
-from research.seeds.plan import SeedPlan, load_config
+from research.seeds.plan import SeedPlan, load_config, read_plan
 from research.seeds.report import report, work_off
 from research.seeds.runs import Outcome, RunQueue, build_command, lock_folder, train_command
 from research.seeds.statistics import check_splits, choose
@@ -119,7 +99,7 @@ def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the tool; return the exit status."""
-    plan = make_plan(args)
+    plan = read_plan(args.plan)
     if args.dry_run or args.report_only:  # no cluster is needed for these
         return run_on(LocalExecutor(), plan, args, console)
     return run_on(make_executor(args, plan), plan, args, console)
@@ -195,8 +175,6 @@ def main() -> int:
     """Run, and turn wrong input into one line."""
     console = Console()
     args = parse_args()
-    if not args.plan and not args.configs:
-        raise UserError('Pass config files, or --plan; --help shows examples.')
     # A termination is treated as an interrupt: the trainings end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run(args, console)

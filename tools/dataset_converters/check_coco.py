@@ -33,14 +33,7 @@ from mmrank.files import write_atomically
 
 
 def clean_coco(document: dict) -> tuple[dict, list[str]]:
-    """Drop or complete what makes a COCO document unusable.
-
-    Duplicate images and categories lose to their first occurrence, annotations get fresh ids if any
-    id occurs twice or is missing, absent ``area`` and ``iscrowd`` are filled in with the box's area
-    and 0, and annotations that are bad after that are dropped. Missing image files are left in:
-    what is right depends on why they are missing. Returns the cleaned document and one sentence per
-    kind of change; the given one is not changed.
-    """
+    """Drop or complete what makes a COCO document unusable; one sentence per kind of change."""
     cleaned, changes = dict(document), []
     for key in ('images', 'annotations', 'categories'):
         if not isinstance(document.get(key), list):

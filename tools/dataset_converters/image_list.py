@@ -39,10 +39,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def list_folders(folder: Path, classes: Path) -> Iterator[tuple[str, int]]:
-    """Yield path and label of the images of the class folders that a file names.
-
-    The file has one class a line; what follows the first word is left out, as are empty lines.
-    """
+    """Yield path and label of the images of the class folders that a file names, one a line."""
     try:
         lines = classes.read_text(encoding='utf-8-sig').splitlines()
     except UnicodeDecodeError as error:

@@ -47,11 +47,7 @@ CAPTION_FIELD = 'caption'
 
 
 def read_caption_folder(folder: str | Path) -> CaptionList:
-    """Find images with their captions beside them: ``x.jpg`` and ``x.txt``.
-
-    All folders in it are searched. A line of a text file is a caption. The images are ordered by
-    their paths; bad entries are included.
-    """
+    """Find images with their captions beside them: ``x.jpg`` and ``x.txt``."""
     folder = Path(folder)
     images, bad = [], []
     for path in sorted(folder.rglob('*')):
@@ -84,12 +80,7 @@ def pack_shards(
     seed: int | None = None,
     track: Callable[[Iterable], Iterable] = iter,
 ) -> ShardIndex:
-    """Write the images of a folder and their captions as shards with an index, whole or not at all.
-
-    The sample of an image has the member ``txt`` where each image has one caption, else ``json``
-    with the list ``caption``. ``seed`` shuffles the images first; None: they stay in their order.
-    ``track`` is put around the images, to show how far it is.
-    """
+    """Write images and captions as shards with an index, whole or not at all; a seed shuffles."""
     with required_package('webdataset', 'packing of shards', "pip install 'mmrank[shards]'"):
         import webdataset
     found.raise_if_bad()

@@ -42,10 +42,7 @@ def parse_args() -> argparse.Namespace:
 
 
 def shrink(folder: Path, out: Path, size: int) -> dict:
-    """Write all drawings ``.../alphabet/character/drawing.png`` of a folder, ink white on black.
-
-    Returns per alphabet the number of drawings of every character.
-    """
+    """Write all drawings of a folder, ink white on black; number of drawings by alphabet."""
     counts: dict = defaultdict(lambda: defaultdict(int))
     files = sorted(folder.rglob('*.png'))
     for file in track(files, 'Drawings', transient=True):

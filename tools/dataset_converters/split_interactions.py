@@ -50,11 +50,7 @@ def split_file(
     separator: str = ',',
     seed: int = 0,
 ) -> tuple[Path, Path]:
-    """Write the lines of a file to a training and a test file, whole or not at all.
-
-    Options are checked before the file is read. Returns the paths of the two files, ``train`` and
-    ``test`` with the suffix of ``path``, without ``.gz``.
-    """
+    """Write the lines of a file to a training and a test file, whole or not at all; their paths."""
     if not 0 < share < 1:
         raise ValueError(f'share must be in (0, 1), got {share}')
     if seed < 0:

@@ -73,12 +73,7 @@ _DROPPED = object()
 
 
 def stock_config(cfg: Config) -> tuple[Config, list[str]]:
-    """Translate the config of a detector into a stock one, and describe each entry that changed.
-
-    Heads become those that they were made from, with the loss of mmdet's own configs or, in a
-    second stage, ``CrossEntropyCustomLoss``, one sigmoid per class. A UserError names what has no
-    counterpart.
-    """
+    """Translate a config into a stock one, and describe each entry that changed."""
     scope = cfg.get('default_scope') or 'mmdet'
     changes: list[str] = []
     settings = cfg.to_dict()

@@ -58,13 +58,7 @@ class StockModel:
 def write_stock_model(
     cfg: Config, checkpoint: str, out: str | Path, trust: bool = False
 ) -> StockModel:
-    """Write a detector of mmrank as ``<out>.py`` and ``<out>.pth``, which need mmdet alone.
-
-    The centre of the scores moves into the bias, see
-    :func:`mmrank.models.centre_folding.fold_centres`: boxes and scores stay. An ``EMAHook`` puts
-    its average into the ``state_dict`` that is read here. ``trust`` lets the checkpoint run code. A
-    UserError says what no stock model can show.
-    """
+    """Write ``<out>.py`` and ``<out>.pth``, which need mmdet alone; ``trust`` lets code run."""
     paths = stock_paths(out)
     for path, source in zip(paths, (cfg.filename, checkpoint)):
         if source and path.resolve() == Path(source).resolve():

@@ -64,12 +64,7 @@ def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
 
 
 def order_test(runs: OrderRuns, draws: int = DRAWS, seed: int = 0) -> OrderTest:
-    """Randomisation test of class size against temperature.
-
-    The slope is least squares of log temperature on log10 of class size, with a constant for each
-    class and each training. Sizes are permuted within each training: if they did not matter, any
-    order was as likely. So the p-value is exact apart from the number of draws.
-    """
+    """Randomisation test of class size against temperature; sizes are permuted in a training."""
     if min(runs.counts.shape) < 2:
         raise ValueError(
             'at least two trainings and two classes are needed, got '

@@ -179,7 +179,7 @@ def test_wrong_executors_are_named(words, message):
 
 def read(words, **fields):
     fields = dict(seeds=[0], metrics=['a'], methods=[{'config': __file__}], **fields)
-    return make_parser(None, '').parse_args(words), parse_plan(fields)
+    return make_parser(None, '').parse_args(['--plan', 'x', *words]), parse_plan(fields)
 
 
 def test_plan_names_the_executor(monkeypatch, tmp_path):
@@ -316,9 +316,10 @@ def test_wrong_extra_has_one_message(version, tmp_path, monkeypatch, run_script)
     monkeypatch.setitem(sys.modules, 'submitit', fake)
     config = tmp_path / 'a.py'
     config.write_text('x = 1\n')
-    words = ['--seeds', '0', '--metrics', 'a', '--out-dir', tmp_path / 'out']
+    plan = {'methods': [str(config)], 'seeds': [0], 'metrics': 'a', 'out_dir': str(tmp_path)}
+    (tmp_path / 'plan.json').write_text(json.dumps(plan))
     tool = Path(__file__).parents[3] / 'tools' / 'benchmarks' / 'run_seeds.py'
-    status, _, errors = run_script(tool, config, *words, '--executor', 'slurm')
+    status, _, errors = run_script(tool, '--plan', tmp_path / 'plan.json', '--executor', 'slurm')
     assert status == 2
     least, _ = VERSIONS['submitit']
     wrong = {

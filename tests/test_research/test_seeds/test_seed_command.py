@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import os
 import textwrap
 from pathlib import Path
@@ -53,23 +54,25 @@ def call(tool, tmp_path, monkeypatch):
     command = (
         f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
     )
-    configs = [str(tmp_path / f'{name}.py') for name in 'ab']
+    plan = {
+        'methods': [str(tmp_path / f'{name}.py') for name in 'ab'],
+        'out_dir': str(tmp_path / 'out'),
+        'seeds': [0, 1, 2],
+        'metrics': ['acc'],
+    }
 
-    def run(*arguments, configs=configs):
+    def run(*arguments, **changes):
         console = Console(file=io.StringIO(), width=200)
-        args = tool.parse_args(
-            [*configs, *arguments, '--train-command', command, '--out-dir', str(tmp_path / 'out')]
-        )
+        file = tmp_path / 'plan.json'
+        file.write_text(json.dumps(plan | changes))
+        args = tool.parse_args(['--plan', str(file), *arguments, '--train-command', command])
         return tool.run(args, console), console.file.getvalue()
 
     return run
 
 
-BASIC = ['--seeds', '0', '1', '2', '--metrics', 'acc']
-
-
 def test_report_is_written(call, tmp_path):
-    status, output = call(*BASIC, '--jobs', '2')
+    status, output = call('--jobs', '2')
     assert status == 0
     assert output.count('done in') == 6
     report = (tmp_path / 'out' / 'report.md').read_text()
@@ -79,8 +82,8 @@ def test_report_is_written(call, tmp_path):
 
 
 def test_tuning_comes_before_fresh_seeds(call, tmp_path):
-    tune = ['--tune', 'lr=0.1,0.2,0.4', '--tune-seeds', '8', '9']
-    status, output = call(*BASIC, *tune)
+    tune = {'grid': {'lr': [0.1, 0.2, 0.4]}, 'seeds': [8, 9]}
+    status, output = call(tune=tune)
     assert status == 0
     assert "tuned a: {'lr': '0.2'}" in output
     assert "tuned b: {'lr': '0.2'}" in output
@@ -89,50 +92,44 @@ def test_tuning_comes_before_fresh_seeds(call, tmp_path):
     assert runs.count('final,') == 6
     report = (tmp_path / 'out' / 'report.md').read_text()
     assert '| a | lr=0.2 | 2 | 0.3085 | chosen |' in report
-    status, output = call(*BASIC, *tune, '--dry-run')
+    status, output = call('--dry-run', tune=tune)
     assert 'finished: tune a lr=0.1 seed 8' in output
 
 
 def test_failure_is_reported_and_tried_again(call, tmp_path):
-    status, output = call(*BASIC, '--cfg-options', 'fail=1')
+    status, output = call(cfg_options={'fail': 1})
     assert status == 1
     assert 'broken on purpose' in output
     assert output.count('done in') == 4
     report = (tmp_path / 'out' / 'report.md').read_text()
     assert '- final a seed 1:' in report
-    status, output = call(*BASIC, '--cfg-options', 'fail=1')
+    status, output = call(cfg_options={'fail': 1})
     assert status == 1
     assert 'done in' not in output
 
 
 def test_report_only_trains_nothing(call, tmp_path):
-    call(*BASIC)
-    status, output = call(*BASIC, '--report-only', '--scale', '100')
+    call()
+    status, output = call('--report-only', scale=100)
     assert status == 0
     assert 'started' not in output
     assert '60.13 ± 0.12' in (tmp_path / 'out' / 'report.md').read_text()
 
 
 def test_dry_run_lists_and_stops(call, tmp_path):
-    status, output = call(*BASIC, '--dry-run')
+    status, output = call('--dry-run')
     assert status == 0
     assert output.count('to do: final') == 6
     assert not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['--metrics', 'acc'], '`seeds` is empty'),
-        ([*BASIC, '--names', 'x'], '1 names for 2 configs'),
-        ([*BASIC, '--tune', 'lr'], "'lr' is not of the form KEY=VALUE"),
-        ([*BASIC, '--jobs', '0'], '`jobs` is 0'),
-        ([*BASIC, '--plan', 'x.yaml'], '--plan defines the runs'),
-    ],
+    ('arguments', 'changes', 'message'),
+    [((), {'seeds': []}, '`seeds` is empty'), (('--jobs', '0'), {}, '`jobs` is 0')],
 )
-def test_wrong_arguments_are_named(call, arguments, message):
+def test_wrong_arguments_are_named(call, arguments, changes, message):
     with pytest.raises(ValueError, match=message):
-        call(*arguments)
+        call(*arguments, **changes)
 
 
 @pytest.mark.slow
@@ -150,9 +147,12 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     config.dump(str(tmp_path / 'tiny.py'))
     path = os.pathsep.join(map(str, (ROOT, HELPERS)))
     monkeypatch.setenv('PYTHONPATH', path)
-    arguments = [str(tmp_path / 'tiny.py'), '--seeds', '0', '1']
-    arguments += ['--metrics', 'distance', '--lower-better', 'distance']
-    arguments += ['--out-dir', str(tmp_path / 'out'), '--jobs', '2']
+    plan = {
+        **{'methods': [str(tmp_path / 'tiny.py')], 'seeds': [0, 1], 'metrics': 'distance'},
+        **{'lower_better': 'distance', 'out_dir': str(tmp_path / 'out')},
+    }
+    (tmp_path / 'plan.json').write_text(json.dumps(plan))
+    arguments = ['--plan', str(tmp_path / 'plan.json'), '--jobs', '2']
     console = Console(file=io.StringIO(), width=200)
     status = tool.run(tool.parse_args(arguments), console)
     output = console.file.getvalue()

@@ -33,12 +33,7 @@ class ReliabilityPanel:
 
 
 def plot_reliability(panels: Sequence[ReliabilityPanel], path: str | os.PathLike) -> Path:
-    """Draw the first twelve reliability diagrams, before and after in one panel.
-
-    A marker is a bin: its area grows with the root of the number of scores in it, so that a bin of
-    a few, whose precision is chance, is small. On the diagonal scores are probabilities. DeGroot
-    and Fienberg, "The Comparison and Evaluation of Forecasters", 1983.
-    """
+    """Draw reliability diagrams (DeGroot and Fienberg, 1983); the area grows with the count."""
     panels = panels[:_MOST_PANELS]
     columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)

@@ -88,19 +88,12 @@ def draw_detections(
     image_ids: Sequence[int] | None = None,
     num_images: int = 6,
     top_k: int | None = None,
-    score_thr: float | None = None,
 ) -> Path:
-    """Draw a sheet: one row an image, ground truth first, then the models.
-
-    A box that matches an object is solid, one that does not is dashed. By default each model shows
-    the boxes above its own best-F1 score per class.
-    """
+    """Draw a sheet: one row an image, ground truth first, then the models."""
     if not models:
         raise ValueError('draw_detections requires results of a model')
-    if top_k is not None and score_thr is not None:
-        raise ValueError('pass top_k or score_thr to draw_detections, not both')
     truth = next(iter(models.values())).cocoGt
-    image_ids = _choose_images(truth, image_ids, num_images)
+    image_ids = image_ids or _choose_images(truth, num_images)
     pictures = [_read(truth, image_dir, i) for i in image_ids]
     aspects = [p.shape[0] / p.shape[1] for p in pictures]
     width = _PANEL_WIDTH * (1 + len(models))
@@ -111,7 +104,7 @@ def draw_detections(
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
-    rule, thresholds = _rule(models, truth, top_k, score_thr)
+    rule, thresholds = _rule(models, top_k)
     sheet = []
     for image_id in image_ids:
         found = [(e.cocoDt, image_id, thresholds[name], top_k) for name, e in models.items()]
@@ -139,16 +132,13 @@ def draw_detections(
 
 
 def _rule(
-    models: Mapping[str, COCOeval], truth: COCO, top_k: int | None, score_thr: float | None
+    models: Mapping[str, COCOeval], top_k: int | None
 ) -> tuple[str, dict[str, Mapping[int, float] | None]]:
     """The boxes that are shown in words, and thresholds by model and category."""
     if top_k is not None:
         return f'top {top_k} boxes an image', dict.fromkeys(models)
-    if score_thr is None:
-        rule = 'boxes above the best-F1 score of each class'
-        return rule, {name: best_f1_thresholds(e) for name, e in models.items()}
-    thresholds = dict.fromkeys(truth.cats, score_thr)
-    return f'boxes with a score from {score_thr:g}', dict.fromkeys(models, thresholds)
+    rule = 'boxes above the best-F1 score of each class'
+    return rule, {name: best_f1_thresholds(e) for name, e in models.items()}
 
 
 def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
@@ -164,16 +154,8 @@ def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int,
     return {i: colour for i, colour in zip(cat_ids, colours) if i in used}
 
 
-def _choose_images(truth: COCO, image_ids: Sequence[int] | None, num_images: int) -> list[int]:
-    """The requested ids, or some spread over the images with objects."""
-    if image_ids is not None:
-        unknown = [i for i in image_ids if i not in truth.imgs]
-        if unknown or not image_ids:
-            raise ValueError(
-                f'image ids {unknown or image_ids} are not in the annotations. Fix: pass ids of '
-                f'the evaluated file, for example {sorted(truth.imgs)[:3]}.'
-            )
-        return list(image_ids)
+def _choose_images(truth: COCO, num_images: int) -> list[int]:
+    """Ids spread over the images with objects."""
     candidates = [i for i in sorted(truth.imgs) if truth.imgToAnns.get(i)] or sorted(truth.imgs)
     if not candidates or num_images < 1:
         raise ValueError(
@@ -275,13 +257,9 @@ def draw_side_by_side(
     image_dir: str | os.PathLike,
     path: str | os.PathLike,
     *,
-    score_thr: float | None = None,
     num_images: int = 6,
 ) -> tuple[Path, list[ImageDifference]]:
-    """Draw truth and two models, by name, on the images where they differ most.
-
-    They differ by the number of right boxes plus that of wrong ones, among the boxes shown.
-    """
+    """Draw truth and two models, by name, on the images where they differ most."""
     if len(predictions) != 2:
         raise ValueError(f'a side by side needs two models, not {list(predictions)}')
     # pycocotools' own evaluation, which keeps the matches per image.
@@ -290,10 +268,10 @@ def draw_side_by_side(
         truth = models[next(iter(models))].cocoGt if models else ann_file
         models[name] = evaluate_boxes(truth, file)
     first, second = models.values()
-    _, thresholds = _rule(models, first.cocoGt, None, score_thr)
+    _, thresholds = _rule(models, None)
     chosen = most_differing_images(first, second, tuple(thresholds.values()), num_images)
     ids = [difference.image_id for difference in chosen]
-    drawn = draw_detections(models, image_dir, path, image_ids=ids, score_thr=score_thr)
+    drawn = draw_detections(models, image_dir, path, image_ids=ids)
     return drawn, chosen
 
 

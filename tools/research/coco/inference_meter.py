@@ -46,12 +46,7 @@ def describe_test_size(dataset: Mapping[str, Any]) -> str:
 
 
 class InferenceMeter(Hook):
-    """Measures a test loop: images a second and peak memory.
-
-    The first ``warmup`` batches, at most half of all, are left out: they allocate, and choose
-    algorithms. Memory is the peak of the allocator on CUDA. On a CPU it is the growth of the
-    process's resident memory over the loop plus the size of the model, unknown without ``/proc``.
-    """
+    """Measures images a second and peak memory of a test loop, after ``warmup`` batches."""
 
     # First in after_*, so that no other hook's time counts.
     priority = 'VERY_HIGH'

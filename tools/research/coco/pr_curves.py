@@ -171,12 +171,7 @@ def _draw_curves(
 
 
 def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[str]:
-    """Choose the classes on which models differ most surely in AP50, ``count`` at most.
-
-    The range of AP50 over the models counts times the square root of the number of objects, as
-    chance moves the AP of a class by about one over that root. Of equal ones the most frequent come
-    first.
-    """
+    """Choose classes by the range of AP50 times the square root of the number of objects."""
     first = check_same_classes(models)
     keys = []
     for name, objects in zip(first.classes, first.num_objects):

@@ -25,11 +25,7 @@ _TESTED = re.compile(r'Epoch\(test\)\s+\[\s*(\d+)/(\d+)\]')
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Measurements of a detector's test run, kept beside its predictions.
-
-    ``digest``: see :func:`plan_run`. Speeds are means over ``timed_images``; ``memory_bytes`` is
-    the peak of the test loop, None where the system does not tell.
-    """
+    """Measurements of a detector's test run, kept beside its predictions."""
 
     digest: str
     config: str

@@ -45,11 +45,7 @@ def percent(value: float) -> str:
 
 
 def table_cells(rows: Sequence[BenchmarkRow]) -> Cells:
-    """Header and text of the table, and which cells are the best of their column.
-
-    Columns that no model has a value for are left out. Speeds are not marked: on a shared machine
-    a small difference means nothing.
-    """
+    """Header and text of the table, and which cells are the best of their column; no speeds."""
     columns = [('method', [row.name for row in rows], [False] * len(rows))]
 
     def add(title, values, text, marks_best=False) -> None:

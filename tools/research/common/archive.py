@@ -60,12 +60,7 @@ def extract_archive(
     limits: ArchiveLimits | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Unpack a zip archive into a folder, whole or not at all.
-
-    No file is written before the names of all members are checked: none may be absolute, lead out
-    of the folder, hold a backslash, occur twice, or be a link or a device. A run that is killed
-    leaves no folder of that name.
-    """
+    """Check all names of a zip archive, then unpack it into a folder, whole or not at all."""
     source, limits = Path(source), limits or ArchiveLimits()
     with _BoundedReader(io.FileIO(source)) as file, _open(source, file, limits) as archive:
         members = [

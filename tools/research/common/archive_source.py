@@ -53,12 +53,7 @@ def unpacked(
     args: argparse.Namespace,
     select: Callable[[str], bool] | None = None,
 ) -> Iterator[Path]:
-    """Give the folder of a source that is a folder or a zip archive.
-
-    An archive is unpacked beside the result, with a bar, and what was
-    unpacked is removed in the end. A :class:`~mmrank.errors.UserError` of the block names the
-    archive then, not the folder that the user never sees.
-    """
+    """Give the folder of a source; an archive is unpacked beside the result, and removed after."""
     if os.path.isdir(source):
         yield Path(source)
         return

@@ -38,18 +38,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """Settings that all cells of a study share.
-
-    ``max_steps`` are by batch ratio, before ``rule.max_steps``; ``max_iterations`` or a gradient of
-    norm ``tolerance`` end L-BFGS; ``omega`` None: see :func:`chosen_omega`.
-    """
+    """Settings that all cells of a study share; ``max_steps`` are by batch ratio."""
 
     rule: SearchRule = field(default_factory=SearchRule)
     max_steps: Mapping[float, int] = field(default_factory=dict)
     max_iterations: int = 1000
     tolerance: float = 1e-7
     seed: int = 0
-    omega: float | None = None
     device: str = 'cpu'
 
     def of(self, cell: Cell) -> dict:
@@ -57,10 +52,7 @@ class StudySettings:
         if cell.full:
             keys = ('max_iterations', 'tolerance', 'seed')
             return {key: getattr(self, key) for key in keys}
-        settings = dict(asdict(self.rule_of(cell)), seed=self.seed)
-        if cell.mode == 'unbiased_omega' and self.omega is not None:
-            settings['omega'] = self.omega
-        return settings
+        return dict(asdict(self.rule_of(cell)), seed=self.seed)
 
     def rule_of(self, cell: Cell) -> SearchRule:
         """The rule for a cell, with its limit of steps."""
@@ -115,8 +107,6 @@ def run_cell(
     if cell.mode.endswith('_omega'):
         if cell.full:
             loss['omega'] = emulated_omega(size, data.num_positives)
-        elif settings.omega is not None:
-            loss['omega'] = settings.omega
         else:
             loss['omega'] = chosen_omega(cell, results, data)
     if cell.full:

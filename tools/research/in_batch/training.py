@@ -88,11 +88,7 @@ def full_form(mode: str, omega: float, batch_size: int, num_positives: int) -> t
 
 
 class ExpectedObjective(nn.Module):
-    """Mean of the losses over all batches, from all training pairs.
-
-    Costs O(m n D) for the logistic loss and O((m + n + |O|) D^2) or less for the square one.
-    ``batch_size`` is ``|Ohat|``, ``pairs`` those of :meth:`TwoTowerData.all_pairs`.
-    """
+    """Mean of the losses over all batches of ``batch_size``, from all training pairs."""
 
     def __init__(self, loss, batch_size: int, pairs: dict) -> None:
         super().__init__()
@@ -143,11 +139,7 @@ class _QuietRunner(Runner):
 
 
 class StepwiseTraining:
-    """Trains a config's model with its loss, sampler and optimiser.
-
-    The weights are those of ``tools/train.py`` with the same seeds: objective and metrics, computed
-    between steps, have no effect on them.
-    """
+    """Trains a config's model with its loss, sampler and optimiser."""
 
     def __init__(
         self,

@@ -27,11 +27,7 @@ CHOICES = ('random', 'worst', 'best', 'differing')
 def select_queries(
     average_precision: Sequence[np.ndarray], labels: np.ndarray, how: str, count: int, seed: int = 0
 ) -> list[int]:
-    """Choose queries, of as many different classes as there are.
-
-    Queries without a positive are never chosen. Equal ones are chosen at random, not by their place
-    in the data set, where one class follows the other.
-    """
+    """Choose queries with a positive, of as many different classes as there are."""
     if how not in CHOICES:
         raise ValueError(f'how must be one of {CHOICES}, got {how!r}')
     values = np.stack(list(average_precision))

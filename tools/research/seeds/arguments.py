@@ -1,31 +1,20 @@
 """The command line of a comparison over seeds."""
 
 import argparse
-from pathlib import Path
 
 from mmrank.errors import UserError
 from research.common.command_line import benchmark_parser
 
 from .executors import LocalExecutor, SlurmExecutor, count_cores
-from .plan import SeedPlan, parse_plan, read_plan
+from .plan import SeedPlan
 
 EXECUTORS = ('local', 'slurm')
-# Settings that a plan file has itself.
-PLAN_ARGUMENTS = (
-    *('names', 'seeds', 'metrics', 'lower_better', 'baseline', 'tune', 'tune_seeds'),
-    *('tune_metric', 'cfg_options', 'scale', 'out_dir'),
-)
 
 
 def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
     """A parser of the options that define the trainings and how they are run."""
     parser = benchmark_parser(
         doc,
-        plan=(None, 'plan file (.yaml, .json, .py) instead of configs'),
-        baseline=(None, 'name to test against; None: the first method'),
-        tune_metric=(None, 'metric that decides; None: the first'),
-        allow_shared_split=(False, 'tune even where the test data is the validation data'),
-        out_dir=(None, 'folder of everything; None: work_dirs/seeds'),
         retries=(
             1,
             'how often a training that ends without a result is started again, to resume, before '
@@ -39,21 +28,7 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         report_only=(False, 'write the report from what is finished, train nothing'),
     )
     add = parser.add_argument
-    add('configs', nargs='*', help='config files, a method each')
-    add('--names', nargs='+', help='names of the configs (default: file names)')
-    add('--seeds', nargs='+', type=int, help='seeds to test')
-    add('--metrics', nargs='+', help='metric keys, for example coco/bbox_mAP')
-    add('--lower-better', nargs='+', metavar='METRIC', help='metrics of which less is better')
-    add(
-        '--tune',
-        action='append',
-        metavar='KEY=V1,V2',
-        help='tune this config key over these values, in ascending order; repeat it for another '
-        'key (all combinations are tried)',
-    )
-    add('--tune-seeds', nargs='+', type=int, help='seeds of the tuning')
-    add('--cfg-options', nargs='+', metavar='KEY=VALUE', help='overrides for all configs')
-    add('--scale', type=float, help='100 reports percent')
+    add('--plan', required=True, help='plan file (.yaml, .json, .py)')
     add(
         '--executor',
         choices=EXECUTORS,
@@ -83,38 +58,6 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         '{split} {seed} {result} {cfg_options}; it must write {"metrics": {...}} to {result}',
     )
     return parser
-
-
-def make_plan(args: argparse.Namespace) -> SeedPlan:
-    """Make the plan from a file or from the command line; UserError where they contradict."""
-    if args.plan:
-        given = [
-            f'--{name.replace("_", "-")}'
-            for name in PLAN_ARGUMENTS
-            if getattr(args, name) is not None
-        ]
-        if args.configs or given:
-            raise UserError(
-                f'--plan defines the runs: remove {args.configs + given}, or put it into the plan '
-                'file.'
-            )
-        return read_plan(args.plan)
-    names = args.names or [Path(path).stem for path in args.configs]
-    if len(names) != len(args.configs):
-        raise UserError(f'--names has {len(names)} names for {len(args.configs)} configs.')
-    tune = {key: values.split(',') for key, values in map(_split_pair, args.tune or ())}
-    return parse_plan(
-        {
-            'methods': [{'name': x, 'config': config} for x, config in zip(names, args.configs)],
-            **{key: getattr(args, key) or () for key in ('seeds', 'metrics', 'lower_better')},
-            'baseline': args.baseline or '',
-            'cfg_options': dict(map(_split_pair, args.cfg_options or ())),
-            'out_dir': args.out_dir or 'work_dirs/seeds',
-            'scale': args.scale or 1.0,
-            'allow_shared_split': args.allow_shared_split,
-            'tune': dict(grid=tune, seeds=args.tune_seeds or (), metric=args.tune_metric or ''),
-        }
-    )
 
 
 def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | SlurmExecutor:

@@ -181,11 +181,7 @@ class _LocalCommand:
 
 
 class RemoteCommand:
-    """Calls a command in the folder of the tool, its output to a log.
-
-    An instance is pickled, and called on a machine of the scheduler. The command ends with the
-    process that called it, so that no training writes into the folder of its successor.
-    """
+    """Calls a command, its output to a log; the command ends with the process that called it."""
 
     def __init__(
         self, command: Sequence[str], log: str | os.PathLike, environment: Mapping[str, str]
@@ -241,14 +237,7 @@ def minutes(text: str) -> int:
 
 
 class SlurmExecutor:
-    """Submits a job for each command.
-
-    A time limit or a preemption that Slurm announces starts the job again; its command resumes. The
-    jobs of a tool that was killed are found by the record in their folders, and waited for.
-
-    Options are ``time``, ``cpus``, ``gpus`` and ``memory_gb`` of a job, what else submitit passes
-    to sbatch, and ``cluster``, ``'local'`` or ``'debug'`` to try a plan on this machine.
-    """
+    """Submits a job for each command."""
 
     file_seconds = 30.0
 

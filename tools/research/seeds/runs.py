@@ -121,12 +121,7 @@ class _NotStarted:
 
 
 class RunQueue:
-    """Execute runs, some at a time; continue when one fails.
-
-    A run whose result file is there is not run again; one that was interrupted resumes in its
-    folder. A run that ends without a result is started once more behind all others. Interrupting
-    the queue ends the commands it started. The template is one of :func:`build_command`.
-    """
+    """Execute runs by the template of :func:`build_command`; continue when one fails."""
 
     def __init__(
         self,

@@ -21,11 +21,7 @@ Values = Mapping[str, Mapping[str, Mapping[int, float]]]
 
 @dataclass(frozen=True)
 class Summary:
-    """A cell of the table, with its comparison to the baseline.
-
-    Over ``pairs`` of seeds: mean difference, its 95 % confidence interval, p of the paired t-test
-    and of Wilcoxon's signed-rank test, from 6 pairs on. NaN where there are too few values.
-    """
+    """A cell of the table, with its paired comparison to the baseline; NaN: too few values."""
 
     method: str
     metric: str

@@ -9,12 +9,7 @@ from mmrank.losses.ranking.sodeep import RankSorter, below, exact_ranks
 
 
 def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
-    """Lists of scores as losses meet them, and as SoDeep draws them.
-
-    Uniform in [-1, 1], normal, evenly spaced, or one of these in a narrow range, as cosines are;
-    half of the lists are filled up, see :func:`mmrank.losses.ranking.sodeep.below`. Source:
-    Engilberge et al., SoDeep, CVPR 2019, section 3.3.
-    """
+    """Lists of scores as losses meet them (Engilberge et al., SoDeep, CVPR 2019, section 3.3)."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator)

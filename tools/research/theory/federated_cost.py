@@ -45,12 +45,7 @@ def make_boxes(
     rare_images: int = 20,
     same_look: bool = False,
 ) -> BoxesOfImages:
-    """Boxes of images, the rare class in the first ``rare_images`` of them.
-
-    Half of the boxes are of the frequent classes 1 to C - 1, and two of a rare image are rare. Its
-    second half has the second look, unless ``same_look``, and is not annotated for the class. A
-    fifth of the other images is verified to lack it.
-    """
+    """Boxes of images, the rare class in the first ``rare_images`` of them."""
     images = torch.arange(num_images).repeat_interleave(BOXES)
     n, half = len(images), rare_images // 2
     frequent = torch.randint(1, CLASSES, (n,), generator=generator)

@@ -16,12 +16,7 @@ _WIDEST = 1e4
 
 
 def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
-    """Temperature that minimises the dual of the loss of one anchor.
-
-    ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho`` over tau >= tau0, a convex function, with
-    (m,) similarities h of the negatives less that of the positive. Source: iSogCLR (ICML 2023),
-    eq. 7.
-    """
+    """Minimise ``tau log mean_j exp(h_j / tau) + (tau - tau0) rho``: iSogCLR (ICML 2023), eq. 7."""
     h = np.asarray(h, dtype=np.float64)
     spread = float(np.ptp(h))
     if spread == 0:
@@ -38,12 +33,7 @@ def optimal_temperature(h: np.ndarray, rho: float, tau0: float) -> float:
 
 
 def optimal_weights(h: np.ndarray, rho: float, tau0: float) -> tuple[np.ndarray, float]:
-    """Weights of the negatives that maximise the loss of one anchor.
-
-    ``max_p <p, h> - tau0 KL(p, 1/m)`` with ``KL(p, 1/m) <= rho``; the answer is ``softmax(h /
-    tau)`` at :func:`optimal_temperature`, which is returned, too. Source: iSogCLR (ICML 2023), eq.
-    6 and appendix A.
-    """
+    """Weights of the negatives, and tau: iSogCLR (ICML 2023), eq. 6 and appendix A."""
     tau = optimal_temperature(h, rho, tau0)
     return softmax(np.asarray(h, dtype=np.float64) / tau), tau
 

@@ -111,11 +111,7 @@ DISTRIBUTIONS = (BINORMAL, BIBETA, OFFSET_UNIFORM)
 
 
 def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
-    """Area under the precision-recall curve of the population, with an error below 1e-8.
-
-    ``int_0^1 pi u / (pi u + (1 - pi) FPR(u)) du`` over the recall u, by adaptive quadrature.
-    Source: SOPRC (NeurIPS 2022), eq. 1.
-    """
+    """Area under the precision-recall curve, error below 1e-8: SOPRC (NeurIPS 2022), eq. 1."""
     if not 0 < prior < 1:
         raise ValueError(f'prior must be in (0, 1), got {prior!r}')
 
@@ -132,11 +128,7 @@ def population_auprc(distribution: ScoreDistribution, prior: float) -> float:
 def population_soprc_risk(
     distribution: ScoreDistribution, prior: float, tau1: float, tau2: float, nodes: int = 500
 ) -> float:
-    """The limit of SOPRC's loss, in (0, 1), for endless batches and an endless v.
-
-    It differs from ``1 - AUPRC`` by what the surrogates l1 and l2 add. Both expectations are
-    midpoint sums over quantiles. Source: SOPRC (NeurIPS 2022), eq. 4.
-    """
+    """The limit of SOPRC's loss for endless batches and v: SOPRC (NeurIPS 2022), eq. 4."""
     pos = distribution.positive.ppf(midpoints(nodes))
     neg = distribution.negative.ppf(midpoints(50 * nodes))
     other = distribution.positive.ppf(midpoints(10 * nodes))

@@ -33,12 +33,7 @@ class InterpolationErrorRow(NamedTuple):
 def interpolation_errors(
     distribution: ScoreDistribution, num_scores: int, trials: int, seed: int
 ) -> InterpolationErrorRow:
-    """Compare phi with the quantile function p of the positives: figures 1c and 5, proposition 3.
-
-    phi is the mean of two lines through the knots ``p(i/n)``, one of them shifted by an interval,
-    so it is compared with ``(p(x) + p(x + 1/n))/2``. Random scores lie to the left of the quantiles
-    i/n by as much as the shift, so their expected phi is compared with ``p(x)``.
-    """
+    """Compare phi with the quantile function p of the positives: figures 1c, 5, proposition 3."""
     if num_scores < 20 or num_scores % 10:
         raise ValueError(f'num_scores must be a multiple of 10 and at least 20, got {num_scores!r}')
     n, p = num_scores, distribution.quantile
@@ -71,11 +66,7 @@ def interpolation_errors(
 
 
 def expected_order_statistics(distribution: ScoreDistribution, num_scores: int) -> np.ndarray:
-    """(n,) expected i-th smallest of n random scores of positives, ascending.
-
-    ``E u_i = int_0^1 p(x) Beta(x; i, n + 1 - i) dx``, by the midpoint rule. Those next to an
-    infinite end are accurate to about 1e-3, all others far better.
-    """
+    """(n,) expected i-th smallest of n random scores of positives; ends accurate to 1e-3."""
     x = midpoints(20_000)
     i = np.arange(1, num_scores + 1)[:, None]
     density = stats.beta.pdf(x, i, num_scores + 1 - i)

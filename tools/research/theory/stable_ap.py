@@ -147,12 +147,7 @@ def climb(
 
 
 class WeightSumRow(NamedTuple):
-    """Mean weight of a list without ties, lemma 3 of stable AP (2025).
-
-    ``mean_weight`` is ``sum_i w(r_i) / n+`` of theorem 1, between 1 and ``upper``, q/2.
-    ``mean_inverse_rank`` is ``sum_i (1/r_i) / n+``, the weights that Jensen's inequality alone
-    would require (eq. 3); it grows like log n+.
-    """
+    """Mean weight of a list without ties, below ``upper`` = q/2: lemma 3 of stable AP (2025)."""
 
     rho_bound: float
     num_pos: int
@@ -170,11 +165,7 @@ def weight_sum_row(rho_bound: float, num_pos: int) -> WeightSumRow:
 
 @dataclass(frozen=True)
 class DifferenceSetting:
-    """Parameters of the loss for lemma 1; rho is one number for all lists.
-
-    ``rho`` negatives per positive; margin ``tau`` in units of cosine scores; offset ``a`` and power
-    ``t`` of the weight; smoothing ``eps``; ``weights``: ``normalised`` or ``printed``.
-    """
+    """Parameters of lemma 1: rho, margin tau, offset a, power t, smoothing eps; kind of weights."""
 
     rho: float = 1.0
     tau: float = 0.5
@@ -194,13 +185,7 @@ class DifferenceSetting:
         return ((1 + self.a) / self.a) ** self.t
 
     def limit(self, count: int, replaced: str) -> float:
-        """Largest change that lemma 1 allows for n = ``count`` samples of the replaced class.
-
-        ``rho B Bw / (eps n)`` as the paper has it. Weights of mean 1 obey a tighter limit: h is
-        ``1/(2 eps)``-Lipschitz, a replaced negative moves the weighted mean of l by ``B/n``,
-        whatever the weights are, and a replaced positive by ``B Bw/(n - 1 + Bw)``, its largest
-        share.
-        """
+        """Largest change, ``rho B Bw / (eps n)``, that lemma 1 allows for n = ``count`` samples."""
         largest = self.largest_weight
         if self.weights == 'printed':
             return self.rho * self.bound * largest / (self.eps * count)
