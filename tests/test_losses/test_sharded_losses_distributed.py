@@ -169,7 +169,7 @@ def _on_rank(rank, world):
 def test_shards_change_no_bit(world):
     tool = _load_tool()
     ids = _batch(CASES[3], 0, SIZES[world][0]).fixed[-1]
-    sent, received = tool.sharded_traffic(list(ids.split(SIZES[world][0])), tool.Layout(2, 3, 2))
+    sent, received = tool.sharded_traffic(list(ids.split(SIZES[world][0])))
     assert sent.sum() == received.sum()
     ranks = run_on_ranks(_on_rank, world, world)
     for rank, (traffic, *found, search) in enumerate(ranks):

@@ -1,24 +1,16 @@
 r"""Make probabilities of the scores of a detector or one-vs-rest classifier.
 
-A map from score to probability is fitted for each class on predictions of a validation split. It
-keeps the order and the ties of a class, so that its average precision stays the same to the last
-bit.
+A map for each class, fitted on predictions of a validation split, keeps order, ties and AP:
 
   # a detector, from the *.bbox.json of its CocoMetric
   python tools/analysis_tools/calibrate.py val.bbox.json data/x/val.json \
-      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth \
-      --out-dir work_dirs/calibration
+      --test test.bbox.json data/x/test.json --checkpoint epoch_12.pth
 
-  # a classifier, from the dumps of tools/test.py --out; a detector's dump
-  # needs its annotation file
-  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth \
-      --out-dir work_dirs/calibration
+  # a classifier, from dumps of tools/test.py --out (a detector's dump needs its annotation file)
+  python tools/analysis_tools/calibrate.py val.pkl --test test.pkl --checkpoint epoch_12.pth
 
-writes calibration.json, the maps, and for each split a table and reliability
-diagrams: val.md, val.csv, val.png, test.md, test.csv, test.png. To use the maps, put three lines
-into a config; they are printed.
-
-exit status: 0 written, 2 wrong input (see the message).
+writes calibration.json, the maps, and for each split a table and reliability diagrams (.md, .csv,
+.png), and prints the three lines of a config that uses the maps.
 """
 
 import argparse

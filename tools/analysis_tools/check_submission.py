@@ -4,14 +4,9 @@ r"""Check a file of detections for COCO's test server, and pack it.
         data/coco/annotations/image_info_test-dev2017.json \
         --zip detections_test-dev2017_NAME_results.zip
 
-tools/test.py writes the file with test_evaluator.format_only=True and
-test_evaluator.outfile_prefix=work_dirs/NAME/test-dev; docs/pages/tools.md has the whole command.
-
-The server takes a list of {"image_id": integer, "category_id": integer, "bbox": [x, y, width,
-height], "score": number} with the ids of its own file of images, as the only file of a zip archive,
-and counts the 100 best boxes of an image. A wrong id costs one of the few submissions of a day.
-
-exit status: 0 it may be sent, 2 it may not (see the message).
+docs/pages/tools.md tells how tools/test.py writes the file. The server takes a list of {"image_id":
+integer, "category_id": integer, "bbox": [x, y, width, height], "score": number} as the only file of
+a zip archive, and counts the 100 best boxes of an image.
 """
 
 import argparse

@@ -1,20 +1,13 @@
 r"""Draw the test embeddings of one or more models on a plane, by t-SNE.
 
-Each model is NAME=PATH, where PATH is a config with its checkpoint, or the features that a test has
-written (RetrievalMetric(out_file='features.npz')).
-A config is tested once on its test set; its features are kept beside the picture.
-
     python tools/analysis_tools/embedding_map.py \
-        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" \
-        "SmoothAP=smooth_ap.py,work_dirs/smooth_ap/epoch_50.pth" \
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "SmoothAP=features.npz" \
         --classes 10 --out work_dirs/map.png
 
-A colour is a class. All models show the same samples, some of the largest classes. Near points of
-the map were near before; distances between groups
-mean little. Above each panel, and printed with that of the map: how many samples have one of their
-own class nearest by cosine.
-
-exit status: 0 drawn, 2 wrong input (see the message).
+NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
+written (RetrievalMetric(out_file='features.npz')). All models show the same samples, some of the
+largest classes. Near points of the map were near before; distances between groups mean little.
+Above each panel: how many samples have one of their own class nearest by cosine.
 """
 
 import argparse

@@ -4,12 +4,8 @@
     python tools/analysis_tools/federated_cost.py --same-look
 
 A linear scorer ranks made-up boxes; half of the images of a rare class are neither annotated nor
-verified for it, as in a federated data set such as
-LVIS. It is trained with all annotations, with those of the federated data set and the mask of
-federated=True, and with the same and no mask; its average precision is that of test boxes with all
-annotations. Written is a table as Markdown and CSV, federated_cost.md and .csv.
-
-exit status: 0 written, 2 wrong input (see the message).
+verified for it, as in LVIS. It is trained with all annotations, and with those of the federated
+data set with and without the mask of federated=True. Written: federated_cost.md and .csv.
 """
 
 import argparse

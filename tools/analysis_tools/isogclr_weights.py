@@ -1,16 +1,13 @@
-r"""Which weights iSogCLR gives to negatives, as figures.
+"""Which weights iSogCLR gives to negatives, as figures.
 
     python tools/analysis_tools/isogclr_weights.py
     python tools/analysis_tools/isogclr_weights.py --features features.npz
 
 Written to the out dir: two_negatives.png, contours of the loss over the weights of two negatives
-with the optimum at several rho (figure 2 of the paper). With --features, a file that a test has
-written (RetrievalMetric(out_file='features.npz')), anchor_weights.png: the weights of 1,000 random
-negatives of the anchor with the largest and of the anchor
-with the smallest best temperature, beside those at one temperature for all, the mean of the best
-ones (figure 3).
-
-exit status: 0 written, 2 wrong input (see the message).
+with the optimum at several rho (figure 2 of the paper). With --features, a file of
+RetrievalMetric(out_file='features.npz'), anchor_weights.png: the weights of 1,000 random negatives
+of the anchors with the largest and smallest best temperature, beside those at the mean one (figure
+3).
 """
 
 import argparse

@@ -3,21 +3,14 @@ r"""Find the images that a trained model takes for nearest to a picture.
   # in a folder of images
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --gallery data/shop --top-k 5 --out nearest.png
-
-  # in features that a test has kept (RetrievalMetric(out_file=...)): no
-  # image of the gallery is embedded again
+  # in features that a test has kept (RetrievalMetric(out_file=...))
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --features features.npz
-
-  # in millions of them: the features stay in their file, and so do the lists
-  # of an approximate index, which are made once, beside it
+  # in millions of them, by an approximate index, which is kept beside the features
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --features features.npz --index ivf
 
-Images go through the pipeline of the config's test set. The picture itself
-is left out of the gallery.
-
-exit status: 0 shown, 2 wrong input (see the message).
+Images go through the pipeline of the config's test set. The picture itself is left out.
 """
 
 import argparse

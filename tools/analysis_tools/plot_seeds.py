@@ -4,8 +4,6 @@
         --scale 100 --out boxplot.png
 
 runs.csv is what tools/benchmarks/run_seeds.py writes.
-
-exit status: 0 drawn, 2 wrong input (see the message).
 """
 
 import argparse

@@ -5,8 +5,6 @@ r"""Recommend items to users by a trained two-tower model.
 Users and items have the names of the training file. Items of the user's training pairs are left
 out. --out recommended.csv keeps user,rank,item,score; --picture recommended.png draws them, and
 --held-out test.csv, a file of `user,item` lines, lets it show which of them the user did choose.
-
-exit status: 0 shown, 2 wrong input (see the message).
 """
 
 import argparse

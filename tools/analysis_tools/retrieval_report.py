@@ -1,32 +1,16 @@
 r"""Retrieval report: table, curves and pictures of one or more models.
 
-Each model is NAME=PATH, where PATH is a config with its checkpoint, or the features that a test has
-written (RetrievalMetric(out_file='features.npz')).
-A config is tested once on its test set; its features are kept.
-
-  Two checkpoints:
     python tools/analysis_tools/retrieval_report.py \
-        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" \
-        "triplet=triplet.py,work_dirs/triplet/epoch_50.pth" \
+        "stable AP=stable.py,work_dirs/stable/epoch_50.pth" "triplet=features.npz" \
         --out-dir work_dirs/report
 
-  Features of a test on several GPUs, which takes no time here: tools/dist_test.sh stable.py
-    work_dirs/stable/epoch_50.pth 4 \
-        --cfg-options test_evaluator.out_file=stable.npz
-    python tools/analysis_tools/retrieval_report.py "stable AP=stable.npz"
+NAME=PATH is a config with its checkpoint, which is tested once, or the features that a test has
+written (RetrievalMetric(out_file='features.npz')), on several GPUs, too.
 
-Written to the out dir: retrieval.md and retrieval.csv (the table), precision_recall.png
-(interpolated precision, mean over queries), recall_at_k.png, curves.json, and sheets with the best
-images of some queries: sheet_random_NAME.png (the same queries for all models),
-sheet_worst_NAME.png and, for two models or more, sheet_differing.png, the queries on which average
-precision differs most.
-
-A gallery past the memory: --memory 512 leaves the embeddings in their file
-and computes the same figures within 512 MiB, beside 1 KB a sample. A gallery past your patience:
---index flat or ivf lets faiss search. That gives Recall@K and the sheet of random queries alone,
-for the rest needs the whole ranking; what ivf gives is marked as approximate (≈).
-
-exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
+Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, curves.json,
+and sheets with the best images of some queries: random, worst, and those where models differ most.
+--memory 512 computes the same figures within 512 MiB, beside 1 KB a sample; --index flat or ivf
+lets faiss search, for Recall@K and the random sheet alone (≈ marks what is approximate).
 """
 
 import argparse

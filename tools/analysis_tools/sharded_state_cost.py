@@ -5,21 +5,15 @@ r"""What state that is spread over ranks costs: memory, network and time.
     python tools/analysis_tools/sharded_state_cost.py --measure \
         --samples 1000000 --ranks 1 2 4 --batch 64 --steps 2
 
-Random batches are drawn, and what the ranks send each other for them with storage='sharded' of a
-loss is counted: the indices, the rows that come from their owners and what goes back. The busiest
-rank decides the time, without latency and other traffic. Beside it stands storage='device', where
-every rank has the whole state and gathers the rows of all others. The defaults are those of
-mmrank.BimodalISogCLRLoss on 1 billion pairs. With --measure that loss runs on as many gloo
-processes of this machine, with the same batches. A table is written as Markdown and CSV,
-sharded_state_cost.md and .csv.
-
-exit status: 0 written, 2 wrong input (see the message).
+What the ranks send each other for random batches with storage='sharded' of
+mmrank.BimodalISogCLRLoss is counted; the busiest rank decides the time, without latency. Beside it
+stands storage='device', where every rank has the whole state. With --measure the loss runs on as
+many gloo processes of this machine. Written: sharded_state_cost.md and .csv.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -39,32 +33,28 @@ from research.common.gloo_ranks import on_ranks
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Sizes of what a loss keeps and sends per sample."""
-
-    states: int  # tables: 2 for images and texts
-    quantities: int  # numbers of a sample in each: log s, tau and momentum
-    news: int  # what a batch measures of a sample: log g and the gradient of the temperature
+# Tables of mmrank.BimodalISogCLRLoss (images, texts), numbers of a sample in each (log s, tau,
+# momentum), and what a batch measures of a sample (log g, the gradient of the temperature).
+STATES, QUANTITIES, NEWS = 2, 3, 2
 
 
-def sharded_traffic(ids: list[Tensor], layout: Layout) -> tuple[Tensor, ...]:
+def sharded_traffic(ids: list[Tensor]) -> tuple[Tensor, ...]:
     """(W,) bytes that each rank sends in a step, and receives, with the state in shards."""
     ranks = len(ids)
     asked = torch.stack([(x % ranks).bincount(minlength=ranks) for x in ids])
     asked.fill_diagonal_(0)
     wanted, owed = asked.sum(1), asked.sum(0)
     counts = INDEX * (ranks - 1)
-    up = INDEX + layout.states * layout.news * MEASURED
-    down = layout.states * layout.quantities * NUMBER
+    up = INDEX + STATES * NEWS * MEASURED
+    down = STATES * QUANTITIES * NUMBER
     return (counts + wanted * up + owed * down, counts + owed * up + wanted * down)
 
 
-def whole_traffic(ids: list[Tensor], layout: Layout) -> int:
+def whole_traffic(ids: list[Tensor]) -> int:
     """Bytes that a rank receives in a step with the whole state on each."""
-    row = 1 + layout.quantities + layout.news
+    row = 1 + QUANTITIES + NEWS
     others = sum(map(len, ids)) - min(map(len, ids))
-    return others * layout.states * row * MEASURED
+    return others * STATES * row * MEASURED
 
 
 def parse_args() -> argparse.Namespace:
@@ -72,9 +62,6 @@ def parse_args() -> argparse.Namespace:
         __doc__,
         samples=(10**9, 'samples, or pairs, of the training set'),
         batch=(512, 'samples of a rank in a step'),
-        states=(2, 'tables: 2 for images and texts, 1 for two views'),
-        quantities=(3, 'numbers of a sample in each table'),
-        news=(2, 'what a batch measures of a sample: 1 for SogCLR'),
         dim=(512, 'length of an embedding, to compare'),
         steps=(20, 'random batches'),
         ranks=([1, 2, 4, 8, 16, 32, 64], 'numbers of ranks'),
@@ -83,11 +70,6 @@ def parse_args() -> argparse.Namespace:
     )
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/sharded_state_cost'))
     args = parser.parse_args()
-    if args.measure and (args.states, args.quantities, args.news) != (2, 3, 2):
-        raise UserError(
-            '--measure runs mmrank.BimodalISogCLRLoss, which has --states 2 '
-            '--quantities 3 --news 2. Fix: leave them out'
-        )
     for name, value in vars(args).items():
         values = value if isinstance(value, list) else [value]
         if name not in ('out_dir', 'measure') and not all(x > 0 for x in values):
@@ -132,15 +114,14 @@ def measured(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
 
 def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     """One row of the table, see :func:`main`."""
-    layout = Layout(args.states, args.quantities, args.news)
     most = slowest = 0
     for ids in batches(args, ranks):
-        sent, received = sharded_traffic(list(ids), layout)
+        sent, received = sharded_traffic(list(ids))
         most = max(most, int(sent.max()))
         slowest = max(slowest, int(sent.max()), int(received.max()))
-    whole = whole_traffic(list(ids), layout)
+    whole = whole_traffic(list(ids))
     views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
-    memory = Shard(args.samples, 0, ranks).rows * args.states * args.quantities * NUMBER
+    memory = Shard(args.samples, 0, ranks).rows * STATES * QUANTITIES * NUMBER
     rate = args.bandwidth * 1e9
     traffic = (most / 1e3, 1e6 * (slowest / rate), whole / 1e3, 1e6 * (whole / rate))
     return (memory / 1e9, *traffic, views / 1e6)
@@ -161,8 +142,8 @@ def main() -> None:
         rows,
         args.out_dir / 'sharded_state_cost',
         'State spread over ranks',
-        f'{args.samples:,} samples, {args.batch} a rank and step, {args.states} x '
-        f'{args.quantities} numbers a sample; the busiest rank of {args.steps} random batches, at '
+        f'{args.samples:,} samples, {args.batch} a rank and step, {STATES} x '
+        f'{QUANTITIES} numbers a sample; the busiest rank of {args.steps} random batches, at '
         f'{args.bandwidth:g} GB/s without latency.',
     )
     print(paths[0].read_text('utf-8'))

@@ -4,13 +4,10 @@
     python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
     python tools/analysis_tools/soprc_simulation.py --only densities
 
-Scores come from pairs of distributions whose AUPRC is known: binormal,
-bibeta and offset uniform. Written are, each as PNG, Markdown and CSV:
+Scores come from pairs of distributions whose AUPRC is known. Written are, as PNG, Markdown and CSV:
 
-    sampling_rate_bias   bias of AUPRC estimates by sampling rate and batch
-                         size, figures 1 and 4, proposition 2
-    interpolation_error  error of the interpolated scores, figures 1c and 5,
-                         proposition 3
+    sampling_rate_bias   bias of AUPRC estimates, figures 1 and 4, proposition 2
+    interpolation_error  error of the interpolated scores, figures 1c and 5, proposition 3
     score_vector         mean and variance of v by steps, proposition 1
     densities            those of the scores, figure 3, PNG alone
 """

@@ -3,16 +3,11 @@
     python tools/analysis_tools/stable_ap_bounds.py
     python tools/analysis_tools/stable_ap_bounds.py --trials 500 --out-dir x
 
-Written are, each as PNG, Markdown and CSV:
+Exits with 1 if a bound does not hold. Written are, each as PNG, Markdown and CSV:
 
-    theorem1             both inequalities of theorem 1 on random lists and
-                         on lists searched for; sums of its weights
-    bounded_difference   largest change of the loss when one sample is
-                         replaced, lemma 1
-    mean_score_tracking  error of the tracked mean positive score under drift,
-                         eq. 6 against plain EMA
-
-Exits with 1 if a bound does not hold.
+    theorem1             both inequalities on random lists and on lists searched for
+    bounded_difference   largest change of the loss when one sample is replaced, lemma 1
+    mean_score_tracking  error of the tracked mean positive score, eq. 6 against plain EMA
 """
 
 import argparse

@@ -1,16 +1,11 @@
 r"""Do rare classes get smaller temperatures? Over random class orders.
 
     python tools/analysis_tools/temperature_orders.py \
-        work_dirs/temperatures/*/classes_temperature.csv \
-        --out-dir work_dirs/orders
+        work_dirs/temperatures/*/classes_temperature.csv --out-dir work_dirs/orders
 
-The files are what tools/analysis_tools/temperatures.py writes, one for each training. The trainings
-differ in which class is how rare: order_seed of mmrank.CIFAR10LT and its like. One training cannot
-tell the size of a class from what its images show; these can.
-
-Written to the out dir: orders.csv, every class of every training, and orders.png.
-
-exit status: 0 written, 2 wrong input (see the message).
+The files are what tools/analysis_tools/temperatures.py writes, one for each training, of different
+order_seed: one training cannot tell the size of a class from what its images show. Written to the
+out dir: orders.csv, every class of every training, and orders.png.
 """
 
 import argparse

@@ -3,16 +3,10 @@ r"""What the temperatures of iSogCLR have become: tables and pictures.
     python tools/analysis_tools/temperatures.py CONFIG \
         work_dirs/run/epoch_10.pth work_dirs/run/epoch_20.pth
 
-reads the temperatures of the samples from the checkpoints and the training images from the config,
-without running the model. Several checkpoints of one training, in their order, give histograms over
-time; the rest is of the last.
-
-Written to the out dir, for each kind of temperature (a bimodal model has
-two): history_NAME.csv and .png (histograms and quantiles), samples_NAME.csv, classes_NAME.csv and
-.png (class frequency against mean temperature, and the shares of each class among the hottest and
-coldest samples), sheet_NAME.png (images of the largest and the smallest temperatures).
-
-exit status: 0 written, 2 wrong input (see the message).
+reads temperatures from the checkpoints and images from the config, without running the model.
+Written to the out dir, for each kind of temperature (a bimodal model has two): history_NAME.csv and
+.png (over the checkpoints); of the last one samples_NAME.csv, classes_NAME.csv and .png (class
+frequency against temperature, shares among the hottest and coldest), sheet_NAME.png (images).
 """
 
 import argparse

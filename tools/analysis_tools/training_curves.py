@@ -1,17 +1,12 @@
 r"""Draw losses, rates and metrics of trainings over their steps.
 
-  # the losses of a training, with all its resumes
-  python tools/analysis_tools/training_curves.py work_dirs/NAME
-
-  # two trainings, and what a loss of mmrank says of itself
-  python tools/analysis_tools/training_curves.py \
-      "stable AP=work_dirs/a" "focal=work_dirs/b" \
+# the losses of a training, with all its resumes
+python tools/analysis_tools/training_curves.py work_dirs/NAME
+# two trainings, and what a loss of mmrank says of itself
+python tools/analysis_tools/training_curves.py "stable AP=work_dirs/a" "focal=work_dirs/b" \
       --keys loss risk rho 'coco/bbox_mAP*' --out curves.png
-
-  # which scalars there are
-  python tools/analysis_tools/training_curves.py work_dirs/NAME --list
-
-exit status: 0 drawn, 2 wrong input (see the message).
+# which scalars there are
+python tools/analysis_tools/training_curves.py work_dirs/NAME --list
 """
 
 import argparse

@@ -36,7 +36,6 @@ MODES = ('flatten', 'per_class')
 
 def parse_args() -> argparse.Namespace:
     parser = benchmark_parser(__doc__, rows=(5000, 'boxes'), classes=1203, positives=50)
-    parser.add_argument('--losses', nargs='+', default=LOSSES, metavar='LOSS')
     parser.add_argument('--modes', nargs='+', default=MODES, choices=MODES)
     args = parser.parse_args()
     if not 0 < args.positives <= args.rows or args.classes < 1:
@@ -92,7 +91,7 @@ def main() -> None:
     args = parse_args()
     torch.set_num_threads(1)
     print(f'{args.rows} x {args.classes} logits, {args.positives} positives')
-    for name in args.losses:
+    for name in LOSSES:
         for mode in args.modes:
             start = time.process_time()
             ratio = measure(name, mode, args)

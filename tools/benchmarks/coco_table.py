@@ -1,34 +1,19 @@
 r"""COCO benchmark: a table, bars, curves and a side by side of detectors.
 
-Each model is NAME=PATH, where PATH is a prediction file (*.bbox.json), a folder with one, or a
-config with its checkpoint. A config is run: it is
-tested once in a process of its own, which measures speed and memory and keeps the predictions. A
-config without a checkpoint is trained first.
-
-  Two prediction files, as CocoMetric writes them with outfile_prefix=...: python
-    tools/benchmarks/coco_table.py "stable AP=a.bbox.json" \
-        focal=b.bbox.json --ann-file val.json --out-dir work_dirs/table
-
-  Two checkpoints, with speed and memory, and what they find on the images where they differ most:
+    python tools/benchmarks/coco_table.py "stable AP=a.bbox.json" focal=b.bbox.json \
+        --ann-file val.json --out-dir work_dirs/table
     python tools/benchmarks/coco_table.py \
-        "stable AP=stable.py,work_dirs/stable/epoch_12.pth" \
-        "focal=focal.py,work_dirs/focal/epoch_12.pth" \
+        "stable AP=stable.py,stable.pth" "focal=focal.py,focal.pth" \
         --side-by-side "stable AP" focal --out-dir work_dirs/table
 
-  Train both first:
-    python tools/benchmarks/coco_table.py stable.py focal.py
+NAME=PATH is a prediction file (CocoMetric's outfile_prefix), a folder with one, or a config, tested
+once in a process of its own, which measures speed and memory; without a checkpoint it is trained
+first. --evaluator both checks two evaluators against each other.
 
-  Both evaluators, checked against each other, with their speed ratio:
-    python tools/benchmarks/coco_table.py a.bbox.json --ann-file val.json \ --evaluator both
-
-Written to the out dir: coco_table.md, coco_table.csv and classes.csv (full precision), metrics.png,
-pr_curves.png (the classes on which models differ most; --classes chooses others), side_by_side.jpg,
-and in runs/ a folder for each config. Given again, the command runs nothing that is there already:
-a changed config, override or checkpoint gets a new folder. LVIS annotations are recognised and
-evaluated by the package lvis, as mmdet's LVISMetric does; their table also has AP-fixed and
-AP-pool, for predictions without a limit for each image (test_cfg.max_per_img).
-
-exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
+Written to the out dir: coco_table.md and .csv, classes.csv, metrics.png, pr_curves.png,
+side_by_side.jpg, and runs/, from which the same command goes on. LVIS annotations are evaluated by
+the package lvis; their table also has AP-fixed and AP-pool, for predictions without a limit for
+each image (test_cfg.max_per_img).
 """
 
 import argparse

@@ -1,19 +1,13 @@
-r"""What a user waits for before anything is computed, in CPU seconds.
+"""What a user waits for before anything is computed, in CPU seconds.
 
     python tools/benchmarks/cold_paths.py imports
     python tools/benchmarks/cold_paths.py check --images 120000
     python tools/benchmarks/cold_paths.py table --images 5000
     python tools/benchmarks/cold_paths.py train CONFIG
 
-imports: each package after ``import torch``, in processes of their own, which take turns; bytecode
-is cached by a first run that does not count.
-
-check: the check of a synthetic COCO file beside ``json.load`` of it.
-
-table: ``coco_table.py`` on predictions for a synthetic file beside the evaluator alone.
-
-train: ``tools/train.py CONFIG`` up to the first iteration, stage by stage. Nothing is trained;
-workers of the data loader are not counted.
+imports: each package after ``import torch``, bytecode cached. check: the check of a synthetic COCO
+file beside ``json.load`` of it. table: ``coco_table.py`` beside the evaluator alone. train:
+``tools/train.py CONFIG`` up to the first iteration, without workers of the data loader.
 """
 
 import argparse

@@ -1,17 +1,11 @@
 """Cost of the contrastive losses and their state beside a training step.
 
-Timed is forward + backward of the loss from embeddings to their gradient,
-with the look-up and update of the state of each sample, and, as the plain side, forward + backward
-of a ResNet-18 on the two views of the batch. All sides run in one process and in turn, so the
-ratios hold on a busy machine; single times do not. ``floors.py`` shows the losses beside their
-matrix products.
-
     python tools/benchmarks/contrastive_speed.py
     python tools/benchmarks/contrastive_speed.py --dimensions 8192
     python tools/benchmarks/contrastive_speed.py --device cuda
 
-"State alone" looks up and updates the temperatures of a batch, without a
-loss. The memory is that of the table of all samples.
+Timed in turn are forward + backward of the loss with the state of each sample, and of a ResNet-18
+on the two views of the batch. "State alone" looks up and updates the temperatures of a batch.
 """
 
 import sys

@@ -1,20 +1,13 @@
 r"""A training step of mmdet's DINO on a ranking loss beside focal loss.
 
-Two DINO R-50 of the same weights get the same batch of random images and
-boxes and take turns in one process; what counts is its CPU time. ``loss`` is matching,
-classification and box losses of all decoder layers, the denoising queries and the encoder, forward
-and backward to the outputs of the head; ``step`` is the whole training step with the optimiser. Two
-whole steps differ by a few per cent from one turn to the next, whatever their losses; ``exchanged``
-is the median step on focal loss after the difference of the two ``loss`` parts, which is known more
-exactly.
-
-A step on images of 256 x 256 takes 7 seconds of one core: about four minutes for the defaults.
-Larger images leave the loss as it is and make the rest of the step longer, so ratios of small
-images are upper bounds.
-
     python tools/benchmarks/detr_step.py
     python tools/benchmarks/detr_step.py --queries 900 --classes 1203 \
         --loss RankSortLoss --image-size 512 512
+
+Two DINO R-50 of the same weights get the same random batch in turn; CPU time counts. ``loss`` is
+matching and losses of all layers, forward and backward to the outputs of the head; ``step`` is the
+whole step; ``exchanged`` is the step on focal loss after the difference of the two ``loss`` parts,
+which is known more exactly. Larger images leave the loss as it is: ratios are upper bounds.
 """
 
 import copy
@@ -97,8 +90,6 @@ def compare(args, queries, classes):
             reference = detector.state_dict()
             outputs = head_arguments(detector, batch)
         detector.load_state_dict(reference, strict=False)
-        if loss is not None and args.one_by_one:
-            detector.bbox_head.loss_cls.together = False
         parts[name] = (loss_part, (detector.bbox_head, outputs))
         steps[name] = (step, (detector, wrapper, batch))
     found = {'loss': cpu_in_turn(parts, args.loss_repeats)}
@@ -124,10 +115,6 @@ def main():
         denoising=(200, 'denoising queries'),
         batch_size=2,
         boxes=(8, 'per image'),
-        one_by_one=(
-            False,
-            'a call for each decoder layer, as for losses that cannot rank them together',
-        ),
         repeats=(2, 'turns of the step; 0 leaves it out'),
         loss_repeats=9,
         threads=1,

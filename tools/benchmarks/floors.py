@@ -1,22 +1,15 @@
 """Every loss and metric beside the floor of its work, and its best peer.
 
     python tools/benchmarks/floors.py
-    python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss
-    python tools/benchmarks/floors.py --only CLIPLoss --size batch=4096
+    python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss --size batch=4096
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
     python tools/benchmarks/floors.py --only DRLoss --profile 12
 
-The floor is work that no implementation can do without, measured here: one pass over the scores
-that reads them twice and writes their gradient, or the bare matrix products of the embeddings. A
-loss is timed forward and backward, from scores or embeddings to their gradient, a metric from what
-it keeps of
-the batches to its figures. Peers are other libraries, where they are installed, the loop that
-defines a loss, or a plain loss of the same shape.
-
-The sides of a row run in one process and in turn. The ratios are medians over the turns: of CPU
-time, which other processes hardly disturb, and of wall
-time. Below 1 in "x peer" we are faster. With ``--profile`` the operators of torch that take most of
-each loss or metric are listed in place of the table.
+The floor is work that no implementation can do without: one pass over the scores that reads them
+twice and writes their gradient, or the bare matrix products of the embeddings. Peers are other
+libraries, the loop that defines a loss, or a plain loss of the same shape. Losses are timed forward
+and backward. Ratios are medians over turns; below 1 in "x peer" we are faster. --profile lists the
+operators of torch that take most, in place of the table.
 """
 
 import argparse

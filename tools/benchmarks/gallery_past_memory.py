@@ -1,18 +1,12 @@
-"""Time and memory of retrieval figures whose gallery stays on disk.
-
-A block of the work is measured, some queries against a gallery and a tenth of
-them. The difference is what a score costs, the rest what it costs to sort a
-row of the gallery; the plan of a larger gallery follows. Every panel of
-queries reads the gallery once. Times are CPU seconds; both sides run in
-one process, that on disk first, so that its peak of memory is its own.
+r"""Time and memory of retrieval figures whose gallery stays on disk.
 
     python tools/benchmarks/gallery_past_memory.py
     python tools/benchmarks/gallery_past_memory.py --memory 256 \
         --plan-queries 1000000 --plan-gallery 1000000
 
-Peak memory is that of the process beside what it held before, without pages
-of the files, which the system takes back when it needs them. With faiss
-installed, the same queries are searched by its indices, for Recall@K.
+Some queries and a tenth of them tell what a score costs and what a row of the gallery; the plan of
+a larger gallery follows. Times are CPU seconds, peak memory is without pages of the files. With
+faiss installed, the same queries are searched by its indices, for Recall@K.
 """
 
 import sys

@@ -1,17 +1,12 @@
 """Memory and time of a training step with gradient caching.
 
-A ResNet-18 whose batch norm is frozen embeds two views of each image, InfoNCE compares them, and
-the gradient goes back to the weights; once with the whole batch at a time, once in chunks. Memory
-is what the step takes from torch's
-CPU allocator beyond weights and images, at the worst moment. Time is CPU time of the process, all
-sides in turn, and ratios are to the whole batch at a time.
-
-With N chunks N - 1 of them go forward twice. `floor` is what that takes if a chunk costs as little
-a view as the whole batch: 1 + (N - 1) / N times the share of the forward pass. `kept` is the step
-in chunks whose activations are all kept: what small chunks cost without any caching.
-
     python tools/benchmarks/grad_cache_step.py
     python tools/benchmarks/grad_cache_step.py --batches 64 128 --chunk 16
+
+InfoNCE on two views by a ResNet-18, with the whole batch at a time and in chunks. Memory is the
+peak beyond weights and images; time is CPU time in turn. `floor` is 1 + (N - 1) / N times the share
+of the forward pass, as N - 1 of N chunks go forward twice. `kept` keeps the activations of all
+chunks.
 """
 
 import sys

@@ -3,12 +3,8 @@ r"""Objective against step of the two unbiased losses of two-tower models.
     python tools/benchmarks/in_batch_objective.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
-Figure 4 of the paper: the unbiased loss and Sogram, which draws a second sample for the negatives,
-from the same weights with the same learning rate. Both estimate the objective of all users and
-items, which is computed every --every steps. Printed are the last value, P@5 and CPU time a step
-(the paper,
-F.3: Sogram costs more). Written to the out dir: objective.png.
-
+Figure 4 of the paper: the unbiased loss and Sogram from the same weights, with the objective of all
+users and items every --every steps. Written to the out dir: objective.png.
 --sizes prints what table 3 has of the data set, and trains nothing.
 """
 

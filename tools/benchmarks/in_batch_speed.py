@@ -1,18 +1,11 @@
-r"""Speed of two-tower training and evaluation.
+"""Speed of two-tower training and evaluation.
 
     python tools/benchmarks/in_batch_speed.py
     python tools/benchmarks/in_batch_speed.py --device cuda --threads 8
 
-Made-up interactions of the size of MovieLens-1M, uniform in users and with a long tail in items.
-Shown are
-
-    step       a whole training step (sampling, batch, loss, gradient, AdaGrad)
-               of each loss beside that of plain in-batch sampling
-    top-k      the search for 25 items for each user, training pairs left
-               out, beside the bare product of the embeddings
-    epoch      an epoch of all interactions, and where its time goes
-
-All sides run in one process and in turn, so ratios hold on a busy machine; single times do not.
+On made-up interactions of the size of MovieLens-1M: a training step of each loss beside that of
+plain in-batch sampling, the search for 25 items for each user beside the bare product of the
+embeddings, and an epoch, and where its time goes.
 """
 
 import sys

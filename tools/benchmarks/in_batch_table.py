@@ -3,14 +3,10 @@ r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
     python tools/benchmarks/in_batch_table.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
-For each batch ratio, loss and pointwise loss: the paper's search for a learning rate (halved while
-the objective exceeds 100 times its first value), then training until no metric improves for 10
-epochs; the same objectives by L-BFGS on all pairs. The config defines model, data and optimiser.
-
-Finished cells are kept in OUT/cells.jsonl: run again, the command resumes where it was interrupted.
-Tables (Markdown and CSV) and the figure of P@5 are rewritten after each cell. The paper's own
-limits take days; --max-steps
-ends a training earlier.
+For each batch ratio, loss and pointwise loss: the paper's search for a learning rate, then training
+until no metric improves for 10 epochs; the same objectives by L-BFGS on all pairs. Finished cells
+are kept in OUT/cells.jsonl, from which the command resumes. The paper's limits take days;
+--max-steps ends a training earlier.
 """
 
 import argparse

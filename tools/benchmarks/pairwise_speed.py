@@ -1,18 +1,11 @@
 """Speed, memory and error of the exact pairwise sum, beside its baselines.
 
-All sides run in one process and in turn, so the ratios hold on a busy
-machine; single times do not.
-
     python tools/benchmarks/pairwise_speed.py
-    python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21 python
-    tools/benchmarks/pairwise_speed.py --negatives 200000 --device cuda
+    python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21
+    python tools/benchmarks/pairwise_speed.py --negatives 200000 --device cuda
 
-What is timed is forward + backward, of
-
-* ``binary_cross_entropy_with_logits`` on the negatives,
-* the stable AP loss on the same tensor and the positives,
-* the same with the many positives,
-* the sum over the pair matrix in plain PyTorch, float32, in blocks.
+Timed in turn is forward + backward of binary cross-entropy on the negatives, of stable AP with few
+and with many positives, and of the sum over the pair matrix in plain PyTorch, float32, in blocks.
 """
 
 import sys

@@ -1,20 +1,14 @@
-r"""Tables and figures of the papers: what makes each of them here.
+"""Tables and figures of the papers: what makes each of them here.
 
     python tools/benchmarks/paper_table.py --list
     python tools/benchmarks/paper_table.py soprc/figure5
-
---list names every table and figure of the four papers with its state and, at the published size,
-the GPU hours: an estimate, see tools/research/paper_tables.py. With a name, what can be
-run on small data or as published is run; for the rest the command says what is needed. Options
-after -- are passed to the first command:
-
     python tools/benchmarks/paper_table.py soprc/figure5 -- --trials 50
 
---explain says what would be run, and runs nothing.
+--list names each with its state and estimated GPU hours. A name runs what can be run here (options
+after -- go to the first command), or says what is needed; --explain runs nothing.
 
-exit status: that of the first command that fails; 0 run, listed or explained; 2 unknown name or
-wrong input (see the message); 3 not run, since it takes
-more than this machine has been given.
+exit status: that of the first command that fails; 0 run, listed or explained; 2 wrong input; 3 not
+run, since it takes more than this machine has been given.
 """
 
 import argparse

@@ -1,16 +1,11 @@
 """Time and memory of the exact retrieval figures, beside the bare products.
 
-All sides run in one process and in turn, so the ratios hold on a busy
-machine; single times do not. The bare side multiplies the same blocks of queries with the gallery
-into a buffer, and does nothing with the result.
-
     python tools/benchmarks/retrieval_speed.py
     python tools/benchmarks/retrieval_speed.py --class-size 200
-    python tools/benchmarks/retrieval_speed.py --samples 60502 --repeats 1 python
-    tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
+    python tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
 
-Embeddings are random unit vectors that lean to the mean of their class.
-Peak memory is that of the whole process, embeddings included.
+The bare side multiplies the same blocks of random queries with the gallery into a buffer, in turn
+with ours. Peak memory is that of the whole process, embeddings included.
 """
 
 import resource

@@ -36,12 +36,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('--work-dir', required=True, help='folder of the run, its own')
     add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
     add('--result', help='JSON file to write (default: result.json in the work dir)')
-    add(
-        '--train-script',
-        default=str(TRAIN),
-        help='script that trains; called with CONFIG --work-dir DIR --resume auto --cfg-options '
-        '... (default: tools/train.py)',
-    )
     add('--in-process', action='store_true', help='train in this process, not in one of its own')
     add(
         '--cfg-options',
@@ -70,12 +64,11 @@ def train(
     config: str,
     work_dir: str,
     cfg_options: Sequence[str] = (),
-    script: str = str(TRAIN),
     in_process: bool = False,
     options: Sequence[str] = (),
 ) -> None:
     """Run the training script to its end, in a process of its own or here."""
-    command = [script, config, '--work-dir', work_dir, '--resume', 'auto']
+    command = [str(TRAIN), config, '--work-dir', work_dir, '--resume', 'auto']
     command += options
     if cfg_options:
         command += ['--cfg-options', *cfg_options]
@@ -141,7 +134,7 @@ def main() -> None:
     with ExitStack() as stack:
         # A training may outlive the tool that started it.
         stack.enter_context(lock_folder(Path(args.work_dir)))
-        how = args.train_script, args.in_process, checkpoint_words(args)
+        how = args.in_process, checkpoint_words(args)
         train(args.config, args.work_dir, args.cfg_options, *how)
         measured = evaluate(args)
     result = Path(args.result or Path(args.work_dir) / 'result.json')

@@ -1,22 +1,13 @@
 r"""A whole training step of several configs, side by side in one process.
 
-All models get the same batch of random images and take turns, so the ratio holds on a busy machine;
-single times do not. A step is forward, losses, backward and the optimiser.
-
     python tools/benchmarks/training_step.py
-    python tools/benchmarks/training_step.py --batch-size 8 --device cuda \
-        configs/stable_ap/retinanet_r18_fpn_focal_bccd.py \
-        configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py \
-        --image-size 800 1333
-
---parts splits the step as stable AP's table 3 does: network, loss, backward. Times are then CPU
-time, of all threads, or with --device cuda seconds of the GPU. A part of the backward pass that a
-loss has already computed in its forward pass counts as loss. Detectors and retrievers can be timed:
-
     python tools/benchmarks/training_step.py --parts --threads 1 \
         configs/smooth_ap/conv4_smooth-ap_omniglot.py \
-        configs/stable_ap/conv4_stable-ap_omniglot.py \
-        --batch-size 112 --image-size 28 28
+        configs/stable_ap/conv4_stable-ap_omniglot.py --batch-size 112 --image-size 28 28
+
+All models, detectors or retrievers, get the same batch of random images in turn. --parts splits the
+step as stable AP's table 3 does, in CPU time of all threads or seconds of the GPU; what a loss has
+computed of the backward pass in its forward pass counts as loss.
 """
 
 import copy

@@ -83,10 +83,6 @@ def measure(rank, args):
     return rows
 
 
-def kib(count):
-    return f'{count / 1024:,.1f}'
-
-
 def main():
     logits, positives = (3_500_000, 'on each rank'), (500, 'on the first rank')
     parser = benchmark_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
@@ -106,7 +102,12 @@ def main():
     for name, mode, moved in rows:
         gathered, reduced = moved.get('gathered', 0), moved.get('reduced', 0)
         sent = (world - 1) * gathered + 2 * (world - 1) / world * reduced
-        row = (name, mode, str(moved['calls']), *map(kib, (gathered, reduced, sent)))
+        row = (
+            name,
+            mode,
+            str(moved['calls']),
+            *(f'{x / 1024:,.1f}' for x in (gathered, reduced, sent)),
+        )
         table.add_row(*row, f'{sent / everything:.2%}')
     Console().print(table)
 

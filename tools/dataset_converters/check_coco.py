@@ -1,17 +1,12 @@
 """Check COCO annotation files before they are trained on.
 
-    python tools/dataset_converters/check_coco.py data/x/train.json \
-        --images data/x/train
+    python tools/dataset_converters/check_coco.py data/x/train.json --images data/x/train
 
-shows objects per class and size, and every kind of problem with its count, the first places and the
-fix. With --config, all data sets of a config are checked, and num_classes against them.
+shows objects per class and size, and every kind of problem with its count, first places and fix.
+--config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
+copy without bad annotations, ids renumbered, area and iscrowd filled in.
 
---fix OUT.json writes a cleaned copy of a file that can be parsed: bad annotations are dropped,
-duplicate ids renumbered, missing area and iscrowd filled in. Look at what it dropped: a wrong box
-is gone, not mended.
-
-exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing was checked or
-written: a file or config that cannot be opened, a wrong command line.
+exit status: 0 no error, 1 an error in the data, 2 nothing was checked or written.
 """
 
 import argparse

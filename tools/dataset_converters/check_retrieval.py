@@ -1,15 +1,13 @@
 r"""Check retrieval data sets before training.
 
-Looks for lines that cannot be read, missing, doubled and damaged images, classes without or with a
-single image, and classes or images that the training split shares with another. Takes a config,
-whose data loaders it goes through, or a folder of class folders:
-
     python tools/dataset_converters/check_retrieval.py CONFIG --read-images
     python tools/dataset_converters/check_retrieval.py data/mine --depth 1 \
         --json counts.json --histogram counts.png
 
-exit status: 0 no error (warnings allowed), 1 an error in the data, 2 nothing was checked: a wrong
-command line or config.
+Looks for lines that cannot be read, missing, doubled and damaged images, classes with less than two
+images, and classes or images that the training split shares with another.
+
+exit status: 0 no error, 1 an error in the data, 2 nothing was checked.
 """
 
 import argparse

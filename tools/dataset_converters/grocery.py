@@ -1,23 +1,13 @@
-r"""Copy the Grocery Store data set and write the lists that the configs read.
+"""Copy the Grocery Store data set and write the lists that the configs read.
 
     python tools/dataset_converters/grocery.py GROCERY data/grocery
 
 GROCERY holds train.txt, val.txt and test.txt with a line `path,fine,coarse` an image, classes.csv
 with the columns fine, fine_name and description, and the images (Klasson et al., A Hierarchical
-Grocery Store Image Dataset, WACV 2019, MIT licence). OUT gets a copy of the images and
-
-  images.txt            path <tab> product, of all images, for retrieval over
-                        unseen products (mmrank.ClassFolder)
-  products.txt          the products, a line each, in the order of the labels
-  train.txt val.txt test.txt
-                        path label, for mmpretrain.CustomDataset
-  train_ratio50.txt     part of train.txt: n_c = n_0 / 50^(c / (C - 1)) images
-                        of the class of rank c by size, at least one, or all that there are
-  captions_train.jsonl captions_val.jsonl captions_test.jsonl
-                        an image with two captions, its product and the description, for
-                        mmrank.CaptionTable
-
-OUT is written whole or not at all.
+Grocery Store Image Dataset, WACV 2019, MIT licence). OUT gets the images, images.txt
+(mmrank.ClassFolder), products.txt (names by label), {train,val,test}.txt
+(mmpretrain.CustomDataset), train_ratio50.txt, with n_0 / 50^(c / (C - 1)) images of the class of
+rank c, and captions_{train,val,test}.jsonl (mmrank.CaptionTable), whole or not at all.
 """
 
 import argparse

@@ -1,25 +1,15 @@
 r"""Make a small captioned data set from images whose classes are known.
 
-CIFAR-10 becomes images with captions such as "a dark photo of a plane" or "a car on grey", COCO
-images with boxes "two people and a dog". For experiments with image-text models where no captions
-can be had.
-
-OUT gets train.jsonl, val.jsonl and test.jsonl, read by mmrank.CaptionTable, and the images; it is
-written whole or not at all. COCO has no test images of its own: 80 % train, 10 % val, 10 % test, by
-the order of the file.
-
-Examples:
   # 10 classes, long-tailed: 1000 images of the first, 100 of the last
   python tools/dataset_converters/make_captions.py cifar10_jpg.zip \
       data/cifar10_captions --size 16 --per-class 1000 --imbalance 10
-
-  # the folders of an unpacked archive, train/<class>/*.jpg
-  python tools/dataset_converters/make_captions.py data/cifar10 data/out
-
-  # COCO's boxes
+  # COCO's boxes, 80 % train, 10 % val, 10 % test by the order of the file
   python tools/dataset_converters/make_captions.py \
       data/coco128/annotations/instances_train2017.json data/coco_captions \
       --images data/coco128/train2017 --size 224
+
+A class becomes "a dark photo of a plane", boxes "two people and a dog". OUT gets train.jsonl,
+val.jsonl and test.jsonl, read by mmrank.CaptionTable, and the images, whole or not at all.
 """
 
 import argparse

@@ -5,17 +5,10 @@ r"""Train the small models of a release and write their weights.
   python tools/misc/build_release.py --data-root DATA --out release \
       two-tower64_unbiased-square_ml-1m
 
-writes release/NAME-1a2b3c4d.pth, data that torch.load(weights_only=True) reads, and
-release/NAME.json with its hash and what tools/test.py measures of it. Trainings and data are kept
-in release/build. Run again after an interruption: models of the same config, options and code are
-kept, a training goes on from its last checkpoint.
-
---register writes the models that are built into the model index (configs/*/metafile.yml) and the
-table of docs/pages/models.md.
-
-DATA holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each model needs.
-
-exit status: 0 built, 2 wrong input (see the message), 130 interrupted.
+writes release/NAME-1a2b3c4d.pth, and release/NAME.json with its hash and what tools/test.py
+measures. The same command goes on after an interruption, from release/build. --register writes the
+models into the model index (configs/*/metafile.yml) and the table of docs/pages/models.md. DATA
+holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each model needs.
 """
 
 import argparse

@@ -8,8 +8,6 @@ random states are left out. The config that is kept may name folders of this mac
 Heads of mmrank show the mean positive score as 0.5. This centre moves into the bias of the
 classification layer, so that mmdet's own config of the same head shows the same boxes and scores;
 what could not be moved is printed. It builds the model from the config in the file or --config.
-
-exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse

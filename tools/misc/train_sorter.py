@@ -7,8 +7,6 @@ r"""Train the sorter of mmrank.SoDeepLoss on made-up lists.
 The YAML file has the size of the network and of the training; --length is the longest list of a
 batch: 223 for 56 x 4 images, each of which searches the others. The loss then takes
 sorter='sorter.pth'.
-
-exit status: 0 written, 2 wrong input (see the message), 130 interrupted.
 """
 
 import argparse

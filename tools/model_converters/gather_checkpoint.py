@@ -5,8 +5,6 @@ r"""Write a sharded checkpoint, a folder, as one file.
 takes a whole folder that mmrank.FSDPStrategy has saved. The file has all of it, as of mmengine's
 Runner, with state per sample as one table, for any number of processes. The tensors have to fit in
 the memory of this process; --weights-only leaves those of the optimiser out.
-
-exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse

@@ -10,8 +10,6 @@ The head becomes the one that it was made from. The centre of the scores moves i
 classification layer, so boxes and scores stay the same. Averaged weights (EMAHook) are taken where
 the training kept them. Hooks, data sets and losses of mmrank become their stock counterparts or go;
 each is printed, and an entry without a counterpart is refused by name.
-
-exit status: 0 written, 2 wrong input (see the message).
 """
 
 import argparse
