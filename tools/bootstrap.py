@@ -122,7 +122,6 @@ def make(args):
 
 
 def main():
-    """Read the command line; make the environment, one process at a time."""
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
     parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')

@@ -155,7 +155,6 @@ def show(rows: list[Row]) -> None:
 
 
 def main() -> int:
-    """Check and print; return the exit status."""
     argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -39,7 +39,6 @@ QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -185,7 +184,6 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
 
 @show_user_errors(on_interrupt='Interrupted; run the same command to continue.')
 def main() -> None:
-    """Run all steps."""
     args = parse_args()
     # The real stdout: mmengine's own is redirected to a file in training.
     console = Console(file=sys.stdout)

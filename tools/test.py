@@ -60,7 +60,6 @@ is wrong (see the message).
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = train_or_test_parser(__doc__, EPILOG)
     parser.add_argument('checkpoint', help='checkpoint file or URL')
 
@@ -131,7 +130,6 @@ def set_tta(cfg: Config) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Evaluate."""
     endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}[args.out_item]
     if args.out is not None and not args.out.endswith(endings):
         raise UserError(

@@ -57,7 +57,6 @@ line is wrong (see the message), 130 interrupted by Ctrl-C, 143 by SIGTERM.
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = train_or_test_parser(__doc__, EPILOG)
     parser.add_argument(
         '--resume',
@@ -168,7 +167,6 @@ def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Train."""
     cfg = load(args)
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'model'):
         if not cfg.get(key):

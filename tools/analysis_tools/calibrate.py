@@ -134,7 +134,6 @@ def show(report: CalibrationReport) -> None:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Fit, judge and write."""
     args = parse_args()
     classes, digest = read_model(args.checkpoint, args.trust_checkpoint)
     val = read_split(args.val, classes, args.iou)

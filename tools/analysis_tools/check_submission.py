@@ -34,8 +34,7 @@ def parse_args() -> argparse.Namespace:
         '--zip',
         metavar='OUT.zip',
         help='write the archive to send; the file in it has the same name '
-        'with .json, and the server expects '
-        'detections_<test set>_<method>_results',
+        'with .json, and the server expects detections_<test set>_<method>_results',
     )
     args = parser.parse_args()
     if args.zip and not args.zip.endswith('.zip'):
@@ -58,7 +57,6 @@ def check_types(boxes: list[dict], where: str) -> None:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Check, count, and pack on request."""
     args = parse_args()
     boxes = load_predictions(args.results)
     if not boxes:

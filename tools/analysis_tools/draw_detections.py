@@ -4,10 +4,9 @@
         data/x/val "stable AP=work_dirs/a/val.bbox.json" \
         "focal=work_dirs/b/val.bbox.json" --out detections.png
 
-Each model shows the boxes above its own best-F1 score per class, since
-scores of a ranking loss are ordered but not calibrated; --top-k shows a
-fixed number an image instead. Solid boxes match an object of their class at
-IoU 0.5, dashed ones do not.
+Each model shows the boxes above its own best-F1 score per class, since scores of a ranking loss are
+ordered but not calibrated; --top-k shows a fixed number an image instead. Solid boxes match an
+object of their class at IoU 0.5, dashed ones do not.
 """
 
 import argparse
@@ -40,7 +39,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Evaluate and draw."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)

@@ -44,7 +44,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError, TypeError)
 def main() -> int:
-    """Read or test, place, draw."""
     args = parse_args()
     models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))

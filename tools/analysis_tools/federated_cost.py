@@ -47,7 +47,6 @@ def percent(values: list[float]) -> str:
 
 @show_user_errors(KeyError)
 def main() -> None:
-    """Train the scorers and write the table."""
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)

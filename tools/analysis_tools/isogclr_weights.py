@@ -84,7 +84,6 @@ def anchor_weights(args: argparse.Namespace) -> list:
 
 @show_user_errors()
 def main() -> int:
-    """Draw."""
     args = parse_args()
     for h in CASES:
         for rho in RHOS:

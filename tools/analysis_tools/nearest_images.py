@@ -160,7 +160,6 @@ def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> 
 
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
-    """Search."""
     args = parse_args()
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)

@@ -39,7 +39,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Evaluate, plot, and print the COCO figures."""
     args = parse_args()
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)

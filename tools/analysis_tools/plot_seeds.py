@@ -32,7 +32,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError, KeyError)
 def main() -> None:
-    """Read and draw."""
     args = parse_args()
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))

@@ -35,7 +35,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError, KeyError)
 def main() -> None:
-    """Read and plot."""
     args = parse_args()
     runs = read_setting_runs(args.runs, args.metric)
     options = {key: getattr(args, key) for key in ('setting', 'metric', 'mark', 'mark_name')}

@@ -122,7 +122,6 @@ def draw_recommendations(
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Recommend."""
     args = parse_args()
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)

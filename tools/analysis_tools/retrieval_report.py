@@ -139,7 +139,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
     on_interrupt='Interrupted. Run the same command again to continue; existing features are kept.',
 )
 def main() -> None:
-    """Run, and turn wrong input into one message."""
     run(parse_args(), Console())
 
 

@@ -129,7 +129,6 @@ def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
 
 @show_user_errors()
 def main() -> None:
-    """Count and write the table."""
     args = parse_args()
     rows = []
     header = ['ranks', 'state GB a rank', 'KB sent a step', 'µs', 'KB received, whole state']

@@ -170,7 +170,6 @@ PARTS = {
 
 
 def main() -> None:
-    """Run the simulations."""
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)

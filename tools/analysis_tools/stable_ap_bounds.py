@@ -160,7 +160,6 @@ def mean_score(args: argparse.Namespace, progress: Progress) -> tuple[Path, floa
 
 
 def main() -> int:
-    """Run all checks."""
     args = parse_args()
     # Small tensors: threads would only wait for each other.
     torch.set_num_threads(1)

@@ -31,7 +31,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Read, test, write."""
     args = parse_args()
     runs = read_order_runs(args.tables)
     found = order_test(runs, seed=args.seed)

@@ -119,7 +119,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
 @show_user_errors(OSError, ValueError, TypeError, ImportError)
 def main() -> None:
-    """Run, and turn wrong input into one message."""
     run(parse_args(), Console())
 
 

@@ -40,7 +40,6 @@ def parse_args() -> argparse.Namespace:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Draw."""
     args = parse_args()
     logs = []
     for given in args.trainings:

@@ -6,8 +6,7 @@
 Forward and backward of each loss on random logits of a detector, one ranking of all classes and one
 ranking per class, each score ignored by a mask for federated annotations with a probability of one
 half. Shown are the bytes of all tensors alive at the worst moment, the gradient included, over
-those of
-the logits, and the CPU time of the two runs that one measurement takes.
+those of the logits, and the CPU time of the two runs that one measurement takes.
 """
 
 import argparse
@@ -87,7 +86,6 @@ def measure(name: str, mode: str, args: argparse.Namespace) -> float:
 
 @show_user_errors(KeyError)
 def main() -> None:
-    """Measure and print."""
     args = parse_args()
     torch.set_num_threads(1)
     print(f'{args.rows} x {args.classes} logits, {args.positives} positives')

@@ -202,7 +202,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
     *(OSError, ValueError), on_interrupt='Interrupted. Run the same command again to continue.'
 )
 def main() -> None:
-    """Run, and turn wrong input into one message."""
     args = parse_args()
     # A termination is treated as an interrupt: a run that was started ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

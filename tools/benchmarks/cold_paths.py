@@ -217,7 +217,6 @@ def _rows(times: dict[str, list[float]]) -> list[list]:
 
 @show_user_errors(OSError, subprocess.CalledProcessError)
 def main() -> None:
-    """Measure and show."""
     args = parse_args()
     measure, *header = {
         'imports': (measure_imports, 'above torch', 'CPU ms, median', 'least'),

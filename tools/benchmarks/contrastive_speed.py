@@ -134,9 +134,8 @@ def main():
         'median ms',
         '% of ResNet-18',
         'state, MB',
-        title=f'{args.batch} samples, {args.width}-d, '
-        f'{args.samples} in all; ResNet-18 at {args.size} x {args.size}; '
-        f'{args.device}, {args.threads} threads',
+        title=f'{args.batch} samples, {args.width}-d, {args.samples} in all; ResNet-18 at '
+        f'{args.size} x {args.size}; {args.device}, {args.threads} threads',
     )
     for name, (seconds, ratio) in results.items():
         size = f'{memory[name] / 1e6:.0f}' if memory.get(name) else ''

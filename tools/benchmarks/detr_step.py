@@ -130,9 +130,8 @@ def main():
         *('queries', 'classes', 'part', 'focal ms', f'{args.loss} ms'),
         'ratio',
         caption=f'DINO R-50, {args.batch_size} images of {args.image_size[0]} '
-        f'x {args.image_size[1]} with {args.boxes} boxes each, '
-        f'{args.denoising} denoising queries, threads: {args.threads}, CPU '
-        'time',
+        f'x {args.image_size[1]} with {args.boxes} boxes each, {args.denoising} denoising '
+        f'queries, threads: {args.threads}, CPU time',
     )
     for queries in args.queries:
         for classes in args.classes:

@@ -183,7 +183,6 @@ def profile(row: Row, repeats: int, count: int) -> Table:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Measure and show."""
     args = parse_args()
     torch.set_num_threads(args.threads)
     sizes = QUICK if args.quick else Sizes()

@@ -61,7 +61,6 @@ def show_sizes(data: TwoTowerData, console: Console) -> None:
 
 @show_user_errors(OSError, ValueError, TypeError)
 def main() -> int:
-    """Train, print, draw."""
     args = parse_args()
     torch.set_num_threads(args.threads)
     console = Console()

@@ -122,7 +122,6 @@ def write_report(results: dict, folder: Path) -> list[Path]:
     on_interrupt='Interrupted. Run the same command again to continue.',
 )
 def main() -> None:
-    """Run the study."""
     args = parse_args()
     torch.set_num_threads(args.threads)
     console = Console()

@@ -80,7 +80,6 @@ def prepare_evaluator(cfg, args: argparse.Namespace) -> str:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Train if needed, test, write the record."""
     import torch
     from train_and_test import load_config
 

@@ -149,8 +149,7 @@ def main():
         'gradient of positives',
         'gradient of negatives',
         title='largest error relative to the largest entry, against '
-        f'the float64 pair matrix, {args.positives} x '
-        f'{args.error_negatives}',
+        f'the float64 pair matrix, {args.positives} x {args.error_negatives}',
     )
     for kind in ('random', 'tied', 'sorted', 'huge', 'tiny range'):
         found = errors(kind, args.positives, args.error_negatives, args.device)

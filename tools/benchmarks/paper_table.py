@@ -111,7 +111,6 @@ def run(entry: PaperTable, options: list[str], console: Console) -> int:
 
 @show_user_errors()
 def main() -> int:
-    """List, run or explain."""
     args = parse_args()
     console = Console()
     if args.list:

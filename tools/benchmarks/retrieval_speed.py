@@ -89,9 +89,8 @@ def main():
 
     table = Table(
         *('side', 'CPU s, median', 'x products, CPU', 'x products, wall'),
-        title=f'{len(queries)} x {args.samples} x {args.dimensions} float32, '
-        f'classes of {args.class_size}, {args.device}, {args.threads} '
-        f'threads, {args.repeats} repeats in turn',
+        title=f'{len(queries)} x {args.samples} x {args.dimensions} float32, classes of '
+        f'{args.class_size}, {args.device}, {args.threads} threads, {args.repeats} repeats in turn',
     )
     for name, own in times.items():
         table.add_row(

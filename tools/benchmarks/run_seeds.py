@@ -63,7 +63,7 @@ from research.seeds.arguments import make_executor, make_parser
 from research.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from research.seeds.plan import SeedPlan, load_config, read_plan
 from research.seeds.report import report, work_off
-from research.seeds.runs import Outcome, RunQueue, build_command, lock_folder, train_command
+from research.seeds.runs import RunQueue, build_command, lock_folder, train_command
 from research.seeds.statistics import check_splits, choose
 
 HERE = Path(__file__).resolve().parent
@@ -84,19 +84,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
 
 
-def prepare_forks(plan: SeedPlan) -> None:
-    """Set what is imported once."""
-    scopes = {load_config(method.config).get('default_scope') for method in plan.methods}
-    preload_modules(
-        [*PRELOADED, *(f'{x}.{y}' for x in sorted(filter(None, scopes)) for y in SCOPED)]
-    )
-
-
-def read_finished(queue: RunQueue, runs: list) -> list[Outcome]:
-    """Collect what is finished without running anything."""
-    return queue.run([run for run in runs if run.result_file.is_file()])
-
-
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the tool; return the exit status."""
     plan = read_plan(args.plan)
@@ -113,7 +100,9 @@ def run_on(
 ) -> int:
     """Run a plan on an executor; return the exit status."""
     if args.forked:
-        prepare_forks(plan)
+        scopes = {load_config(method.config).get('default_scope') for method in plan.methods}
+        scoped = [f'{x}.{y}' for x in sorted(filter(None, scopes)) for y in SCOPED]
+        preload_modules([*PRELOADED, *scoped])
     is_local = isinstance(executor, LocalExecutor)
     template = args.train_command
     if template == TRAIN_COMMAND and (args.forked or not is_local):
@@ -144,9 +133,11 @@ def run_on(
         return 0
     with lock_folder(plan.out_dir):
         if args.report_only:
-            tuning_outcomes = read_finished(queue, tuning_runs)
+            # Only what is finished: the queue then runs nothing.
+            tuning_outcomes = queue.run([x for x in tuning_runs if x.result_file.is_file()])
             chosen, rows = choose(plan, tuning_outcomes)
-            outcomes = read_finished(queue, plan.final_runs(chosen))
+            runs = plan.final_runs(chosen)
+            outcomes = queue.run([x for x in runs if x.result_file.is_file()])
         else:
             tuning_outcomes = work_off(console, queue, tuning_runs, 'tuning') if tuning_runs else []
             chosen, rows = choose(plan, tuning_outcomes)
@@ -172,7 +163,6 @@ def run_on(
 
 @show_user_errors(ImportError, on_interrupt='Interrupted. Run the same command again to continue.')
 def main() -> int:
-    """Run, and turn wrong input into one line."""
     console = Console()
     args = parse_args()
     # A termination is treated as an interrupt: the trainings end with it.

@@ -3,12 +3,11 @@
     python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
         --split test --result work_dirs/x/result.json
 
-The training is tools/train.py with --resume: an interrupted run resumes from
-its last complete checkpoint when the same command is run again. The evaluation
-reloads that checkpoint, so an EMA of the weights counts as it does in
-tools/test.py. With --in-process the training runs in this process too, which
-saves its start. The result file is written last and atomically:
-`{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
+The training is tools/train.py with --resume: an interrupted run resumes from its last complete
+checkpoint when the same command is run again. The evaluation reloads that checkpoint, so an EMA of
+the weights counts as it does in tools/test.py. With --in-process the training runs in this process
+too, which saves its start. The result file is written last and atomically: `{"metrics":
+{"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
 import argparse
@@ -124,7 +123,6 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 
 @show_user_errors()
 def main() -> None:
-    """Train, evaluate, write the result."""
     args = parse_args()
 
     from mmrank.apis.entry_point import checkpoint_words

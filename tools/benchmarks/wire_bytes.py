@@ -1,9 +1,8 @@
 """Bytes that a listwise loss sends between ranks in a training step.
 
-Starts gloo processes on this machine, gives each its own logits and counts
-the bytes that the loss hands to every collective. What a rank then sends is estimated for a ring:
-`2 (W - 1)/W` of an all-reduced tensor, `W - 1` times
-its own part of a gathered one.
+Starts gloo processes on this machine, gives each its own logits and counts the bytes that the loss
+hands to every collective. What a rank then sends is estimated for a ring: `2 (W - 1)/W` of an
+all-reduced tensor, `W - 1` times its own part of a gathered one.
 
     python tools/benchmarks/wire_bytes.py
     python tools/benchmarks/wire_bytes.py --ranks 3 --positives 2000

@@ -64,7 +64,6 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
 
 
 def _first_of_each_id(entries: list) -> list:
-    """Entries with an id, the first of each."""
     kept = {}
     for entry in entries:
         if isinstance(entry, dict) and is_id(entry.get('id')):

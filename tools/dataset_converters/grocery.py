@@ -39,13 +39,11 @@ def parse_args() -> argparse.Namespace:
 
 def read_products(path: Path) -> tuple[list[str], list[str]]:
     """Names and descriptions of the products, by label."""
-    with open(path, newline='', encoding='utf-8') as file:
-        rows = list(csv.DictReader(file))
     try:
-        rows.sort(key=lambda row: int(row['fine']))
+        with open(path, newline='', encoding='utf-8') as file:
+            rows = sorted(csv.DictReader(file), key=lambda row: int(row['fine']))
         labels = [int(row['fine']) for row in rows]
-        names = [row['fine_name'].strip() for row in rows]
-        texts = [row['description'].strip() for row in rows]
+        names, texts = ([row[x].strip() for row in rows] for x in ('fine_name', 'description'))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             f'{path} lacks a column or has a bad number: {error!r}. Fix: '
@@ -89,13 +87,12 @@ def long_tail(items: list[tuple[str, int]], ratio: float) -> list[tuple[str, int
     return [item for item in items if item in kept]
 
 
-def write_lines(path: Path, lines: list[str]) -> None:
-    """Write a text file."""
-    path.write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
-
-
 def convert(folder: Path, out: Path) -> dict[str, int]:
     """Write lists and images; return the number of images of each list."""
+
+    def write_lines(name: str, lines: list[str]) -> None:
+        (out / name).write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
+
     names, texts = read_products(folder / 'classes.csv')
     splits = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}
     images = [item for items in splits.values() for item in items]
@@ -103,15 +100,15 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
         target = out / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / path, target)
-    write_lines(out / 'products.txt', names)
-    write_lines(out / 'images.txt', [f'{path}\t{names[c]}' for path, c in images])
+    write_lines('products.txt', names)
+    write_lines('images.txt', [f'{path}\t{names[c]}' for path, c in images])
     for split, items in splits.items():
         captions = [dict(image=p, caption=[names[c], texts[c]], label=names[c]) for p, c in items]
         lines = [json.dumps(entry, ensure_ascii=False) for entry in captions]
-        write_lines(out / f'captions_{split}.jsonl', lines)
+        write_lines(f'captions_{split}.jsonl', lines)
     splits[f'train_ratio{RATIO}'] = long_tail(splits['train'], RATIO)
     for split, items in splits.items():
-        write_lines(out / f'{split}.txt', [f'{p} {c}' for p, c in items])
+        write_lines(f'{split}.txt', [f'{p} {c}' for p, c in items])
     return {split: len(items) for split, items in splits.items()}
 
 

@@ -85,7 +85,7 @@ def is_image(name: str) -> bool:
 
 
 def decode(path: Path, size: int | None) -> np.ndarray:
-    """Read an image, (H, W, 3) uint8 in BGR; ``size`` is the side of the result, or None."""
+    """Read an image, (H, W, 3) uint8 in BGR, of this side."""
     try:
         image = decode_image(path.read_bytes())
     except ValueError as error:

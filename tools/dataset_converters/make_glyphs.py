@@ -26,7 +26,6 @@ from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line; defaults are those of GlyphsSpec."""
     spec = GlyphsSpec()
     parser = benchmark_parser(
         __doc__,

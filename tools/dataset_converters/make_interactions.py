@@ -23,7 +23,6 @@ from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line; defaults are those of InteractionsSpec."""
     spec = InteractionsSpec()
     parser = benchmark_parser(
         __doc__,

@@ -28,7 +28,6 @@ from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line; defaults are those of ShapesSpec."""
     spec = ShapesSpec()
     parser = benchmark_parser(
         __doc__,

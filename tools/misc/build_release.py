@@ -31,7 +31,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parse_args() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -107,7 +106,6 @@ def run(args: argparse.Namespace, console: Console) -> None:
 
 @show_user_errors(OSError, on_interrupt='Interrupted. Run the same command again to continue.')
 def main() -> None:
-    """Build, list or register."""
     args = parse_args()
     # A termination is treated as an interrupt: the training ends with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

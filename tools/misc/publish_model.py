@@ -20,7 +20,6 @@ from mmrank.errors import show_user_errors
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write the file and say what it is."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

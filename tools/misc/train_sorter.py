@@ -29,7 +29,6 @@ SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learni
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    """Train, and write the sorter."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

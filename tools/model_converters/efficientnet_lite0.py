@@ -57,7 +57,6 @@ def renamed(
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Convert."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

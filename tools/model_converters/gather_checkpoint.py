@@ -24,7 +24,6 @@ WEIGHTS = ('state_dict', 'meta', 'message_hub')
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Gather."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

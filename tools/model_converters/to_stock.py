@@ -201,7 +201,6 @@ def _config_text(cfg: Config) -> str:
 
 @show_user_errors(OSError)
 def main() -> None:
-    """Write both files and say what changed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -40,7 +40,6 @@ class OrderTest:
     draws: int  # Number of random orders that were compared
 
     def __str__(self) -> str:
-        """As a text to print."""
         slope, low, high = (100 * np.expm1(x) for x in (self.slope, *self.chance))
         runs, classes = self.relative.shape
         return (

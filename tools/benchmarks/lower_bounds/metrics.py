@@ -19,7 +19,6 @@ CAPTIONS = 5
 
 
 def metric_rows(sizes: Sizes) -> list[Row]:
-    """Rows of all metrics."""
     # The metrics log their tables.
     MMLogger.get_current_instance().setLevel(logging.WARNING)
     n, d = sizes.searched, sizes.dimensions

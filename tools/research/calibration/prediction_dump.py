@@ -1,7 +1,6 @@
 """Reads what ``tools/test.py --out predictions.pkl`` has written, as data.
 
-A pickle can call any function when it is read. Here it may only build
-tensors and plain containers.
+A pickle can call any function when it is read. Here it may only build tensors and plain containers.
 """
 
 import io

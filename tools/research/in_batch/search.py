@@ -23,7 +23,6 @@ class SearchRule:
     max_steps: int | None = None  # Steps that end a training; None: no limit
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         for name in ('divergence', 'patience', 'checks_per_epoch', 'max_steps'):
             value = getattr(self, name)
             if value is not None and value < 1:

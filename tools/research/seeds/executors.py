@@ -216,7 +216,6 @@ class RemoteCommand:
         return DelayedSubmission(self)
 
     def __getstate__(self) -> dict:
-        """All but the process."""
         return {**self.__dict__, '_process': None}
 
 

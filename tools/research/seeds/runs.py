@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
@@ -107,19 +108,6 @@ def read_tail(path: Path, size: int = 8192) -> str:
         return file.read().decode(errors='replace')
 
 
-class _NotStarted:
-    """A command that failed to start."""
-
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
-
-    def poll(self) -> str:
-        return self.fault
-
-    def end(self) -> None:
-        pass
-
-
 class RunQueue:
     """Execute runs by the template of :func:`build_command`; continue when one fails."""
 
@@ -192,7 +180,8 @@ class RunQueue:
         try:
             return self.executor.start(command, log, run.label)
         except OSError as error:
-            return _NotStarted(str(error))
+            fault = str(error)
+            return SimpleNamespace(poll=lambda: fault, end=lambda: None)
 
     def _missing_result(self, run: Run, fault: str) -> str:
         """Why an ended run has no result; empty if it has one."""

@@ -35,7 +35,6 @@ class GlyphsSpec:
     seed: int = 0  # Another seed invents other glyphs
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_least(self, num_classes=1, per_class=1, size=8, jitter=0, rotation=0, seed=0)
 
 

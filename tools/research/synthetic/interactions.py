@@ -25,7 +25,6 @@ class InteractionsSpec:
     seed: int = 0  # Another seed makes other tastes
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_least(self, num_users=2, num_items=2, per_user=1, dimensions=1, seed=0)
         if self.num_items > self.num_users:
             raise ValueError(
