@@ -106,6 +106,8 @@ def options() -> dict[str, int]:
     for node in map(registry.__dict__.get, registry.__all__):
         node.import_from_location()
         for name, entry in node.module_dict.items():
+            if not entry.__module__.startswith('mmrank.'):
+                continue  # a test of the same process registered it
             names = set()
             for cls in entry.__mro__ if inspect.isclass(entry) else ():
                 if cls.__module__.startswith('mmrank.') and '__init__' in cls.__dict__:
