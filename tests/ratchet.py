@@ -153,7 +153,10 @@ def main() -> None:
     for name, value in found.items():
         print(f'{name:<40} {value:>7} {limits.get(name, ""):>7}')
     if args.lower:
-        lower = {name: min(value, limits.get(name, value)) for name, value in found.items()}
+        # Room for a mended line: only growth of tens of lines has to be explained.
+        rooms = {name: 25 if name.startswith('lines') else 1 for name in found}
+        rounded = {name: -(-value // rooms[name]) * rooms[name] for name, value in found.items()}
+        lower = {name: min(value, limits.get(name, value)) for name, value in rounded.items()}
         text = '# Limits of tests/ratchet.py. Raising one needs a line in CHANGELOG.md.\n'
         LIMITS.write_text(text + yaml.safe_dump(lower, sort_keys=False), 'utf-8')
 
