@@ -106,6 +106,8 @@ def options() -> dict[str, int]:
     for node in map(registry.__dict__.get, registry.__all__):
         node.import_from_location()
         for name, entry in node.module_dict.items():
+            if not entry.__module__.startswith('mmrank.'):
+                continue  # a test of the same process registered it
             names = set()
             for cls in entry.__mro__ if inspect.isclass(entry) else ():
                 if cls.__module__.startswith('mmrank.') and '__init__' in cls.__dict__:
@@ -151,7 +153,10 @@ def main() -> None:
     for name, value in found.items():
         print(f'{name:<40} {value:>7} {limits.get(name, ""):>7}')
     if args.lower:
-        lower = {name: min(value, limits.get(name, value)) for name, value in found.items()}
+        # Room for a mended line: only growth of tens of lines has to be explained.
+        rooms = {name: 25 if name.startswith('lines') else 1 for name in found}
+        rounded = {name: -(-value // rooms[name]) * rooms[name] for name, value in found.items()}
+        lower = {name: min(value, limits.get(name, value)) for name, value in rounded.items()}
         text = '# Limits of tests/ratchet.py. Raising one needs a line in CHANGELOG.md.\n'
         LIMITS.write_text(text + yaml.safe_dump(lower, sort_keys=False), 'utf-8')
 
