@@ -2,14 +2,10 @@
 
     python tools/demo.py
 
-generates a small data set of textured shapes (long-tailed classes, clutter, mostly small objects),
-trains the same RetinaNet from scratch with either loss, equally long and with one seed, evaluates
-both on the val split with COCO's metrics and writes a table (Markdown, CSV), precision-recall
-curves and drawn detections. It takes a few minutes on two CPU cores.
-
-Run it again after an interruption to continue; a finished run is only drawn again. --fresh restarts
-training. One seed shows that everything works, not which loss is better: compare losses over
-several seeds.
+generates a small data set of textured shapes, trains the same RetinaNet from scratch with either
+loss and one seed, and writes a table (Markdown, CSV), precision-recall curves and drawn detections.
+It takes a few minutes on two CPU cores. Run it again after an interruption to continue; --fresh
+restarts. One seed shows that everything works, not which loss is better.
 """
 
 import argparse

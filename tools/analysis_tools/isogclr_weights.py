@@ -32,24 +32,14 @@ from research.theory.robust_contrastive import (
 #: The paper's two cases: one negative like the anchor, two unlike it.
 CASES = ((0.0, -1.0), (-0.5, -0.5))
 RHOS = (0.05, 0.2, 0.5)
+#: Smallest temperature, and with --features bound of the divergence and random samples.
+TAU0, RHO, ANCHORS, NEGATIVES = 0.05, 0.3, 200, 1000
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
-        __doc__,
-        features=(None, '.npz file of embeddings'),
-        rho=(0.3, 'bound of the divergence with --features'),
-        tau0=(0.05, 'smallest temperature'),
-        anchors=(200, 'random anchors to choose from'),
-        negatives=(1000, 'random negatives'),
-        seed=0,
-    )
+    parser = benchmark_parser(__doc__, features=(None, '.npz file of embeddings'), seed=0)
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/isogclr_weights'))
-    args = parser.parse_args()
-    for name in ('rho', 'tau0', 'anchors', 'negatives'):
-        if not getattr(args, name) > 0:
-            parser.error(f'--{name} must be > 0, got {getattr(args, name)}')
-    return args
+    return parser.parse_args()
 
 
 def anchor_weights(args: argparse.Namespace) -> list:
@@ -59,21 +49,20 @@ def anchor_weights(args: argparse.Namespace) -> list:
     samples = load_features(args.features)
     rows = samples.features.double().numpy()
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    if len(rows) <= args.negatives:
+    if len(rows) <= NEGATIVES:
         raise UserError(
-            f'{args.features} has {len(rows)} samples, but --negatives is '
-            f'{args.negatives}. Fix: a smaller one'
+            f'{args.features} has {len(rows)} samples. Fix: features of more than {NEGATIVES}'
         )
     rng = np.random.default_rng(args.seed)
     chosen = rng.permutation(len(rows))
-    negatives = rows[chosen[: args.negatives]]
-    anchors = chosen[args.negatives :][: args.anchors]
+    negatives = rows[chosen[:NEGATIVES]]
+    anchors = chosen[NEGATIVES:][:ANCHORS]
     h = rows[anchors] @ negatives.T - 1
-    best = np.array([optimal_temperature(x, args.rho, args.tau0) for x in h])
+    best = np.array([optimal_temperature(x, RHO, TAU0) for x in h])
     common = float(best.mean())
     found = []
     for word, place in (('largest', best.argmax()), ('smallest', best.argmin())):
-        weights, tau = optimal_weights(h[place], args.rho, args.tau0)
+        weights, tau = optimal_weights(h[place], RHO, TAU0)
         label = int(samples.labels[anchors[place]])
         name = samples.classes[label] if samples.classes else f'class {label}'
         found.append(
@@ -87,13 +76,13 @@ def main() -> int:
     args = parse_args()
     for h in CASES:
         for rho in RHOS:
-            weights, tau = optimal_weights(np.array(h), rho, args.tau0)
+            weights, tau = optimal_weights(np.array(h), rho, TAU0)
             print(
                 f'h {h}, rho {rho:g}: weights {weights[0]:.3f} and '
                 f'{weights[1]:.3f}, temperature {tau:.3g}'
             )
     path = args.out_dir / 'two_negatives.png'
-    print(f'Wrote {plot_two_negatives(CASES, RHOS, args.tau0, path)}')
+    print(f'Wrote {plot_two_negatives(CASES, RHOS, TAU0, path)}')
     if args.features:
         found = anchor_weights(args)
         for name, weights, tau, other, common in found:

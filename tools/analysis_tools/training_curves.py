@@ -25,7 +25,6 @@ def parse_args() -> argparse.Namespace:
     parser = benchmark_parser(
         __doc__,
         keys=(['*loss*'], 'scalars to draw, with * and ?'),
-        window=(1, 'logged values that a point averages'),
         out=('training_curves.png', 'image file'),
         list=(False, 'only list the scalars'),
     )
@@ -33,8 +32,6 @@ def parse_args() -> argparse.Namespace:
         'trainings', nargs='+', metavar='[NAME=]FOLDER', help='work folder, or scalars.json file'
     )
     args = parser.parse_args()
-    if args.window < 1:
-        parser.error(f'--window is {args.window}; it must be at least 1')
     return args
 
 
@@ -50,7 +47,7 @@ def main() -> None:
         for log in logs:
             print(f'{log.name}: {", ".join(log.curves)}')
         return
-    path = plot_training_curves(logs, args.out, args.keys, args.window)
+    path = plot_training_curves(logs, args.out, args.keys)
     print(f'Wrote {path}')
 
 

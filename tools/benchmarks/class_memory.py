@@ -3,10 +3,9 @@
     python tools/benchmarks/class_memory.py
     python tools/benchmarks/class_memory.py --rows 100000 --classes 1203
 
-Forward and backward of each loss on random logits of a detector, one ranking of all classes and one
-ranking per class, each score ignored by a mask for federated annotations with a probability of one
-half. Shown are the bytes of all tensors alive at the worst moment, the gradient included, over
-those of the logits, and the CPU time of the two runs that one measurement takes.
+Forward and backward on random logits, one ranking of all classes and one per class, half of the
+scores ignored as in federated annotations. Shown are the bytes of all tensors alive at the worst
+moment, the gradient included, over those of the logits, and CPU time.
 """
 
 import argparse

@@ -1,11 +1,8 @@
 """Memory of a contrastive loss over ranks: keys gathered, or in a ring.
 
-Starts gloo processes on this machine, each with embeddings of its own, and takes the value and the
-gradient of a loss with ``gather='all'`` and with ``gather='ring'``. Memory is what the loss takes
-from torch's CPU allocator beyond its embeddings at the worst moment, on the rank that takes most.
-It is the least of some repeats: on a busy machine gloo's thread sometimes lets go of the tensors of
-a collective late, when it gets the processor again, and until then one more copy of what was
-gathered is there.
+Gloo processes on this machine take the value and the gradient of a loss with ``gather='all'`` and
+``'ring'``. Memory is the peak of torch's CPU allocator beyond the embeddings, on the rank that takes
+most, the least of some repeats: gloo may let go of a tensor late.
 
     python tools/benchmarks/ring_memory.py
     python tools/benchmarks/ring_memory.py --ranks 2 --loss BimodalISogCLRLoss

@@ -1,13 +1,11 @@
-"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
+r"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
 
     python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
         --split test --result work_dirs/x/result.json
 
-The training is tools/train.py with --resume: an interrupted run resumes from its last complete
-checkpoint when the same command is run again. The evaluation reloads that checkpoint, so an EMA of
-the weights counts as it does in tools/test.py. With --in-process the training runs in this process
-too, which saves its start. The result file is written last and atomically: `{"metrics":
-{"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
+The training is tools/train.py with --resume, with --in-process in this process; the evaluation
+reloads its last complete checkpoint. The result file is written last and atomically:
+`{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
 import argparse

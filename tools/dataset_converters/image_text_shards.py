@@ -5,14 +5,12 @@ r"""Pack images with captions into shards, and number the samples of shards.
         --image-key filepath --caption-key title --seed 0
     python tools/dataset_converters/image_text_shards.py index data/laion
     python tools/dataset_converters/image_text_shards.py stream \
-        data/cc12m_index --path webdataset --split train \
-        --data-files 'https://host/cc12m-{0000..2175}.tar' \
-        --image jpg --caption txt --key __key__
+        data/cc12m_index --path webdataset --split train --image jpg --caption txt \
+        --data-files 'https://host/cc12m-{0000..2175}.tar' --key __key__
 
-`pack` writes tar files in WebDataset's form from a table (TSV, JSONL, JSON) or from a folder with
-NAME.jpg beside NAME.txt. It numbers the samples too. `index` numbers the samples of shards that are
-there, for mmrank.ShardedCaptions; `stream` those of a data set that Hugging Face's `datasets`
-streams, for mmrank.StreamedCaptions: each shard is read once.
+`pack` writes and numbers tar files from a table (TSV, JSONL, JSON) or a folder with NAME.jpg beside
+NAME.txt; `index` numbers shards for mmrank.ShardedCaptions; `stream` those that Hugging Face's
+`datasets` streams, for mmrank.StreamedCaptions.
 """
 
 import argparse

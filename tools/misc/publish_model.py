@@ -1,13 +1,11 @@
-r"""Make a checkpoint ready to hand out: weights alone, a hash in the name.
+"""Make a checkpoint ready to hand out: weights alone, a hash in the name.
 
   python tools/misc/publish_model.py work_dirs/NAME/epoch_12.pth NAME.pth
 
-writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. The optimiser, the logs and the
-random states are left out. The config that is kept may name folders of this machine.
-
-Heads of mmrank show the mean positive score as 0.5. This centre moves into the bias of the
-classification layer, so that mmdet's own config of the same head shows the same boxes and scores;
-what could not be moved is printed. It builds the model from the config in the file or --config.
+writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. Its config may name folders of
+this machine. The centre of the scores of mmrank's heads moves into the bias of the classification
+layer, so that mmdet's own config of the same head shows the same scores; what could not be moved is
+printed.
 """
 
 import argparse

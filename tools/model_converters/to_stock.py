@@ -1,4 +1,4 @@
-r"""Turn a detector of mmrank into a config and a checkpoint of mmdet.
+"""Turn a detector of mmrank into a config and a checkpoint of mmdet.
 
   python tools/model_converters/to_stock.py CONFIG CHECKPOINT stock/detector
 
@@ -6,10 +6,9 @@ writes stock/detector.py and stock/detector.pth, which need mmdet alone:
 
   inferencer = DetInferencer('stock/detector.py', 'stock/detector.pth')
 
-The head becomes the one that it was made from. The centre of the scores moves into the bias of the
-classification layer, so boxes and scores stay the same. Averaged weights (EMAHook) are taken where
-the training kept them. Hooks, data sets and losses of mmrank become their stock counterparts or go;
-each is printed, and an entry without a counterpart is refused by name.
+The centre of the scores moves into the bias, so boxes and scores stay the same. Averaged weights
+(EMAHook) are taken where there are any. What becomes a stock counterpart or goes is printed; an
+entry without a counterpart is refused by name.
 """
 
 import argparse

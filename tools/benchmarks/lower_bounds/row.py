@@ -29,20 +29,8 @@ class Sizes:
 
 #: Small enough for a test.
 QUICK = Sizes(
-    rows=30,
-    classes=3,
-    positives=9,
-    queries=12,
-    gallery=12,
-    class_size=3,
-    dimensions=8,
-    batch=8,
-    width=8,
-    samples=40,
-    pairs=10,
-    channels=4,
-    searched=60,
-    listed=6,
+    **dict(rows=30, classes=3, positives=9, queries=12, gallery=12, class_size=3, dimensions=8),
+    **dict(batch=8, width=8, samples=40, pairs=10, channels=4, searched=60, listed=6),
 )
 
 Step = Callable[[], object]
