@@ -1,8 +1,8 @@
 """Memory of a contrastive loss over ranks: keys gathered, or in a ring.
 
 Gloo processes on this machine take the value and the gradient of a loss with ``gather='all'`` and
-``'ring'``. Memory is the peak of torch's CPU allocator beyond the embeddings, on the rank that takes
-most, the least of some repeats: gloo may let go of a tensor late.
+``'ring'``. Memory is the peak of torch's CPU allocator beyond the embeddings, on the rank that
+takes most, the least of some repeats: gloo may let go of a tensor late.
 
     python tools/benchmarks/ring_memory.py
     python tools/benchmarks/ring_memory.py --ranks 2 --loss BimodalISogCLRLoss
