@@ -142,6 +142,8 @@ def options_of(tool):
     for module in re.findall(r'from ((?:mmrank|research)[\w.]+) import', text):
         path = module.replace('.', '/').replace('research/', 'tools/research/') + '.py'
         text += sources().get(path, '')
+    if 'benchmark_parser' in text:  # it makes an option of each keyword
+        text += sources()['tools/research/common/command_line.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)
