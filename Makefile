@@ -32,7 +32,7 @@ env:  ## make or refresh the environment in .venv
 demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
 
-test: env  ## all tests but the slow ones (7 minutes on 2 cores)
+test: env  ## all tests but the slow ones (6 minutes on 2 cores)
 	@$(RUN) -m pytest -n auto --dist worksteal
 
 test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
