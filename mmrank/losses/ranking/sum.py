@@ -87,7 +87,9 @@ class SumLoss(RankingLoss):
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
 
-    def forward(self, cls_score: Tensor, *args, quality=None, sample_idx=None, **kwargs) -> Tensor:
+    def forward(
+        self, cls_score: Tensor, target: Tensor, *args, quality=None, sample_idx=None, **kwargs
+    ) -> Tensor:
         """See :meth:`RankingLoss.forward`.
 
         ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
@@ -102,7 +104,7 @@ class SumLoss(RankingLoss):
             extra = {} if part.box_input is None else {'quality': quality}
             if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
-            values.append(part(cls_score, *args, **kwargs, **extra))
+            values.append(part(cls_score, target, *args, **kwargs, **extra))
         return self._sum(values)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
