@@ -87,9 +87,7 @@ class SumLoss(RankingLoss):
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
 
-    def forward(
-        self, cls_score: Tensor, target: Tensor, *args, quality=None, sample_idx=None, **kwargs
-    ) -> Tensor:
+    def forward(self, cls_score, target, *args, quality=None, sample_idx=None, **kwargs) -> Tensor:
         """See :meth:`RankingLoss.forward`.
 
         ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
