@@ -15,9 +15,9 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('autograd', 'errors', 'version'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'interruption', 'required_package'),
-    ('registry', 'training_set'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
+    ('registry', 'training_set'),
     ('losses', 'calibration'),
     ('functional', 'made_class'),
     ('adapters', 'datasets', 'models'),
