@@ -4,7 +4,7 @@ The layers of a decoder are a dozen rankings of one size. One by one, each costs
 operations, on a GPU a kernel launch each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from mmrank.gathering import join
 
+from .inputs import box_values
 from .ranking.base import RankingLoss
 
 
@@ -22,9 +23,9 @@ class _Separate(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, lists: Sequence[Tensor]) -> Tensor:
+    def forward(self, lists: Sequence[Tensor], values_at: Callable | None) -> Tensor:
         loss = self.loss
-        values = loss.separate_losses(loss.ranked_lists(*lists))
+        values = loss.separate_losses(loss.ranked_lists(*lists, values_at))
         return loss.loss_weight * values
 
 
@@ -39,22 +40,36 @@ def can_be_separate(losses: Sequence[nn.Module]) -> bool:
 
 
 def separate_rankings(
-    losses: Sequence[RankingLoss], calls: Sequence[tuple[Tensor, Tensor, Tensor | None]]
+    losses: Sequence[RankingLoss],
+    calls: Sequence[tuple[Tensor, Tensor, Tensor | None]],
+    quality: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
     """``[loss(*call) for loss, call in zip(losses, calls)]`` at once, for copies of one loss.
 
     Gradients, state and diagnostics are those of the calls, the arithmetic in float64 in another
-    order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same shapes.
+    order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same shapes;
+    ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
     first, number = losses[0], len(losses)
     scores, target, weight = (None if part[0] is None else join(part) for part in zip(*calls))
     lists = [
         entries.reshape(number, -1) for entries in first.one_vs_all_lists(scores, target, weight)
     ]
+    values_at = None
+    if quality is not None or first.box_input is not None:
+        joined_quality = None if quality is None else join(quality)
+        row_values = box_values(first, scores, target, joined_quality, None)
+
+        def values_at(columns: Tensor) -> Tensor:
+            size = lists[0].size(1)
+            return row_values(columns + size * torch.arange(number, device=columns.device)[:, None])
+
     states = [dict(loss.named_buffers()) for loss in losses]
     joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
     values = functional_call(
-        _Separate(first), {f'loss.{name}': buffer for name, buffer in joined.items()}, (lists,)
+        _Separate(first),
+        {f'loss.{name}': buffer for name, buffer in joined.items()},
+        (lists, values_at),
     )
     with torch.no_grad():
         for name, buffer in joined.items():

@@ -50,8 +50,9 @@ class DecoderLosses(nn.Module):
         self.together = together
         # Lists, so that they are no second path to the same buffers in the state_dict.
         self._current: list[LevelCollector] = []
-        # Collector, arguments of its loss, and the 0 that the head got in place of the loss.
-        self._waiting: list[tuple[LevelCollector, tuple, Tensor]] | None = None
+        # Collector, arguments of its loss, IoU of the boxes or None, and the 0 that the head got in
+        # place of the loss.
+        self._waiting: list[tuple[LevelCollector, tuple, Tensor | None, Tensor]] | None = None
 
     def begin(self) -> None:
         """Begin a batch, forgetting what an interrupted pass left."""
@@ -79,7 +80,7 @@ class DecoderLosses(nn.Module):
         if self._waiting is None or collector is self.encoder:
             return collector.loss(*scores, avg_factor=avg_factor, **boxes)
         shown = scores[0].new_zeros(())
-        self._waiting.append((collector, tuple(scores), shown))
+        self._waiting.append((collector, tuple(scores), boxes.get('quality'), shown))
         return shown
 
     def finish(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -89,8 +90,9 @@ class DecoderLosses(nn.Module):
         for group in (self.layers, self.denoising):
             own = [x for x in waiting if any(x[0] is c for c in group)]
             if own:
-                collectors, calls, zeros = zip(*own)
-                values = separate_rankings([x.loss for x in collectors], list(calls))
+                collectors, calls, ious, zeros = zip(*own)
+                ious = None if ious[0] is None else ious
+                values = separate_rankings([x.loss for x in collectors], list(calls), ious)
                 found.update(zip(map(id, zeros), values))
         lost = found.keys() - set(map(id, losses.values()))
         if lost:
