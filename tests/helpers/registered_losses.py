@@ -79,6 +79,7 @@ SETTINGS = {
     'ListwiseAPLoss': BOTH_MODES,
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
+    'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
     'SOAPLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),
@@ -114,6 +115,7 @@ SETTINGS = {
             weights=[1.0, 0.5],
         )
     ],
+    'VarifocalLoss': [{}, dict(use_iou=False)],
 }
 
 
