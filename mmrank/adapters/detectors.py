@@ -40,20 +40,21 @@ def use_ranking_loss(
 
     Args:
         model: The detector.
-        loss: A ranking loss of :mod:`mmrank.losses`. It is copied.
+        loss: A ranking loss of :mod:`mmrank.losses`, or a point-wise one to compare with, such as
+            ``VarifocalLoss``. It is copied.
         centre_scores: In eval mode show the mean positive score as 0.5 instead of wherever training
             left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
 
     Raises:
-        TypeError: If no adapter serves the model, or the loss is no ranking loss.
+        TypeError: If no adapter serves the model, or the loss is none of these.
         UserError: If the loss does not fit the model.
     """
     if not isinstance(loss, RankingLoss):
         raise TypeError(
-            f'loss={type(loss).__name__} does not rank scores. Fix: pass a ranking loss such as '
-            'mmrank.losses.StableAPLoss()'
+            f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
+            'Fix: pass for example mmrank.losses.StableAPLoss() or VarifocalLoss()'
         )
     _adapter_of(model).attach(model, loss, centre_scores, balance_boxes)
     return model

@@ -29,6 +29,7 @@ _MODULES = {
     '.ranking.blackbox_ap': 'BlackBoxAPLoss',
     '.ranking.dr_loss': 'DRLoss',
     '.ranking.listwise_ap': 'ListwiseAPLoss',
+    '.ranking.quality_losses': 'IABCELoss MALLoss QualityFocalLoss VarifocalLoss',
     '.ranking.rank_sort': 'RankSortLoss',
     '.ranking.smooth_ap': 'SmoothAPLoss',
     '.ranking.soap': 'SOAPLoss',

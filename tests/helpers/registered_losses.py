@@ -79,6 +79,7 @@ SETTINGS = {
     'ListwiseAPLoss': BOTH_MODES,
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
+    'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
     'SOAPLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),
@@ -105,6 +106,8 @@ SETTINGS = {
         dict(rho='batch', activation='sigmoid', tau=0.3),
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
         dict(mean_mode='fixed', fixed_mean=0.5, reduction='sum'),
+        dict(quality=0.9),
+        dict(quality=0.5, num_classes=CLASSES, mode='per_class', surrogate='logistic'),
     ],
     'SumLoss': [
         dict(
@@ -112,6 +115,7 @@ SETTINGS = {
             weights=[1.0, 0.5],
         )
     ],
+    'VarifocalLoss': [{}, dict(use_iou=False)],
 }
 
 

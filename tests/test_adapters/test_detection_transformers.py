@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from mmrank.adapters import load_ranking_state, remove_ranking_loss, use_ranking_loss
 from mmrank.errors import UserError
-from mmrank.losses import ALRPLoss, RankSortLoss, StableAPLoss
+from mmrank.losses import ALRPLoss, RankSortLoss, StableAPLoss, VarifocalLoss
 
 transformers = pytest.importorskip('transformers')
 
@@ -168,6 +168,24 @@ def test_values_and_gradients_are_those_of_the_loss(kind):
     # In the first layer of D-FINE the second scores are at first equal.
     assert len(set(means)) == len(names) - (kind == 'DFine')
     assert loss.mean_positive.num_updates == 0
+
+
+@pytest.mark.parametrize('kind', TRAINED)
+def test_varifocal_is_the_loss_of_the_stock_model(kind):
+    dtype = torch.float32 if kind == 'DFine' else torch.float64
+    model = detector(kind).to(dtype).train()
+    stock = copy.deepcopy(model)
+    stock.loss_function = without_denoising(stock.loss_function)
+    use_ranking_loss(model, VarifocalLoss())
+    pixels, labels = batch(dtype)
+    results = []
+    for each in (model, stock):
+        torch.manual_seed(5)
+        out = each(pixel_values=pixels, labels=labels)
+        out.loss.backward()
+        gradients = [torch.zeros(1) if x.grad is None else x.grad for x in each.parameters()]
+        results.append(([*out.loss_dict.values()], gradients))
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)
 
 
 def test_quality_is_the_iou_of_the_matched_boxes():

@@ -278,7 +278,7 @@ def test_messages():
         use_ranking_loss(model, SOAPLoss(num_samples=5, num_classes=3))
     with pytest.raises(UserError, match='remove balance_boxes'):
         use_ranking_loss(model, ALRPLoss(), balance_boxes=True)
-    with pytest.raises(TypeError, match='does not rank scores'):
+    with pytest.raises(TypeError, match='neither a ranking loss'):
         use_ranking_loss(model, nn.BCEWithLogitsLoss())
     with pytest.raises(TypeError, match='model=Linear has no adapter'):
         use_ranking_loss(nn.Linear(2, 2), StableAPLoss())

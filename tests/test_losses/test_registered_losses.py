@@ -22,14 +22,18 @@ OWN_GRADIENT = {
     'ALRPLoss': 'error-driven update',
     'APLoss': 'error-driven update',
     'BlackBoxAPLoss': 'difference to a perturbed ranking',
+    'IABCELoss': 'the target of a positive is a constant',
+    'MALLoss': 'the weight of a negative is a constant',
     'RankSortLoss': 'error-driven update',
     'SOPRCLoss': 'the ranks among the positives are constants',
     'SimCoLoss': 'the ratio of the two temperatures is a constant',
     'StableAPLoss': 'the weights of the positives are constants',
     'SumLoss': 'it has StableAPLoss as a part',
+    'VarifocalLoss': 'the weight of a negative is a constant',
 }
 #: A cross-entropy is infinite where a score is.
 POINTWISE = ('ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
 
 
 def assert_finite(value, gradients):

@@ -22,6 +22,7 @@ SETTINGS = [
     ),
     dict(rho=3.0, surrogate='squared_hinge', weights='printed'),
     dict(mean_mode='fixed', fixed_mean=0.5, scope='local'),
+    dict(quality=0.9),
 ]
 
 
@@ -58,8 +59,14 @@ def test_equal_to_one_call_for_each(settings):
         for one in (*together, *alone):
             one.train(number != 2)
         ours, theirs = calls(*batch), calls(*batch)
-        values = separate_rankings(together, ours)
-        expected = [one(*call) for one, call in zip(alone, theirs)]
+        boxes = [
+            torch.rand(int((target < CLASSES).sum()), generator=torch.Generator().manual_seed(i))
+            for i, (_, target, _) in enumerate(ours)
+        ]
+        taken = boxes if loss.box_input else None
+        values = separate_rankings(together, ours, taken)
+        more = [dict(quality=x) if loss.box_input else {} for x in boxes]
+        expected = [one(*call, **box) for one, call, box in zip(alone, theirs, more)]
         weights = torch.arange(1, NUMBER + 1)
         for found in (values, expected):
             sum(w * x for w, x in zip(weights, found)).backward()

@@ -290,7 +290,16 @@ class RankingLoss(HeadInterface, nn.Module):
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t()
 
     def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class.
+
+        ValueError with a ``box_input``.
+        """
+        if self.box_input is not None:
+            raise ValueError(
+                f'{type(self).__name__} requires the boxes of the positives ({self.box_input!r}), '
+                'which a retrieval batch does not have. Fix: another loss, or quality=0 of one '
+                'that has the option'
+            )
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import one_of
+from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import build_surrogate
 from mmrank.losses.score_lists import like_scores, split_lists
@@ -30,6 +31,7 @@ def stable_ap_loss(
     rho: float | Tensor | None = None,
     weights: str = 'normalised',
     mask: Tensor | None = None,
+    relevance: Tensor | None = None,
 ) -> Tensor:
     """Stable AP of each list, with the one-sided Huber surrogate l.
 
@@ -44,6 +46,9 @@ def stable_ap_loss(
     - ``rho``: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
       at which h saturates from random weights on, in the 112 images of a retrieval batch as among
       the anchors of a detector; the class caps it.
+    - ``relevance``: Of the shape of the scores, > 0 at the positives, where it is read; no
+      gradient. Only ratios count. None: all positives are alike. Else a positive is also compared
+      with those of less relevance, see :class:`mmrank.losses.StableAPLoss`.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
@@ -55,8 +60,10 @@ def stable_ap_loss(
         tensor(0.3409)
     """
     one_of('weights', weights, WEIGHTS)
-    lists = split_lists(scores, is_positive, mask)
-    weighted = weighted_risk(lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights)
+    lists = split_lists(scores, is_positive, mask, relevance)
+    weighted = weighted_risk(
+        lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights, lists.values
+    )
     if rho is None:
         rho = weighted.ratio
     elif not isinstance(rho, Tensor) and not rho > 0:
@@ -137,7 +144,8 @@ def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
 class WeightedRisk(NamedTuple):
     """Rank-weighted pair loss of L lists, before rho and h, in float64."""
 
-    #: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without pairs.
+    #: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without pairs. With a
+    #: relevance the mean is over the pairs of positives as well, see :class:`StableAPLoss`.
     risk: Tensor
     ratio: Tensor  # (L,) imbalance ``n-/n+`` of the list, detached
     weight: Tensor  # (L, P) weights of the positives, detached, 0 at padding
@@ -151,8 +159,12 @@ def weighted_risk(
     a: float,
     t: float,
     weights: str,
+    relevance: Tensor | None = None,
 ) -> WeightedRisk:
-    """Argument of h without rho; parameters as of :func:`stable_ap_loss`."""
+    """Argument of h without rho; parameters as of :func:`stable_ap_loss`.
+
+    ``relevance`` is (L, P), that of the positives.
+    """
     pos, mask = lists.pos, lists.pos_mask
     total = pairwise_surrogate_sum(
         pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
@@ -166,7 +178,16 @@ def weighted_risk(
         num_pos = mask.sum(1).double()
         num_neg = lists.num_negatives()
         pairs = (num_pos * num_neg).clamp(min=1)
-    risk = (weight * total).sum(1) / pairs
+        if relevance is not None:
+            relevance = torch.where(mask, relevance.double(), 0)
+            mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
+            pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
+            pairs = torch.where(pairs > 0, pairs, 1)
+    if relevance is None:
+        risk = (weight * total).sum(1) / pairs
+    else:
+        among = graded_pair_sum(pos, mask, relevance, weight, surrogate)
+        risk = ((weight * relevance * total).sum(1) + among) / pairs
     return WeightedRisk(risk, num_neg / num_pos.clamp(min=1), weight)
 
 
@@ -188,6 +209,16 @@ class StableAPLoss(RankingLoss):
     X falls, rho rises to the paper's. Watch ``rho``, ``argument`` and ``risk`` (X) in the log: with
     ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
     learnt.
+
+    **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
+    its box, without gradient, and what is worse counts as a negative in proportion:
+
+    ``X = sum_i w_i [u_i sum_j l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)] / M``
+
+    with ``M = sum_i w_i [u_i n- + sum_k (u_i - u_k)_+]``, or without ``w_i`` for printed weights.
+    It is the mean over thresholds of u of the risk in which the positives below the threshold are
+    negatives, as in COCO's metric, the mean of AP over thresholds of the IoU. All u equal give the
+    X above.
 
     **Retrieval.** Each image of the batch is a query with a list of its own
     (:meth:`embedding_loss`). The defaults are for logits; for cosines::
@@ -226,6 +257,8 @@ class StableAPLoss(RankingLoss):
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
+        quality: How much the IoU of a positive's box counts, q in [0, 1] (see above). Above 0 heads
+            pass the IoUs, and there is no retrieval; 0 is the paper's.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
             rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
             of :class:`mmrank.losses.RankingLoss`.
@@ -257,6 +290,7 @@ class StableAPLoss(RankingLoss):
         score_penalty: float = 0.001,
         penalty_reduction: str = 'mean',
         fixed_mean: float | None = None,
+        quality: float = 0.0,
         **kwargs,
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
@@ -267,6 +301,11 @@ class StableAPLoss(RankingLoss):
         named = isinstance(rho, str)
         if rho not in ('auto', 'batch') and (named or not rho > 0):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
+        if not 0 <= quality <= 1:
+            raise ValueError(
+                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
+                'alike, 0.9 to let the IoU of their boxes count'
+            )
         if score_penalty < 0:
             raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
         if mean_scope == 'per_class' and mode == 'flatten':
@@ -278,6 +317,9 @@ class StableAPLoss(RankingLoss):
             )
         self.rho = rho if named else float(rho)
         self.weights = weights
+        self.quality = quality
+        if quality > 0:
+            self.box_input = 'quality'
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.a, self.t, self.eps = a, t, eps
@@ -319,11 +361,16 @@ class StableAPLoss(RankingLoss):
     def _evaluate(self, lists: RankedLists, total: Callable[[Tensor], Tensor]) -> Tensor:
         """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
         pos, mask, has = lists.pos, lists.pos_mask, lists.has_positive
+        relevance = None
+        if self.quality > 0:
+            relevance = 1 - self.quality + self.quality * lists.values.detach().double()
+            # A positive without relevance is no positive.
+            has = (mask & (relevance != 0)).any(1)
         mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
         weighted = weighted_risk(
-            lists, mu, self.surrogate, self.bound, self.a, self.t, self.weights
+            lists, mu, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
         )
-        rho = self._rho(weighted, lists)
+        rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
         loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
         if total is torch.sum:
@@ -350,7 +397,7 @@ class StableAPLoss(RankingLoss):
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
 
-    def _rho(self, weighted: WeightedRisk, lists: RankedLists) -> Tensor:
+    def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
         """(L,) imbalances of the lists."""
         if self.rho == 'batch':
             return weighted.ratio
@@ -360,9 +407,7 @@ class StableAPLoss(RankingLoss):
         # All queries share one.
         rows = lists.list_classes
         rows = None if rows is None else torch.zeros_like(rows)
-        return self.imbalance.rho(
-            weighted.risk, weighted.ratio, lists.has_positive, lists.state_group, rows
-        )
+        return self.imbalance.rho(weighted.risk, weighted.ratio, has, lists.state_group, rows)
 
     def logit_centre(self) -> Tensor:
         """Mean positive score as a raw score, (1,) or (C,)."""

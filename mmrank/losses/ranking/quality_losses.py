@@ -1,0 +1,205 @@
+"""Point-wise losses whose target is the quality (IoU) of the box: what detectors are compared with.
+
+They rank nothing, and take the place of a ranking loss in every head and adapter, so that all
+losses see the same targets and IoUs. With p = sigmoid(s) and the quality q of a positive::
+
+    loss = ( sum_pos weight(p, q) BCE(s, target(p, q)) + sum_neg weight(p) BCE(s, 0) ) / n_pos
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+
+from mmrank.autograd import once_differentiable
+from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.losses.setting_names import NamedSettings
+
+from .base import RankingLoss, positive_index
+
+
+class _FirstOrder(Function):
+    """Identity of scores whose second derivative is refused: weights and targets are constants."""
+
+    @staticmethod
+    def forward(ctx, scores):
+        ctx.save_for_backward(scores)
+        return scores.view_as(scores)
+
+    @staticmethod
+    @once_differentiable('A point-wise loss with constant weights')
+    def backward(ctx, grad):
+        return grad
+
+
+class QualityLoss(NamedSettings, RankingLoss):
+    """Base of the point-wise losses.
+
+    It is called as ranking losses are, keeps no state and leaves the scores as they are at test
+    time. Over ranks ``n_pos``, at least 1, is that of all ranks, exactly as in a single process.
+
+    Args:
+        gamma: Exponent of the loss, >= 0.
+        use_iou: Whether the quality of a positive is the IoU of its box. False: 1 for all, and no
+            head has to pass boxes.
+        num_classes: Number of classes C, checked against the scores.
+        scope: ``global``: divide by the positives of all ranks. ``local``: each rank by its own.
+        loss_weight: Factor of the whole loss.
+        use_sigmoid: Read by mmdet heads from the config. Only True is supported.
+    """
+
+    box_input = 'quality'
+
+    def __init__(
+        self,
+        gamma: float,
+        use_iou: bool = True,
+        num_classes: int | None = None,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
+        super().__init__(num_classes, scope=scope, loss_weight=loss_weight, use_sigmoid=use_sigmoid)
+        if not gamma >= 0:
+            raise ValueError(f'gamma={gamma!r} must be >= 0. Fix: leave it out')
+        self.gamma = gamma
+        if not use_iou:
+            self.box_input = None
+
+    def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor | float, Tensor]:
+        """Weights and targets of positives of probabilities and qualities in [0, 1]."""
+        raise NotImplementedError
+
+    def negatives(self, p: Tensor) -> Tensor:
+        """Weights of negatives of probabilities in [0, 1]."""
+        return p.detach() ** self.gamma
+
+    def embedding_loss(self, batch) -> Tensor:
+        """Refuse retrieval by TypeError: the similarity of two images is no logit of a class."""
+        raise TypeError(
+            f'{type(self).__name__} scores the boxes of a detector one by one. Fix: for retrieval '
+            'use mmrank.StableAPLoss or mmrank.SmoothAPLoss'
+        )
+
+    def rank(self, scores, is_positive, is_negative, values_at=None) -> Tensor:
+        """Scalar loss of (1, N) raw scores, at least float32; see :class:`RankingLoss`."""
+        scores, (index, _) = _FirstOrder.apply(scores), positive_index(is_positive)
+        # A score that does not count has no gradient, not even if it is NaN.
+        neg = torch.where(is_negative, scores, 0)
+        pos, neg = (
+            x.to(torch.promote_types(x.dtype, torch.float32))
+            for x in (scores.gather(1, index), neg)
+        )
+        quality = torch.ones_like(pos) if values_at is None else values_at(index).detach()
+        weight, target = self.positives(pos.sigmoid(), quality)
+        above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
+        below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
+        loss, number = above.sum() + below.sum(), is_positive.sum()
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            own = scale_gradient(loss, dist.get_world_size(group)).double()
+            total, number = all_reduce_sum(torch.stack([own, number.double()]), group)
+            loss = total.to(loss.dtype)
+        self.diagnostics = {'num_positive': number.detach()}
+        return loss / number.detach().clamp(min=1).to(loss.dtype)
+
+
+class VarifocalLoss(QualityLoss):
+    """Varifocal loss in the form of RT-DETR, which trains on it.
+
+    Positives: weight q, target q. Negatives: weight ``alpha * p^gamma``, a constant. Source: Zhang
+    et al., VarifocalNet, CVPR 2021, eq. 2; Zhao et al., RT-DETR, CVPR 2024. ``use_iou=False`` gives
+    positives weight and target 1.
+
+    Args:
+        alpha: Weight of the negatives, >= 0.
+        gamma: Exponent of a negative's probability, >= 0.
+        **kwargs: ``use_iou``, ``num_classes``, ``scope``, ``loss_weight`` and ``use_sigmoid`` of
+            :class:`QualityLoss`.
+
+    Example:
+        >>> loss = VarifocalLoss()
+        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]), quality=torch.tensor([0.5]))
+        tensor(0.4765)
+    """
+
+    def __init__(self, alpha: float = 0.75, gamma: float = 2.0, **kwargs) -> None:
+        super().__init__(gamma, **kwargs)
+        self.alpha = alpha
+
+    def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
+        return quality, quality
+
+    def negatives(self, p: Tensor) -> Tensor:
+        return self.alpha * super().negatives(p)
+
+
+class MALLoss(QualityLoss):
+    """Matchability-aware loss of DEIM.
+
+    Positives: weight 1, target ``q^gamma``. Negatives: weight ``p^gamma``, a constant. Source:
+    Huang et al., DEIM, CVPR 2025, section 3.3.
+
+    Args:
+        gamma: Exponent of quality and probability, >= 0.
+        **kwargs: Those of :class:`VarifocalLoss` but ``alpha``.
+    """
+
+    def __init__(self, gamma: float = 1.5, **kwargs) -> None:
+        super().__init__(gamma, **kwargs)
+
+    def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:
+        return 1.0, quality**self.gamma
+
+
+class IABCELoss(QualityLoss):
+    """IoU-aware cross-entropy of Align-DETR, LW-DETR and RF-DETR.
+
+    Positives: weight 1, target ``t = max(p^alpha * q^(1 - alpha), 0.01)``, a constant. Negatives:
+    weight ``p^gamma``, through which the gradient goes. Source: Cai et al., Align-DETR, BMVC 2024,
+    eqs. 4 to 6, without the ranks of its many-to-one matching; Chen et al., LW-DETR, 2024.
+
+    Args:
+        alpha: Exponent of the probability in the target, in [0, 1].
+        gamma: Exponent of a negative's probability, >= 0.
+        **kwargs: Those of :class:`VarifocalLoss`.
+    """
+
+    def __init__(self, alpha: float = 0.25, gamma: float = 2.0, **kwargs) -> None:
+        super().__init__(gamma, **kwargs)
+        if not 0 <= alpha <= 1:
+            raise ValueError(f'alpha={alpha!r} must be in [0, 1]. Fix: leave it out')
+        self.alpha = alpha
+
+    def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:
+        target = p.detach() ** self.alpha * quality ** (1 - self.alpha)
+        return 1.0, target.clamp(min=0.01)
+
+    def negatives(self, p: Tensor) -> Tensor:
+        return p**self.gamma
+
+
+class QualityFocalLoss(QualityLoss):
+    """Quality focal loss, and focal loss itself.
+
+    Positives: weight ``|q - p|^gamma``, target q. Negatives: weight ``p^gamma``. The gradient goes
+    through both. Source: Li et al., Generalized Focal Loss, NeurIPS 2020, eq. 5 (beta is gamma
+    here). ``use_iou=False, alpha=0.25`` is focal loss (Lin et al., ICCV 2017, eq. 5).
+
+    Args:
+        gamma: Exponent of the distance to the target, >= 0.
+        alpha: Weight of the positives, in [0, 1]; the negatives have ``1 - alpha``. None: 1 for
+            both.
+        **kwargs: Those of :class:`VarifocalLoss`.
+    """
+
+    def __init__(self, gamma: float = 2.0, alpha: float | None = None, **kwargs) -> None:
+        super().__init__(gamma, **kwargs)
+        self.sides = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+
+    def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
+        return self.sides[0] * (quality - p).abs() ** self.gamma, quality
+
+    def negatives(self, p: Tensor) -> Tensor:
+        return self.sides[1] * p**self.gamma

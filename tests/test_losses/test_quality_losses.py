@@ -1,0 +1,143 @@
+"""Point-wise losses against their formulas, entry by entry; RT-DETR's own code: test_adapters."""
+
+import pytest
+import torch
+from torch.nn.functional import one_hot
+
+from mmrank.losses import IABCELoss, MALLoss, QualityFocalLoss, RankSortLoss, SumLoss, VarifocalLoss
+from mmrank.losses.setting_names import UnknownSettingError
+
+CLASSES = 3
+FOCAL = dict(use_iou=False, alpha=0.25)
+
+
+def constant(x):
+    return x.detach()
+
+
+#: Weight and target of a positive, and weight of a negative, of p and q as the papers print them.
+FORMULAS = [
+    (VarifocalLoss, {}, lambda p, q: (q, q), lambda p: 0.75 * constant(p) ** 2),
+    (
+        VarifocalLoss,
+        dict(use_iou=False, alpha=0.5, gamma=1.0),
+        lambda p, q: (1, 1),
+        lambda p: 0.5 * constant(p),
+    ),
+    (MALLoss, {}, lambda p, q: (1, q**1.5), lambda p: constant(p) ** 1.5),
+    (
+        IABCELoss,
+        {},
+        lambda p, q: (1, max(constant(p) ** 0.25 * q**0.75, torch.tensor(0.01))),
+        lambda p: p**2,
+    ),
+    (QualityFocalLoss, {}, lambda p, q: (abs(q - p) ** 2, q), lambda p: p**2),
+    (QualityFocalLoss, FOCAL, lambda p, q: (0.25 * (1 - p) ** 2, 1), lambda p: 0.75 * p**2),
+]
+NAMES = [f'{cls.__name__}-{len(settings)}' for cls, settings, *_ in FORMULAS]
+every_formula = pytest.mark.parametrize(
+    ('cls', 'settings', 'positive', 'negative'), FORMULAS, ids=NAMES
+)
+
+
+def batch(n=40, seed=0):
+    """Logits, targets (C = background) and qualities of the positives, 0 and 1 among them."""
+    g = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
+    target = torch.randint(0, 3 * CLASSES, (n,), generator=g).clamp(max=CLASSES)
+    quality = torch.rand(int((target < CLASSES).sum()), generator=g, dtype=torch.float64)
+    quality[:2] = torch.tensor([0.0, 1.0])
+    return logits.requires_grad_(), target, quality
+
+
+def with_gradient(value, logits):
+    (gradient,) = torch.autograd.grad(value, logits)
+    return value.detach(), gradient
+
+
+def given(loss, quality):
+    return {} if loss.box_input is None else dict(quality=quality)
+
+
+@every_formula
+def test_value_and_gradient_are_those_of_the_formula(cls, settings, positive, negative):
+    logits, target, quality = batch()
+    total, number, qualities = 0, 0, iter(quality)
+    for row, label in zip(logits, target.tolist()):
+        for c, score in enumerate(row):
+            p = score.sigmoid()
+            if c == label:
+                weight, t = positive(p, next(qualities))
+                total = total - weight * (t * p.log() + (1 - t) * (1 - p).log())
+                number += 1
+            else:
+                total = total - negative(p) * (1 - p).log()
+    loss = cls(loss_weight=2.0, **settings)
+    got = loss(logits, target, **given(loss, quality))
+    expected = with_gradient(2 * total / number, logits)
+    torch.testing.assert_close(with_gradient(got, logits), expected, rtol=1e-7, atol=1e-9)
+    assert loss.diagnostics['num_positive'] == number
+    assert loss.logit_centre() is None
+    assert not loss.state_dict()
+
+
+@every_formula
+def test_infinite_and_ignored_scores(cls, settings, positive, negative):
+    logits, target, quality = batch(8)
+    loss = cls(**settings)
+    counted = torch.ones(8, CLASSES, dtype=torch.bool)
+    counted[0, (target[0] + 1) % CLASSES] = False
+    plain = with_gradient(loss(logits, target, counted, **given(loss, quality)), logits)
+    broken = torch.where(counted, logits.detach(), torch.nan).requires_grad_()
+    again = with_gradient(loss(broken, target, counted, **given(loss, quality)), broken)
+    torch.testing.assert_close(again, plain)
+    # A negative far below costs nothing; one far above costs its score, not inf or NaN.
+    scores = torch.tensor([[-torch.inf, -1e4, 1e4]], requires_grad=True)
+    value, gradient = with_gradient(
+        loss(scores, torch.tensor([3]), **given(loss, quality[:0])), scores
+    )
+    assert value.isfinite()
+    assert value > 1e3
+    assert gradient.isfinite().all()
+    assert not gradient[0, :2].any()
+
+
+@pytest.mark.parametrize('settings', [{}, FOCAL], ids=['quality', 'plain'])
+def test_focal_losses_are_those_of_mmdet(settings):
+    losses = pytest.importorskip('mmdet.models.losses')
+    logits, target, quality = batch()
+    if settings:
+        labels = one_hot(target, CLASSES + 1)[:, :CLASSES].double()
+        from mmdet.models.losses.focal_loss import py_sigmoid_focal_loss
+
+        expected = py_sigmoid_focal_loss(logits, labels, reduction='sum') / len(quality)
+    else:
+        qualities = torch.zeros(len(target), dtype=torch.float64)
+        qualities[target < CLASSES] = quality
+        stock = losses.QualityFocalLoss(use_sigmoid=True)
+        expected = stock(logits, (target, qualities), avg_factor=len(quality))
+    loss = QualityFocalLoss(**settings)
+    got = loss(logits, target, **given(loss, quality))
+    expected, got = with_gradient(expected, logits), with_gradient(got, logits)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_it_is_a_part_of_a_sum():
+    logits, target, quality = batch()
+    parts = [RankSortLoss(), VarifocalLoss()]
+    got = SumLoss(parts)(logits, target, quality=quality)
+    torch.testing.assert_close(got, sum(x(logits, target, quality=quality) for x in parts))
+
+
+def test_messages():
+    logits, target, _ = batch()
+    with pytest.raises(ValueError, match='requires the boxes of the positives.*ListwiseHead'):
+        VarifocalLoss()(logits, target)
+    with pytest.raises(UnknownSettingError, match="does not take mode='per_class'.*takes alpha"):
+        VarifocalLoss(mode='per_class')
+    with pytest.raises(ValueError, match='gamma=-1 must be >= 0'):
+        MALLoss(gamma=-1)
+    with pytest.raises(ValueError, match='alpha=2 must be in'):
+        IABCELoss(alpha=2)
+    with pytest.raises(TypeError, match='Fix: for retrieval'):
+        MALLoss().embedding_loss(None)
