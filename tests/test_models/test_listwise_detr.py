@@ -124,15 +124,16 @@ def test_each_ranking_has_state_of_its_own():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize('quality', [0.0, 0.9])
 @pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
-def test_layers_together_are_the_layers_one_by_one(name):
+def test_layers_together_are_the_layers_one_by_one(name, quality):
     """Losses, gradients and state, also of batches without an object."""
     # mmdet makes the targets of denoising queries in float32.
     exact = name != 'DINOHead'
     dtype = torch.float64 if exact else torch.float32
     results = []
     for together in (True, False):
-        head = build_query_head(name).to(dtype)
+        head = build_query_head(name, dict(STABLE_AP, quality=quality)).to(dtype)
         losses = head.loss_cls
         assert losses.together
         losses.together = together
