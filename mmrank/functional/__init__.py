@@ -10,7 +10,9 @@ _MODULES = {
     ),
     'mmrank.calibration.monotone_map': 'interpolated_map keep_order platt_map',
     'mmrank.distributed': 'all_reduce_sum',
-    'mmrank.functional.metrics.average_precision': 'auroc average_precision count_at_or_above',
+    'mmrank.functional.metrics.average_precision': (
+        'auroc average_precision count_at_or_above graded_average_precision'
+    ),
     'mmrank.functional.metrics.best_positive_rank': 'best_positive_rank',
     'mmrank.functional.metrics.k_nearest_votes': 'k_nearest_votes',
     'mmrank.functional.metrics.retrieval.input': 'StoredEmbeddings',

@@ -51,7 +51,7 @@ SORTER = dict(sorter=sorter_file())
 #: its defaults.
 SETTINGS = {
     'ALRPLoss': [dict(balance_period=2), dict(mode='per_class', balance=None)],
-    'APLoss': BOTH_MODES,
+    'APLoss': [*BOTH_MODES, dict(quality=0.9)],
     'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
     'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
@@ -94,7 +94,7 @@ SETTINGS = {
     'SoDeepLoss': [SORTER, dict(SORTER, mode='per_class')],
     'SigLIPLoss': [{}, dict(tau=0.5, bias=-1.0, loss_weight=0.5)],
     'SimCoLoss': [{}, dict(bimodal=False)],
-    'SmoothAPLoss': BOTH_MODES,
+    'SmoothAPLoss': [*BOTH_MODES, dict(quality=0.9, mode='per_class')],
     'SogCLRLoss': [
         PER_SAMPLE,
         dict(PER_SAMPLE, bimodal=True),

@@ -32,7 +32,11 @@ class _Model(nn.Module):
         self.loss = StableAPLoss(num_classes=CLASSES, **kwargs)
 
     def forward(self, features, target):
-        return self.loss(self.linear(features), target)
+        boxes = {}
+        if self.loss.box_input is not None:
+            # Some number of its own for each box.
+            boxes['quality'] = features[target < CLASSES, 0].sigmoid()
+        return self.loss(self.linear(features), target, **boxes)
 
 
 def _train(model, features, target, steps=3):
@@ -73,6 +77,7 @@ def _train_part(rank, sizes, kwargs, empty):
         ((40, 23), {}, False),
         ((50, 9), dict(rho='batch'), True),
         ((31, 17), dict(mode='per_class'), True),
+        ((40, 23), dict(quality=0.9), False),
         pytest.param(
             (3000, 1200, 7), dict(rho=1.0, mode='per_class'), False, marks=pytest.mark.slow
         ),

@@ -1,16 +1,19 @@
-"""Sums of a surrogate over pairs of positives of different relevance."""
+"""Sums over pairs of positives of different relevance."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import on_host, once_differentiable
 
-from .pair_sums import Surrogate, clamp_infinite
+from .pair_sums import Buffers, Surrogate, clamp_infinite
 from .tables import column_blocks
 
-# Pairs of positives of one block, each a float64.
+# Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
+_CACHED_PAIRS = 2**16
 
 
 @torch.no_grad()
@@ -23,40 +26,56 @@ def graded_mass(grade: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, torch.empty_like(mass).scatter_(1, order, mass), 0)
 
 
+def graded_pairs(
+    pos: Tensor, mask: Tensor, grade: Tensor, buffers: Buffers
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield rows i, and (L, rows, P) float64 ``(u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
+
+    Both may be overwritten. Arguments as of :func:`graded_pair_sum`; the first is 0 at padding.
+    """
+    scores = clamp_infinite(torch.where(mask, pos, 0).double())
+    own, other = scores.unsqueeze(2), scores.unsqueeze(1)
+    better = torch.where(mask, grade.double(), 0).unsqueeze(2)
+    worse = torch.where(mask, grade.double(), torch.inf).unsqueeze(1)
+    size = _CACHED_PAIRS if on_host(pos) else _PAIRS_PER_BLOCK
+    for part in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
+        shape = own[:, part].expand(-1, -1, pos.size(1))
+        gaps, x = (buffers.like(name, shape, own.dtype) for name in ('gaps', 'pairs'))
+        torch.sub(better[:, part], worse, out=gaps).clamp_(min=0)
+        yield part, gaps, torch.sub(own[:, part], other, out=x)
+
+
 class _GradedPairSum(Function):
     @staticmethod
     def forward(ctx, pos, mask, grade, weight, surrogate):
-        scores = clamp_infinite(torch.where(mask, pos, 0).double())
-        grade = grade.double()
-        better = torch.where(mask, grade, 0).unsqueeze(2)
-        worse = torch.where(mask, grade, torch.inf).unsqueeze(1)
-        total, slope = scores.new_zeros(len(pos)), torch.zeros_like(scores)
-        rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
-        for part in column_blocks(pos.size(1), rows):
-            pairs = (better[:, part] - worse).clamp_(min=0).mul_(weight[:, part].unsqueeze(2))
-            x = scores[:, part].unsqueeze(2) - scores.unsqueeze(1)
-            change = torch.empty_like(x)
-            total += surrogate.terms(x, True, change).mul_(pairs).sum((1, 2))
-            change *= pairs
-            slope[:, part] += change.sum(2)
-            slope -= change.sum(1)
+        rows, slope, buffers = torch.zeros_like(weight), torch.zeros_like(weight), Buffers()
+        for part, gaps, x in graded_pairs(pos, mask, grade, buffers):
+            change = buffers.like('slopes', x, x.dtype)
+            rows[:, part] = surrogate.terms(x, True, change).mul_(gaps).sum(2)
+            change *= gaps
+            own = weight[:, part]
+            slope[:, part] += own * change.sum(2)
+            slope -= torch.bmm(own.unsqueeze(1), change).squeeze(1)
         ctx.save_for_backward(pos, slope.mul_(surrogate.slope_factor))
-        return total.mul_(surrogate.value_factor)
+        rows.mul_(surrogate.value_factor)
+        ctx.mark_non_differentiable(rows)
+        return (weight * rows).sum(1), rows
 
     @staticmethod
     @once_differentiable('graded_pair_sum')
-    def backward(ctx, grad):
+    def backward(ctx, grad, _):
         pos, slope = ctx.saved_tensors
         return (grad.unsqueeze(1) * slope).to(pos.dtype), None, None, None, None
 
 
 def graded_pair_sum(
     pos: Tensor, mask: Tensor, grade: Tensor, weight: Tensor, surrogate: Surrogate
-) -> Tensor:
-    """(L,) float64 ``sum_i w_i sum_k (u_i - u_k)_+ l(s_i - s_k)`` over the positives of L lists.
+) -> tuple[Tensor, Tensor]:
+    """``sum_i w_i E_i`` and ``E_i = sum_k (u_i - u_k)_+ l(s_i - s_k)`` over the positives of lists.
 
-    Differentiable once, in the (L, P) scores ``pos`` alone. ``grade`` and ``weight`` are (L, P)
-    relevances u and weights w, ``mask`` is False for padding. The matrix of pairs is made in blocks
-    of rows.
+    Both float64: the (L,) sum is differentiable once, in the (L, P) scores ``pos`` alone, the (L,
+    P) E have no gradient. ``grade`` and ``weight`` are (L, P) relevances u and weights w, float64,
+    ``mask`` is False for padding, where the weight is 0. The matrix of pairs is made in blocks of
+    rows.
     """
     return _GradedPairSum.apply(pos, mask, grade, weight, surrogate)

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.losses.pairs.pair_sums import OneSidedHuber, pair_evaluator
+from mmrank.losses.pairs.graded_sums import graded_pairs
+from mmrank.losses.pairs.pair_sums import Buffers, OneSidedHuber, pair_evaluator
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
@@ -28,7 +29,12 @@ USUAL_LOGITS = (-5.0, 5.0)
 
 
 def ap_loss(
-    logits: Tensor, targets: Tensor, *, delta: float = 1.0, interpolate: bool = True
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    delta: float = 1.0,
+    interpolate: bool = True,
+    relevance: Tensor | None = None,
 ) -> Tensor:
     """AP-Loss of each list.
 
@@ -42,6 +48,12 @@ def ap_loss(
         delta: Half width of the step H in units of the scores, > 0.
         interpolate: Use the interpolated precision: ``1 - N_FP/rank`` of a positive is the largest
             of all positives that do not score higher.
+        relevance: Relevance u of the shape of the logits, read at the positives, where it is > 0;
+            no gradient, only ratios count. A positive then also is a false positive of those of
+            more relevance, ``F_i = u_i N_FP(i) + sum_k (u_i - u_k)_+ H(s_k - s_i)``. The loss ``1 /
+            (sum_i u_i) sum_i F_i / rank(i)`` is 1 - GAP over its largest value, of
+            :func:`mmrank.functional.graded_average_precision`, with the step H. Interpolated are
+            ``F_i / (u_i rank(i))``. None: all are alike.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -51,7 +63,8 @@ def ap_loss(
         >>> ap_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(0.5000)
     """
-    return like_scores(_ap(target_lists(logits, targets), delta, interpolate), logits)
+    lists = target_lists(logits, targets, relevance)
+    return like_scores(_ap(lists, delta, interpolate, lists.values), logits)
 
 
 def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) -> RankedLists:
@@ -64,20 +77,44 @@ def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) 
     return split_lists(logits, targets > 0, targets >= 0, values)
 
 
-def _ap(lists: RankedLists, delta: float, interpolate: bool) -> Tensor:
+def _ap(
+    lists: RankedLists, delta: float, interpolate: bool, relevance: Tensor | None = None
+) -> Tensor:
     counts = rank_counts(lists, delta)
     pos, mask = lists.pos, lists.pos_mask
     with torch.no_grad():
         rank = 1 + counts.positives + counts.false_positives
+        if relevance is not None:
+            relevance = torch.where(mask, relevance.detach().double(), 0)
+            mask = mask & (relevance != 0)
+            counts = _graded_counts(lists, counts, relevance, delta)
         error = counts.false_positives / rank
+        if relevance is not None:
+            error = error / torch.where(mask, relevance, 1)
         if interpolate and pos.size(1):
             # The least error of all positives that score no higher.
             order = torch.where(mask, pos.double(), float('inf')).argsort(1)
             least = error.gather(1, order).cummin(1).values
             error = torch.empty_like(error).scatter_(1, order, least)
+        if relevance is not None:
+            error = error * relevance
         error = torch.where(mask, error, 0)
         value = error.sum(1) / counts.num_pos
-    return error_driven_loss(lists, value, error, counts)
+    return error_driven_loss(lists, value, error, counts, relevance=relevance)
+
+
+def _graded_counts(
+    lists: RankedLists, counts: 'RankCounts', relevance: Tensor, delta: float
+) -> 'RankCounts':
+    """Counts in which a positive is a false positive of those of more relevance, see `ap_loss`."""
+    rows = torch.zeros_like(relevance)
+    for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
+        rows[:, part] = (gaps * piecewise_linear_step(-x, delta)).sum(2)
+    total = relevance.sum(1)
+    return counts._replace(
+        false_positives=relevance * counts.false_positives + rows,
+        num_pos=torch.where(total > 0, total, 1),
+    )
 
 
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
@@ -176,7 +213,12 @@ class _ErrorDriven(Function):
 
 
 def error_driven_loss(
-    lists: RankedLists, value: Tensor, error: Tensor, counts: RankCounts, eps: float = 0.0
+    lists: RankedLists,
+    value: Tensor,
+    error: Tensor,
+    counts: RankCounts,
+    eps: float = 0.0,
+    relevance: Tensor | None = None,
 ) -> Tensor:
     """(L,) ``value``, differentiable once: its gradient is the identity update of (L, P) errors.
 
@@ -185,12 +227,19 @@ def error_driven_loss(
     A positive without false positives has no error to pass on. Source: Rank & Sort (ICCV 2021),
     eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12. Up to ``eps`` false positives there is no
     update: where errors do not vanish with their number, rounding would be divided by rounding.
+    With a ``relevance``, (L, P), the counts are graded, and positives push positives as well.
     """
     found = counts.false_positives > eps
     error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)
-    spread = torch.where(found, error / counts.false_positives, 0)
+    spread, grad = torch.where(found, error / counts.false_positives, 0), -error
+    if relevance is not None:
+        with torch.no_grad():
+            for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
+                above = piecewise_linear_step(-x, counts.steps.delta).mul_(gaps)
+                grad += torch.bmm(spread[:, part].unsqueeze(1), above).squeeze(1)
+        spread = relevance * spread
     return _ErrorDriven.apply(
-        lists.pos, lists.scores, value, -error, spread, counts.steps, *counts.extra
+        lists.pos, lists.scores, value, grad, spread, counts.steps, *counts.extra
     )
 
 
@@ -258,14 +307,23 @@ class APLoss(ErrorDrivenLoss):
         interpolate: Use the interpolated precision, as the paper does.
         momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
             at test time.
+        quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
+            + q IoU``. Above 0 heads pass the IoUs, and there is no retrieval; 0 is the paper's.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
     """
 
     def __init__(
-        self, delta: float = 1.0, interpolate: bool = True, momentum: float = 0.01, **kwargs
+        self,
+        delta: float = 1.0,
+        interpolate: bool = True,
+        momentum: float = 0.01,
+        quality: float = 0.0,
+        **kwargs,
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
+        self.count_quality(quality)
         self.interpolate = interpolate
 
     def evaluate(self, lists: RankedLists) -> Tensor:
-        return self.reduce_lists(_ap(lists, self.delta, self.interpolate), lists.has_positive)
+        losses = _ap(lists, self.delta, self.interpolate, self.relevance(lists))
+        return self.reduce_lists(losses, lists.has_positive)

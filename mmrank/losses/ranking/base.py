@@ -200,6 +200,8 @@ class RankingLoss(HeadInterface, nn.Module):
     zero_without_positives = False
     #: None, or what the loss requires of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
+    #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
+    quality = 0.0
     saturation_advice = ''
 
     def __init__(
@@ -302,6 +304,23 @@ class RankingLoss(HeadInterface, nn.Module):
             )
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
+
+    def count_quality(self, quality: float) -> None:
+        """Make heads pass the IoUs where ``quality`` is > 0; ValueError outside [0, 1]."""
+        if not 0 <= quality <= 1:
+            raise ValueError(
+                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
+                'alike, 0.9 to let the IoU of their boxes count'
+            )
+        self.quality = quality
+        if quality > 0:
+            self.box_input = 'quality'
+
+    def relevance(self, lists: RankedLists) -> Tensor | None:
+        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
+        if self.quality == 0:
+            return None
+        return 1 - self.quality + self.quality * lists.values.detach().double()
 
     def rank(self, *lists, **options) -> Tensor | dict[str, Tensor]:
         """Loss of L lists without ``loss_weight``; takes what :meth:`ranked_lists` takes."""

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mmrank.losses.pairs.graded_sums import graded_pair_sum
 from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
 from mmrank.losses.score_lists import like_scores, split_lists
 
@@ -10,7 +11,12 @@ from .base import RankedLists, StatelessRankingLoss
 
 
 def smooth_ap_loss(
-    scores: Tensor, is_positive: Tensor, *, mask: Tensor | None = None, tau: float = 0.01
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    tau: float = 0.01,
+    relevance: Tensor | None = None,
 ) -> Tensor:
     """SmoothAP of each list.
 
@@ -19,6 +25,11 @@ def smooth_ap_loss(
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
     Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.SmoothAPLoss`.
+    ``relevance`` u has the shape of the scores and is read at the positives, where it is > 0; no
+    gradient, only ratios count. The loss is then ``1 - GAP / (sum_i u_i / n+)`` of
+    :func:`mmrank.functional.graded_average_precision` with that sigmoid,
+
+    ``1 / (sum_i u_i) sum_i [u_i sum_j G(t_j - s_i) + sum_k (u_i - u_k)_+ G(s_k - s_i)] / rank_i``.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -28,10 +39,11 @@ def smooth_ap_loss(
         >>> smooth_ap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0]))
         tensor(0.1667)
     """
-    return like_scores(_smooth_ap(split_lists(scores, is_positive, mask), Sigmoid(tau)), scores)
+    lists = split_lists(scores, is_positive, mask, relevance)
+    return like_scores(_smooth_ap(lists, Sigmoid(tau), lists.values), scores)
 
 
-def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid) -> Tensor:
+def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:
     pos, mask = lists.pos, lists.pos_mask
     # The surrogate is twice the sigmoid of the paper.
     above = 0.5 * pairwise_surrogate_sum(
@@ -40,6 +52,14 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid) -> Tensor:
     among = 0.5 * pairwise_surrogate_sum(pos, pos, sigmoid, pos_mask=mask, neg_mask=mask)
     # A positive meets itself at 1/2; the paper counts it as 1.
     rank = among + 0.5 + above
+    if relevance is not None:
+        relevance = torch.where(mask, relevance.detach().double(), 0)
+        share = torch.where(mask, 1 / rank.detach(), 0)
+        total, rows = graded_pair_sum(pos, mask, relevance, 0.5 * share, sigmoid)
+        risk = torch.where(mask, (relevance * above + 0.5 * rows) / rank, 0)
+        # The value of the rows and what they hang on.
+        risk, weight = risk.sum(1) + (total - total.detach()), relevance.sum(1)
+        return risk / torch.where(weight > 0, weight, 1)
     risk = torch.where(mask, above / rank, 0)
     return risk.sum(1) / mask.sum(1).clamp(min=1)
 
@@ -52,6 +72,8 @@ class SmoothAPLoss(StatelessRankingLoss):
     Args:
         tau: Temperature in units of the (activated) scores, > 0. The paper's 0.01 is for cosines;
             beyond a few tau a pair has no gradient.
+        quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
+            + q IoU``. Above 0 heads pass the IoUs, and there is no retrieval; 0 is the paper's.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
@@ -60,12 +82,13 @@ class SmoothAPLoss(StatelessRankingLoss):
         'use mmrank.StableAPLoss, which rescales itself'
     )
 
-    def __init__(self, tau: float = 0.01, **kwargs) -> None:
+    def __init__(self, tau: float = 0.01, quality: float = 0.0, **kwargs) -> None:
         super().__init__(**kwargs)
+        self.count_quality(quality)
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _smooth_ap(lists, self.surrogate)
+        return _smooth_ap(lists, self.surrogate, self.relevance(lists))
 
     def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""

@@ -186,7 +186,7 @@ def weighted_risk(
     if relevance is None:
         risk = (weight * total).sum(1) / pairs
     else:
-        among = graded_pair_sum(pos, mask, relevance, weight, surrogate)
+        among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
         risk = ((weight * relevance * total).sum(1) + among) / pairs
     return WeightedRisk(risk, num_neg / num_pos.clamp(min=1), weight)
 
@@ -258,7 +258,7 @@ class StableAPLoss(RankingLoss):
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
         quality: How much the IoU of a positive's box counts, q in [0, 1] (see above). Above 0 heads
-            pass the IoUs, and there is no retrieval; 0 is the paper's.
+            pass the IoUs, and there is no retrieval; 0 is the paper's, 0.9 what was tried most.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
             rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
             of :class:`mmrank.losses.RankingLoss`.
@@ -301,11 +301,6 @@ class StableAPLoss(RankingLoss):
         named = isinstance(rho, str)
         if rho not in ('auto', 'batch') and (named or not rho > 0):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
-        if not 0 <= quality <= 1:
-            raise ValueError(
-                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
-                'alike, 0.9 to let the IoU of their boxes count'
-            )
         if score_penalty < 0:
             raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
         if mean_scope == 'per_class' and mode == 'flatten':
@@ -317,9 +312,7 @@ class StableAPLoss(RankingLoss):
             )
         self.rho = rho if named else float(rho)
         self.weights = weights
-        self.quality = quality
-        if quality > 0:
-            self.box_input = 'quality'
+        self.count_quality(quality)
         self.surrogate = build_surrogate(surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.a, self.t, self.eps = a, t, eps
@@ -361,9 +354,8 @@ class StableAPLoss(RankingLoss):
     def _evaluate(self, lists: RankedLists, total: Callable[[Tensor], Tensor]) -> Tensor:
         """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
         pos, mask, has = lists.pos, lists.pos_mask, lists.has_positive
-        relevance = None
-        if self.quality > 0:
-            relevance = 1 - self.quality + self.quality * lists.values.detach().double()
+        relevance = self.relevance(lists)
+        if relevance is not None:
             # A positive without relevance is no positive.
             has = (mask & (relevance != 0)).any(1)
         mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import average_precision
+from mmrank.functional import average_precision, graded_average_precision
 
 
 def brute_force_ap(scores, labels):
@@ -58,3 +58,50 @@ def test_bad_input_is_named():
         average_precision(torch.zeros(3), torch.zeros(2))
     with pytest.raises(TypeError, match='float dtype'):
         average_precision(torch.zeros(3).long(), torch.zeros(3))
+
+
+def _brute_force_gap(scores, relevance):
+    total, pairs = 0.0, list(zip(scores.tolist(), relevance.tolist()))
+    for s, u in pairs:
+        above = [v for t, v in pairs if t >= s]
+        total += sum(min(u, v) for v in above) / len(above)
+    return total / sum(u > 0 for _, u in pairs)
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_graded_average_precision(seed):
+    """Against its definition, with ties; of 0 and 1 it is AP."""
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(3, 40, generator=g, dtype=torch.float64)
+    scores[1] = scores[1].round()
+    relevance = torch.rand(3, 40, generator=g, dtype=torch.float64)
+    relevance = torch.where(relevance > 0.6, relevance, 0)
+    found = graded_average_precision(scores, relevance)
+    expected = [_brute_force_gap(*row) for row in zip(scores, relevance)]
+    assert found.tolist() == pytest.approx(expected, rel=1e-13)
+    objects = torch.tensor([20, 30, 40])
+    per_object = graded_average_precision(scores, relevance, num_objects=objects)
+    torch.testing.assert_close(per_object, found * (relevance > 0).sum(1) / objects)
+    labels = relevance[1] > 0
+    ap = average_precision(scores[1], labels)
+    assert graded_average_precision(scores[1], labels.int()).item() == pytest.approx(ap.item())
+    assert graded_average_precision(scores[1], torch.zeros(40)).isnan()
+    assert graded_average_precision(scores[1], torch.zeros(40), num_objects=3) == 0
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_graded_average_precision_is_the_mean_over_iou_thresholds(seed):
+    """As COCO counts: a box below the threshold is a false positive, its object a missed one."""
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.randn(60, generator=g, dtype=torch.float64)
+    iou = torch.where(torch.rand(60, generator=g) < 0.3, torch.rand(60, generator=g), 0)
+    steps = 0.5 + 0.05 * torch.arange(10)
+    share = (iou[:, None] >= steps).double().mean(1)
+    objects = 25
+    aps = []
+    for step in steps:
+        right = iou >= step
+        ap = average_precision(scores, right) if right.any() else torch.zeros(()).double()
+        aps.append(ap * right.sum() / objects)
+    gap = graded_average_precision(scores, share, num_objects=objects)
+    torch.testing.assert_close(gap, torch.stack(aps).mean(), rtol=1e-12, atol=1e-14)

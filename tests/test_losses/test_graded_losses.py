@@ -1,0 +1,237 @@
+"""Losses with a relevance of each positive, against what they are the mean of."""
+
+import itertools
+
+import pytest
+import torch
+
+from mmrank.functional import (
+    ap_loss,
+    graded_average_precision,
+    one_sided_huber,
+    smooth_ap_loss,
+    stable_ap_loss,
+)
+from mmrank.losses import APLoss, EmbeddingBatch, SmoothAPLoss, StableAPLoss
+from mmrank.losses.pairs import graded_sums
+
+SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
+MU = 0.2
+
+
+def _list(num_pos=12, num_neg=50, seed=0):
+    """Scores, labels and relevances of one list, the positives first."""
+    g = torch.Generator().manual_seed(seed)
+    scores = 2 * torch.randn(num_pos + num_neg, generator=g, dtype=torch.float64)
+    labels = torch.arange(len(scores)) < num_pos
+    grades = torch.where(labels, 0.1 + 0.9 * torch.rand(len(scores), generator=g).double(), 0)
+    return scores, labels, grades
+
+
+def _weights(pos):
+    smoothed = (one_sided_huber(pos - MU, SETTING['tau']) / SETTING['bound']).clamp(0, 1)
+    return ((1 + SETTING['a']) / (smoothed + SETTING['a'])) ** SETTING['t']
+
+
+def _brute_force(scores, labels, grades, rho, weights='normalised'):
+    """The mean over thresholds of u, each with the positives below it as negatives."""
+    pos, neg, u = scores[labels], scores[~labels], grades[labels]
+    w = _weights(pos.detach())
+    steps = torch.cat([u.new_zeros(1), u.unique()])
+    total, mass = 0.0, 0.0
+    for below, step in itertools.pairwise(steps):
+        real = u >= step
+        others = torch.cat([neg, pos[~real]])
+        pairs = one_sided_huber(pos[real][:, None] - others, SETTING['tau'])
+        own = w[real][:, None].expand_as(pairs)
+        total = total + (step - below) * (own * pairs).sum()
+        mass = mass + (step - below) * (own if weights == 'normalised' else own * 0 + 1).sum()
+    x = rho * total / mass
+    return (SETTING['eps'] ** 2 + x / (1 + x)).sqrt()
+
+
+def _gradient(function, scores, *args, **kwargs):
+    leaf = scores.clone().requires_grad_()
+    value = function(leaf, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, leaf)[0]
+
+
+@pytest.mark.parametrize('weights', ['normalised', 'printed'])
+@pytest.mark.parametrize('num_pos', [1, 2, 12])
+@pytest.mark.parametrize('ten', [False, True])
+def test_is_the_mean_over_thresholds(ten, num_pos, weights):
+    """Ten lists of one threshold each, as in COCO's metric, or all grades."""
+    scores, labels, grades = _list(num_pos)
+    if ten:
+        grades = (grades * 10).ceil() / 10
+    expected = _gradient(_brute_force, scores, labels, grades, 3.0, weights)
+    for factor in (1.0, 7.0):  # Only ratios of relevances count.
+        found = _gradient(
+            stable_ap_loss,
+            scores,
+            labels,
+            MU,
+            **SETTING,
+            rho=3.0,
+            weights=weights,
+            relevance=factor * grades,
+        )
+        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize('weights', ['normalised', 'printed'])
+def test_equal_relevances_are_the_loss_without(weights):
+    scores, labels, _ = _list()
+    setting = dict(SETTING, weights=weights)
+    expected = _gradient(stable_ap_loss, scores, labels, MU, **setting)
+    for grade in (1.0, 0.3):
+        relevance = torch.full_like(scores, grade)
+        found = _gradient(stable_ap_loss, scores, labels, MU, **setting, relevance=relevance)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_two_grades_by_hand():
+    """Relevance 1 at score 0 and u = 1/2 at score 1/2, below a background of 1."""
+    scores = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64, requires_grad=True)
+    relevance = torch.tensor([1.0, 0.5, 0.0])
+    setting = dict(tau=1.0, bound=21.0, t=0.0, rho=1.0)
+    loss = stable_ap_loss(scores, relevance > 0, 0.0, **setting, relevance=relevance)
+    # l(-1) = 3, l(-1/2) = 2: 1 * 3 + 1/2 * 2 over the background, 1/2 * 2 over the other positive.
+    x = (3 + 1 + 1) / (1 + 0.5 + 0.5)
+    assert loss.item() == pytest.approx((0.01 + x / (1 + x)) ** 0.5, rel=1e-14)
+    (slope,) = torch.autograd.grad(loss, scores)
+    outer = 0.5 / loss.item() / (1 + x) ** 2 / 2
+    # By l' = -2: the first is below both, the second is pushed down by it and up by the background.
+    by_hand = torch.tensor([-2 * 1 - 2 * 0.5, 2 * 0.5 - 2 * 0.5, 2 * 1 + 2 * 0.5]).double()
+    torch.testing.assert_close(slope, outer * by_hand)
+
+
+@pytest.mark.parametrize('loss', [stable_ap_loss, smooth_ap_loss])
+def test_gradcheck(loss):
+    """With t = 0 the weights are constant."""
+    scores, labels, grades = _list(5, 7)
+    more = (MU,) if loss is stable_ap_loss else ()
+    setting = dict(SETTING, t=0.0) if more else dict(tau=0.5)
+    leaf = scores.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x: loss(x, labels, *more, **setting, relevance=grades), leaf
+    )
+
+
+@pytest.mark.parametrize('loss', [stable_ap_loss, smooth_ap_loss, ap_loss])
+def test_blocks_padding_and_a_constant_change_nothing(loss, monkeypatch):
+    scores, labels, grades = (torch.stack(x) for x in zip(*(_list(seed=i) for i in range(3))))
+    labels[1, 3:] = False
+    labels[2] = False
+    scores[1, 20] = scores[1, 0]
+    if loss is stable_ap_loss:
+        settings = dict(SETTING, mean_pos=MU, t=0.0)
+    elif loss is ap_loss:
+        settings = dict(interpolate=False)
+    else:
+        settings = dict(tau=0.5)
+
+    def run(x, **more):
+        return _gradient(lambda *a, **k: loss(*a, **k).sum(), x, labels, **settings, **more)
+
+    expected = run(scores, relevance=grades)
+    assert expected[1].any(1).tolist() == [True, True, False]
+    torch.testing.assert_close(run(scores + 2, relevance=grades), expected, rtol=1e-9, atol=1e-12)
+    monkeypatch.setattr(graded_sums, '_CACHED_PAIRS', 7)
+    torch.testing.assert_close(run(scores, relevance=grades), expected, rtol=1e-12, atol=1e-14)
+    # Of no relevance, and left out: not a negative either.
+    values = [loss(x, y, **settings, relevance=u) for x, y, u in zip(scores, labels, grades)]
+    torch.testing.assert_close(sum(values), expected[0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize('interpolate', [False, True])
+@pytest.mark.parametrize('loss', [smooth_ap_loss, ap_loss])
+def test_equal_relevances_are_the_rivals_without(loss, interpolate):
+    scores, labels, _ = _list()
+    settings = dict(interpolate=interpolate) if loss is ap_loss else {}
+    expected = _gradient(loss, scores, labels, **settings)
+    for grade in (1.0, 0.3):
+        relevance = torch.full_like(scores, grade)
+        found = _gradient(loss, scores, labels, **settings, relevance=relevance)
+        tolerance = 0 if grade == 1 else 1e-12
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ('loss', 'settings'),
+    [(smooth_ap_loss, dict(tau=1e-4)), (ap_loss, dict(delta=1e-4, interpolate=False))],
+)
+def test_rivals_tend_to_the_risk_of_graded_average_precision(loss, settings):
+    for seed in range(5):
+        scores, labels, grades = _list(seed=seed)
+        if seed == 4:
+            scores = 10 * scores + grades  # nearly sorted
+        gap = graded_average_precision(scores, grades)
+        expected = 1 - gap / grades[labels].mean()
+        found = loss(scores, labels, **settings, relevance=grades)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+        sorted_by_grade = loss(grades, labels, **settings, relevance=grades)
+        assert sorted_by_grade.item() == pytest.approx(0, abs=1e-9)
+
+
+def test_update_of_ap_loss_by_hand():
+    """A negative at 9, u = 1/2 at 5 and u = 1 at 0."""
+    logits = torch.tensor([0.0, 5.0, 9.0], dtype=torch.float64, requires_grad=True)
+    u = torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64)
+    loss = ap_loss(logits, u, relevance=u, interpolate=False)
+    # F = (1 + 1/2, 1/2) of ranks 3 and 2, over a sum of 3/2.
+    errors = torch.tensor([1.5 / 3, 0.5 / 2]).double() / 1.5
+    assert loss.item() == pytest.approx(errors.sum().item())
+    loss.backward()
+    first, second = errors.tolist()
+    by_hand = [-first, first / 3 - second, first * 2 / 3 + second]
+    assert logits.grad.tolist() == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize('loss', [StableAPLoss, SmoothAPLoss, APLoss])
+def test_modules_take_the_iou_of_the_boxes(loss):
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(40, 3, generator=g, dtype=torch.float64)
+    target = torch.randint(12, (40,), generator=g).clamp(max=3)
+    iou = torch.rand(int((target < 3).sum()), generator=g, dtype=torch.float64)
+    plain, graded = loss(), loss(quality=0.9)
+    assert plain.box_input is None
+    assert graded.box_input == 'quality'
+    assert plain.state_dict().keys() == graded.state_dict().keys()
+    value = graded(scores, target, quality=iou)
+    relevance = torch.zeros(40, 3).double()
+    rows = target < 3
+    relevance[rows, target[rows]] = 0.1 + 0.9 * iou
+    flat = scores.flatten(), relevance.flatten() > 0
+    if loss is StableAPLoss:
+        mean = scores[rows, target[rows]].mean()
+        expected = stable_ap_loss(
+            *flat, mean.float(), tau=1.0, bound=21.0, relevance=relevance.flatten(),
+            rho=graded.diagnostics['rho'],
+        ) + 0.001 * mean.square()  # fmt: skip
+    else:
+        call = dict(APLoss=ap_loss, SmoothAPLoss=smooth_ap_loss)[loss.__name__]
+        expected = call(flat[0], flat[1].int(), relevance=relevance.flatten())
+    torch.testing.assert_close(value, expected, rtol=1e-7, atol=0)
+    batch = EmbeddingBatch.of_one_batch(torch.eye(8), torch.arange(8) % 2)
+    with pytest.raises(ValueError, match='retrieval batch'):
+        graded.embedding_loss(batch)
+    with pytest.raises(ValueError, match=r'quality must be in \[0, 1\], got 1.5. Fix'):
+        loss(quality=1.5)
+
+
+def test_without_any_relevance_there_is_no_loss():
+    """An IoU of 0 throughout, with quality=1."""
+    scores = torch.randn(6, 1, requires_grad=True)
+    target = torch.tensor([0, 0, 1, 1, 1, 1])
+    for loss in (
+        StableAPLoss(quality=1, score_penalty=0.0),
+        SmoothAPLoss(quality=1),
+        APLoss(quality=1),
+    ):
+        value = loss(scores, target, quality=torch.zeros(2))
+        assert value == 0
+        (slope,) = torch.autograd.grad(value, scores)
+        assert not slope.any()
+        if isinstance(loss, StableAPLoss):
+            assert loss.imbalance.num_updates == 0
