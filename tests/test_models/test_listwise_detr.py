@@ -174,7 +174,7 @@ def test_a_zero_that_the_head_does_not_return_is_an_error():
         head.loss_by_feat(*query_inputs('DETRHead'))
 
 
-@pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss'])
+@pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss', 'APLoss', 'IABCELoss'])
 @pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
 def test_losses_with_box_values(name, loss):
     balance = loss == 'RankSortLoss'

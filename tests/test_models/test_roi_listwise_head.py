@@ -188,7 +188,7 @@ def _total(loss):
 
 
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
-@pytest.mark.parametrize('loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss'])
+@pytest.mark.parametrize('loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss', 'MALLoss'])
 def test_detectors_train_on_the_rivals(kind, loss):
     model = build_detector(
         kind,

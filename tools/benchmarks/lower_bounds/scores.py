@@ -31,6 +31,7 @@ LOSSES = (
     ('BlackBoxAPLoss', {}),
     ('SumLoss', {}),
     ('SOAPLoss', {}),
+    *((name, {}) for name in ('VarifocalLoss', 'MALLoss', 'IABCELoss', 'QualityFocalLoss')),
 )
 #: Of which every pair of a positive and a negative is computed.
 OF_PAIRS = ('SmoothAPLoss', 'AUCLoss', 'SumLoss')
