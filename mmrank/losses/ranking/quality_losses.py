@@ -109,7 +109,7 @@ class VarifocalLoss(QualityLoss):
     """Varifocal loss in the form of RT-DETR, which trains on it.
 
     Positives: weight q, target q. Negatives: weight ``alpha * p^gamma``, a constant. Source: Zhang
-    et al., VarifocalNet, CVPR 2021, eq. 2; Zhao et al., RT-DETR, CVPR 2024. ``use_iou=False`` gives
+    et al., VarifocalNet, CVPR 2021; Zhao et al., RT-DETR, CVPR 2024. ``use_iou=False`` gives
     positives weight and target 1.
 
     Args:
@@ -139,7 +139,7 @@ class MALLoss(QualityLoss):
     """Matchability-aware loss of DEIM.
 
     Positives: weight 1, target ``q^gamma``. Negatives: weight ``p^gamma``, a constant. Source:
-    Huang et al., DEIM, CVPR 2025, section 3.3.
+    Huang et al., DEIM, CVPR 2025, ``loss_labels_mal``.
 
     Args:
         gamma: Exponent of quality and probability, >= 0.
@@ -157,8 +157,8 @@ class IABCELoss(QualityLoss):
     """IoU-aware cross-entropy of Align-DETR, LW-DETR and RF-DETR.
 
     Positives: weight 1, target ``t = max(p^alpha * q^(1 - alpha), 0.01)``, a constant. Negatives:
-    weight ``p^gamma``, through which the gradient goes. Source: Cai et al., Align-DETR, BMVC 2024,
-    eqs. 4 to 6, without the ranks of its many-to-one matching; Chen et al., LW-DETR, 2024.
+    weight ``p^gamma``, through which the gradient goes. Source: Cai et al., Align-DETR, BMVC 2024
+    (without the ranks of its many-to-one matching); Chen et al., LW-DETR, 2024.
 
     Args:
         alpha: Exponent of the probability in the target, in [0, 1].
@@ -184,8 +184,8 @@ class QualityFocalLoss(QualityLoss):
     """Quality focal loss, and focal loss itself.
 
     Positives: weight ``|q - p|^gamma``, target q. Negatives: weight ``p^gamma``. The gradient goes
-    through both. Source: Li et al., Generalized Focal Loss, NeurIPS 2020, eq. 5 (beta is gamma
-    here). ``use_iou=False, alpha=0.25`` is focal loss (Lin et al., ICCV 2017, eq. 5).
+    through both. Source: Li et al., Generalized Focal Loss, NeurIPS 2020; its beta is gamma here.
+    ``use_iou=False, alpha=0.25`` is focal loss (Lin et al., ICCV 2017, eq. 5).
 
     Args:
         gamma: Exponent of the distance to the target, >= 0.
