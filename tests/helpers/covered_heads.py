@@ -221,10 +221,39 @@ MORE_HEADS = {
     ),
 }
 
+SSD_HEAD = dict(
+    in_channels=(32, 32, 32),
+    stacked_convs=0,
+    anchor_generator=dict(
+        type='mmdet.SSDAnchorGenerator',
+        scale_major=False,
+        min_sizes=[16, 32, 64],
+        max_sizes=[32, 64, 128],
+        strides=STRIDES,
+        ratios=[[2], [2, 3], [2]],
+    ),
+    train_cfg=dict(
+        assigner=dict(
+            type='mmdet.MaxIoUAssigner',
+            pos_iou_thr=0.5,
+            neg_iou_thr=0.5,
+            min_pos_iou=0.0,
+            ignore_iof_thr=-1,
+            gt_max_assign_all=False,
+        ),
+        sampler=dict(type='mmdet.PseudoSampler'),
+        smoothl1_beta=0.5,
+        allowed_border=-1,
+        pos_weight=-1,
+        neg_pos_ratio=3,
+        debug=False,
+    ),
+)
+
 
 def build_covered(name, loss_cls, **kwargs):
     """A small head of the given name, listwise unless set otherwise."""
-    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS}, **kwargs)
+    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS, 'SSDHead': SSD_HEAD}, **kwargs)
 
 
 def covered_inputs(name, boxes=True):

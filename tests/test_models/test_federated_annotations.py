@@ -23,6 +23,7 @@ from small_rcnn import federated_detector, make_batch
 from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
 
 NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
+NAMES.append('SSDHead')
 # The second image is annotated for nothing but its objects.
 EXHAUSTIVE = [[0, 2], []]
 # With 'auto' the first batch has one value, whatever its scores.

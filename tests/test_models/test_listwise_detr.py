@@ -124,15 +124,16 @@ def test_each_ranking_has_state_of_its_own():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize('quality', [0.0, 0.9])
 @pytest.mark.parametrize('name', ['DABDETRHead', 'DINOHead'])
-def test_layers_together_are_the_layers_one_by_one(name):
+def test_layers_together_are_the_layers_one_by_one(name, quality):
     """Losses, gradients and state, also of batches without an object."""
     # mmdet makes the targets of denoising queries in float32.
     exact = name != 'DINOHead'
     dtype = torch.float64 if exact else torch.float32
     results = []
     for together in (True, False):
-        head = build_query_head(name).to(dtype)
+        head = build_query_head(name, dict(STABLE_AP, quality=quality)).to(dtype)
         losses = head.loss_cls
         assert losses.together
         losses.together = together
@@ -190,23 +191,32 @@ def test_losses_with_box_values(name, loss):
         torch.testing.assert_close(boxes, ranked)
 
 
-def test_quality_is_the_iou_of_the_matched_query():
-    head = build_query_head('DETRHead', dict(type='mmrank.RankSortLoss'))
+@pytest.mark.parametrize('name', ['DETRHead', 'DINOHead'])
+def test_quality_is_the_iou_of_the_matched_query(name):
+    """Also of denoising queries; the box losses keep their bits."""
+    head = build_query_head(name, dict(type='mmrank.RankSortLoss'))
     told = []
-    head.loss_cls.layers[-1].loss.register_forward_pre_hook(
-        lambda _, args, kwargs: told.append((args, kwargs)), with_kwargs=True
-    )
-    args = query_inputs('DETRHead')
-    head.loss_by_feat(*args)
-    _, boxes, truths, _ = args
-    ((_, labels, *_), kwargs) = told[0]
-    rows = (labels < CLASSES).nonzero().squeeze(1)
-    pred = bbox_cxcywh_to_xyxy(boxes[-1].reshape(-1, 4)[rows]) * 128
-    # The class of an object is its place in its image.
-    objects = [truths[row // QUERIES].bboxes[labels[row]] for row in rows.tolist()]
-    expected = bbox_overlaps(pred, torch.stack(objects), is_aligned=True)
-    torch.testing.assert_close(kwargs['quality'], expected.detach())
-    assert expected.max() > 0
+    for collector in (head.loss_cls.layers[-1], *head.loss_cls.denoising[-1:]):
+        collector.loss.register_forward_pre_hook(
+            lambda _, args, kwargs: told.append((args, kwargs)), with_kwargs=True
+        )
+    args = query_inputs(name)
+    losses = head.loss_by_feat(*args)
+    boxes, truths = args[1][-1], next(x for x in args if isinstance(x, list))
+    noisy = boxes.size(1) - QUERIES
+    for ((_, labels, *_), kwargs), own in zip(told, (boxes[:, noisy:], boxes[:, :noisy])):
+        rows = (labels < CLASSES).nonzero().squeeze(1)
+        pred = bbox_cxcywh_to_xyxy(own.reshape(-1, 4)[rows]) * 128
+        # The class of an object is its place in its image.
+        objects = [truths[row // own.size(1)].bboxes[labels[row]] for row in rows.tolist()]
+        expected = bbox_overlaps(pred, torch.stack(objects), is_aligned=True)
+        quality = kwargs['quality']
+        assert not quality.requires_grad
+        torch.testing.assert_close(quality, expected.detach(), rtol=0, atol=1e-6)
+        assert expected.max() > 0
+    assert len(told) == 1 + (name == 'DINOHead')
+    plain = build_query_head(name).loss_by_feat(*args)
+    assert all(torch.equal(losses[key], plain[key]) for key in plain if 'cls' not in key)
 
 
 @pytest.mark.parametrize('name', HEADS)

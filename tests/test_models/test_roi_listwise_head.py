@@ -77,6 +77,8 @@ def _losses(head, labels=LABELS, rois=ROIS):
     has_object = labels < CLASSES
     targets = torch.zeros(n, 4)
     targets[has_object] = TARGETS[: has_object.sum()]
+    if not head.reg_decoded_bbox:
+        targets[has_object] = head.bbox_coder.encode(rois[has_object, 1:], targets[has_object])
     weights = has_object.float()[:, None].expand(-1, 4)
     losses = head.loss(scores, boxes, rois, labels, torch.ones(n), targets, weights)
     return losses, scores, boxes
@@ -90,15 +92,21 @@ def _decoded(head, boxes):
 
 
 @pytest.mark.parametrize('agnostic', [True, False])
-def test_quality_is_the_iou_of_each_positive(agnostic):
-    head = _build('_WantsQuality', reg_class_agnostic=agnostic)
+@pytest.mark.parametrize('loss_bbox', [GIOU, dict(type='mmdet.SmoothL1Loss')])
+def test_quality_is_the_iou_of_each_positive(agnostic, loss_bbox):
+    """Also of the codes that a stock head has its box loss on, which keeps its bits."""
+    decoded = loss_bbox is GIOU
+    kwargs = dict(reg_class_agnostic=agnostic, reg_decoded_bbox=decoded, loss_bbox=loss_bbox)
+    head = _build('_WantsQuality', **kwargs)
     losses, _, boxes = _losses(head)
     quality = head.loss_cls.told['quality']
     expected = bbox_overlaps(_decoded(head, boxes), TARGETS, is_aligned=True)
     assert quality.shape == (2,)
     assert not quality.requires_grad
-    torch.testing.assert_close(quality, expected.detach())
+    torch.testing.assert_close(quality, expected.detach(), rtol=0, atol=1e-6)
     assert losses['loss_bbox'] > 0
+    plain, *_ = _losses(_build(**kwargs))
+    assert torch.equal(losses['loss_bbox'], plain['loss_bbox'])
 
 
 @pytest.mark.parametrize('agnostic', [True, False])
@@ -223,11 +231,12 @@ def test_wrong_use_is_named():
         _build(box_average='positives', balance_boxes=True)
     with pytest.raises(ValueError, match='itself: remove'):
         _build('_WantsLoss', balance_boxes=True)
-    for change in (dict(reg_decoded_bbox=False), dict(with_reg=False)):
-        with pytest.raises(ValueError, match='requires decoded boxes.*both'):
-            _build('_WantsQuality', **change)
+    with pytest.raises(ValueError, match='requires the boxes.*with_reg=False'):
+        _build('_WantsQuality', with_reg=False)
+    with pytest.raises(ValueError, match='requires decoded boxes.*reg_decoded_bbox=False'):
+        _build('_WantsLoss', reg_decoded_bbox=False)
     with pytest.raises(ValueError, match="requires decoded.*'L1Loss'"):
-        _build('_WantsQuality', loss_bbox=dict(type='mmdet.L1Loss'))
+        _build('_WantsLoss', loss_bbox=dict(type='mmdet.L1Loss'))
     with pytest.raises(ValueError, match='leaves the head without one'):
         _build(with_reg=False, balance_boxes=True)
     with pytest.raises(ValueError, match='no scores to rank'):

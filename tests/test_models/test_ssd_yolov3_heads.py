@@ -4,6 +4,7 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
+from covered_heads import SSD_HEAD
 from mmengine.config import ConfigDict
 from small_heads import (
     CLASSES,
@@ -23,34 +24,7 @@ from mmrank.models.dense_heads.adapted_hosts import joint_logits
 CHANNELS = (32, 32, 32)
 BINARY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='sum')
 HEADS = {
-    'SSDHead': dict(
-        in_channels=CHANNELS,
-        stacked_convs=0,
-        anchor_generator=dict(
-            type='mmdet.SSDAnchorGenerator',
-            scale_major=False,
-            min_sizes=[16, 32, 64],
-            max_sizes=[32, 64, 128],
-            strides=STRIDES,
-            ratios=[[2], [2, 3], [2]],
-        ),
-        train_cfg=dict(
-            assigner=dict(
-                type='mmdet.MaxIoUAssigner',
-                pos_iou_thr=0.5,
-                neg_iou_thr=0.5,
-                min_pos_iou=0.0,
-                ignore_iof_thr=-1,
-                gt_max_assign_all=False,
-            ),
-            sampler=dict(type='mmdet.PseudoSampler'),
-            smoothl1_beta=0.5,
-            allowed_border=-1,
-            pos_weight=-1,
-            neg_pos_ratio=3,
-            debug=False,
-        ),
-    ),
+    'SSDHead': SSD_HEAD,
     'YOLOV3Head': dict(
         in_channels=CHANNELS,
         out_channels=CHANNELS,
@@ -193,8 +167,11 @@ def test_ssd_on_losses_with_boxes(loss):
     assert sum(slopes) > 0
     empty = head_losses(head, boxes=False)
     assert total(empty['loss_bbox']) == 0
+
+
+def test_ssd_has_no_box_losses_on_codes():
     with pytest.raises(ValueError, match='reg_decoded_bbox=True'):
-        build('SSDHead', config, loss_bbox=GIOU)
+        build('SSDHead', dict(type='mmrank.ALRPLoss'), loss_bbox=GIOU)
 
 
 def test_yolov3_ranks_the_product_that_it_shows():

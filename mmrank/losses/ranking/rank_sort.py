@@ -126,8 +126,8 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
 class RankSortLoss(ErrorDrivenLoss):
     """:func:`mmrank.functional.rank_sort_loss` of a batch, sorted by the IoU of the boxes.
 
-    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass the IoUs, and decoded
-    boxes; their ``balance_boxes=True`` is the paper's weighting of the box loss.
+    Needs ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``, which pass the IoUs; their
+    ``balance_boxes=True`` is the paper's weighting of the box loss.
 
     Args:
         delta: Half width of the step in units of the logits, > 0.

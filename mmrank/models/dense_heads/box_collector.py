@@ -45,24 +45,30 @@ def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
 
 
 class BoxCollector(nn.Module):
-    """Replaces ``loss_bbox`` of a head, an IoU loss on decoded boxes, and records its boxes.
+    """Replaces ``loss_bbox`` of a head and records its boxes.
 
     Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
     classification loss. Calls with a ``reduction_override`` go straight to the loss. With
     ``kind='quality'`` :meth:`close` returns IoUs and the head's own box loss stays, with ``'loss'``
-    it returns the box losses and the head gets 0.
+    it returns the box losses, of an IoU loss on decoded boxes, and the head gets 0. A head whose
+    box loss is on codes passes its ``coder`` and gives the anchors by :meth:`note_anchors`.
     """
 
-    def __init__(self, loss: nn.Module, kind: str) -> None:
+    def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
         super().__init__()
         if kind not in BOX_ARGUMENTS:
             raise ValueError(f'kind={kind!r} is unknown; use one of {tuple(BOX_ARGUMENTS)}')
-        self.loss, self.kind = loss, kind
+        self.loss, self.kind, self.coder = loss, kind, coder
         self._calls: list[tuple[Tensor, Tensor]] | None = None
+        self._anchors: list[Tensor] = []
 
     def open(self) -> None:
         """Begin to gather, forgetting what an interrupted pass left."""
-        self._calls = []
+        self._calls, self._anchors = [], []
+
+    def note_anchors(self, anchors: Tensor) -> None:
+        """Keep the (..., 4) anchors of rows that the classification loss gets next."""
+        self._anchors.append(_tensor_of(anchors).flatten(0, -2))
 
     def forward(
         self,
@@ -72,7 +78,7 @@ class BoxCollector(nn.Module):
         avg_factor: float | None = None,
         reduction_override: str | None = None,
     ) -> Tensor:
-        """Record (n, 4) decoded or (n, 5) oriented boxes, of all rows or of the positives.
+        """Record (n, 4) boxes or codes, (n, 5) where oriented, of all rows or of the positives.
 
         Returns the box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
         """
@@ -97,7 +103,8 @@ class BoxCollector(nn.Module):
         return {BOX_ARGUMENTS[self.kind]: self._values(targets, num_classes)}
 
     def _values(self, targets: list[Tensor], num_classes: int) -> Tensor:
-        calls, self._calls = self._calls, None
+        calls, anchors = self._calls, self._anchors
+        self._calls, self._anchors = None, []
         if calls is None:
             raise RuntimeError('BoxCollector.close called before open')
         joined = torch.cat(targets)
@@ -114,15 +121,20 @@ class BoxCollector(nn.Module):
         if not calls:
             return joined.new_zeros(0, dtype=torch.float)
         pred, target = (torch.cat(boxes) for boxes in zip(*calls))
-        if whole:
+        if whole or self.coder is not None:
             index = positive.nonzero().squeeze(1)
+        if whole:
             pred, target = pred[index], target[index]
         # In half precision areas of large boxes overflow.
         pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
         target = target.to(pred.dtype)
         if self.kind == 'loss':
             return self.loss(pred, target, reduction_override='none')
-        return _aligned_iou(pred.detach(), target)
+        pred = pred.detach()
+        if self.coder is not None:
+            own = torch.cat(anchors)[index].to(pred.dtype)
+            pred, target = (_tensor_of(self.coder.decode(own, codes)) for codes in (pred, target))
+        return _aligned_iou(pred, target)
 
     @staticmethod
     def _check_count(positives: Tensor, rows: int, total: int) -> None:
@@ -134,6 +146,11 @@ class BoxCollector(nn.Module):
                 'to loss_cls are positives: this head chooses the boxes differently, so it does '
                 'not support losses with a box_input'
             )
+
+
+def _tensor_of(boxes) -> Tensor:
+    """Boxes, or those that a box type of mmdet holds."""
+    return getattr(boxes, 'tensor', boxes)
 
 
 def _aligned_iou(pred: Tensor, target: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ TRAITS = {
     ),
     'RepPointsHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
     'SABLRetinaHead': HostTraits(no_boxes='its box losses are those of buckets'),
+    'SSDHead': HostTraits(by_image=True),
     'TOODHead': HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
     'YOLOV3Head': HostTraits(no_boxes='its box losses are those of offsets and of sizes'),
     'YOLOFHead': HostTraits(no_boxes='an anchor near several objects is regressed to each of them'),

@@ -68,8 +68,8 @@ def ListwiseHead(
             ``loss_by_feat`` calls ``self.loss_cls`` on (n, C) scores and class indices.
             docs/pages/users/detector.md lists those of mmdet.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the loss takes it and the
-            config does not set it. Losses with a ``box_input`` (Rank & Sort, aLRP) need an IoU loss
-            on decoded boxes.
+            config does not set it. A loss that takes IoUs (Rank & Sort) gets them of box codes,
+            too; one that computes the box loss (aLRP) needs an IoU loss on decoded boxes.
         centre_scores: At test time show the mean positive score as 0.5 instead of wherever training
             left it. The ranking of a class stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it

@@ -112,16 +112,18 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         from mmdet.models.dense_heads import AnchorHead, SSDHead
 
         on_codes = (AnchorHead.loss_by_feat_single, SSDHead.loss_by_feat_single)
-        undecoded = not getattr(self, 'reg_decoded_bbox', True)
-        if undecoded and getattr(host, 'loss_by_feat_single', None) in on_codes:
+        known = getattr(host, 'loss_by_feat_single', None) in on_codes
+        coder = self.bbox_coder if known and not self.reg_decoded_bbox else None
+        if coder is not None and kind == 'loss':
             raise ValueError(
                 f'{user} requires decoded boxes, but {host.__name__} has reg_decoded_bbox=False; '
                 'set reg_decoded_bbox=True and an IoU loss such as '
                 "loss_bbox=dict(type='mmdet.GIoULoss')"
             )
         loss_bbox = getattr(self, traits.boxes)
-        check_box_loss(loss_bbox, user)
-        setattr(self, traits.boxes, BoxCollector(loss_bbox, kind))
+        if kind == 'loss' or not known:
+            check_box_loss(loss_bbox, user)
+        setattr(self, traits.boxes, BoxCollector(loss_bbox, kind, coder))
 
     def loss(self, *args, **kwargs) -> dict:
         """Losses of a batch, as a one-stage detector calls for them."""
@@ -149,6 +151,14 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         ranked = self.loss_cls.loss(*scores, avg_factor=avg_factor, **box_values)
         ranked = dict(ranked) if isinstance(ranked, dict) else dict(loss_cls=ranked)
         return self._merge(losses, ranked, boxes)
+
+    def loss_by_feat_single(self, *args, **kwargs):
+        """Losses of the host head, of one level or image."""
+        boxes = self._box_collector(self.traits.boxes)
+        if boxes is not None and boxes.coder is not None:
+            # The third argument of the heads that have box losses on codes.
+            boxes.note_anchors(args[2])
+        return super().loss_by_feat_single(*args, **kwargs)
 
     def _federated(self, args: tuple, kwargs: dict) -> tuple[Tensor, Tensor]:
         """Classes that each image is annotated for, and the image of each row."""

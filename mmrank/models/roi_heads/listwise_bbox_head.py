@@ -54,17 +54,25 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
         self.box_input = self.loss_cls.box_input
         if self.box_input is not None:
             self._check_boxes()
-            self.loss_bbox = BoxCollector(self.loss_bbox, self.box_input)
+            coder = None if self.reg_decoded_bbox else self.bbox_coder
+            self.loss_bbox = BoxCollector(self.loss_bbox, self.box_input, coder)
 
     def _check_boxes(self) -> None:
         name = type(self.loss_cls).__name__
-        if not (self.with_reg and self.reg_decoded_bbox):
+        if not self.with_reg:
             raise ValueError(
-                f'{name} requires decoded boxes, but the box head has with_reg={self.with_reg} and '
-                f'reg_decoded_bbox={self.reg_decoded_bbox}; set both to True'
+                f'{name} requires the boxes of the positives, but with_reg=False leaves the head '
+                'without boxes; set it to True'
+            )
+        if self.box_input == 'quality':
+            return
+        if not self.reg_decoded_bbox:
+            raise ValueError(
+                f'{name} requires decoded boxes, but the box head has reg_decoded_bbox=False; set '
+                'it to True'
             )
         check_box_loss(self.loss_bbox, name)
-        if self.box_input == 'loss' and (self.balance_boxes or self.box_average != 'rois'):
+        if self.balance_boxes or self.box_average != 'rois':
             raise ValueError(
                 f'{name} computes and balances the box loss itself: remove '
                 f'balance_boxes={self.balance_boxes} and box_average={self.box_average!r}'
@@ -84,6 +92,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
         """``loss_cls``, a ranking of the (n, C) raw scores, ``acc_classes`` and ``loss_bbox``."""
         if self.box_input is not None:
             self.loss_bbox.open()
+            self.loss_bbox.note_anchors(rois[:, 1:])
         losses = super().loss(
             None,
             bbox_pred,
