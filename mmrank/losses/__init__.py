@@ -22,6 +22,7 @@ _MODULES = {
         'TakesBoxValues TakesClassCounts TakesClassLabels TakesPairCounts TakesPairLabels '
         'TrainsEmbeddings'
     ),
+    '.quality_losses': 'IABCELoss MALLoss QualityFocalLoss VarifocalLoss',
     '.ranking.alrp': 'ALRPLoss',
     '.ranking.ap_loss': 'APLoss ErrorDrivenLoss',
     '.ranking.auc': 'AUCLoss MAUCLoss',
@@ -29,7 +30,6 @@ _MODULES = {
     '.ranking.blackbox_ap': 'BlackBoxAPLoss',
     '.ranking.dr_loss': 'DRLoss',
     '.ranking.listwise_ap': 'ListwiseAPLoss',
-    '.ranking.quality_losses': 'IABCELoss MALLoss QualityFocalLoss VarifocalLoss',
     '.ranking.rank_sort': 'RankSortLoss',
     '.ranking.smooth_ap': 'SmoothAPLoss',
     '.ranking.soap': 'SOAPLoss',

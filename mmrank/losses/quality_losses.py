@@ -16,7 +16,7 @@ from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.setting_names import NamedSettings
 
-from .base import RankingLoss, positive_index
+from .ranking.base import RankingLoss, positive_index
 
 
 class _FirstOrder(Function):
