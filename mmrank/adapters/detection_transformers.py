@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses import RankingLoss
+from mmrank.losses import RankingLoss, VarifocalLoss
+from mmrank.losses.quality_losses import QualityLoss
 from mmrank.required_package import required_package
 
 from .detectors import centre_of, check_fit, check_ranks
@@ -106,6 +107,10 @@ class RankingCriterion(nn.Module):
     last decoder layer, ``aux_<i>`` are the layers before it and, as the last of these, the
     encoder's proposals, ``dn_<i>`` the denoising queries of each layer. ``fine``: the model is
     D-FINE, whose boxes are distributions of corners.
+
+    The encoder's proposals keep the varifocal loss. Its loss sees the selected proposals alone. A
+    ranking moves those against each other and leaves their level where it is, so that what is
+    selected by mistake stays above what is not selected; a point-wise loss pushes it below.
     """
 
     def __init__(self, loss: RankingLoss, num_layers: int, centre_scores: bool, fine: bool) -> None:
@@ -113,6 +118,8 @@ class RankingCriterion(nn.Module):
         self.centre_scores, self.fine = centre_scores, fine
         names = [LAST, *(f'{k}_{i}' for k in ('aux', 'dn') for i in range(num_layers))]
         self.rankings = nn.ModuleDict({name: copy.deepcopy(loss) for name in names})
+        if not isinstance(loss, QualityLoss):
+            self.rankings[f'aux_{num_layers - 1}'] = VarifocalLoss(scope=loss.scope)
 
     def forward(
         self,

@@ -32,8 +32,9 @@ def use_ranking_loss(
     * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
       between the two IoU thresholds are ignored.
     * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and ``DFineForObjectDetection``
-      of transformers: each decoder layer, the encoder's proposals and the denoising queries of each
-      layer have a ranking of their own, by a copy of the loss with its own state.
+      of transformers: each decoder layer and the denoising queries of each layer have a ranking of
+      their own, by a copy of the loss with its own state. The encoder's proposals keep the
+      varifocal loss: a ranking of the selected ones does not say which to select.
 
     The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
     ``torch.save(model)``.
