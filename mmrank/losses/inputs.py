@@ -129,11 +129,11 @@ def check_positive(**settings: float) -> None:
             raise ValueError(f'{name} must be > 0, got {value!r}')
 
 
-def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
-    """Spread (n_pos,) values of the rows with a class over all (n,) rows, 0 in the others.
+def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
+    """Function that gives (n_pos,) values of the rows with a class by the indices of such rows.
 
-    Differentiable. On a GPU the number of values is not compared with that of the rows, which would
-    make the host wait.
+    Another of the (n,) rows gets any of the values or 0. Differentiable. On a GPU the number of
+    values is not compared with that of the rows, which would make the host wait.
     """
     if target.dim() != 1:
         raise ValueError(
@@ -149,9 +149,10 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
             f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
         )
     # Not by masked_scatter, whose backward waits for the device.
-    slot = has_class.cumsum(0).mul_(has_class)
+    slot = has_class.cumsum(0)
     # Not by cat, which bfloat16 autocast refuses for float16.
-    return pad(values, (1, 0)).gather(0, slot)
+    values = pad(values, (1, 0))
+    return lambda rows: values[slot[rows]]
 
 
 def box_values(
@@ -176,11 +177,11 @@ def box_values(
             "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
         )
     classes = cls_score.size(1)
-    values = values_of_rows(values, target, classes)
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
+    values_at = values_of_rows(values, target, classes)
     columns_per_row = classes if loss.mode == 'flatten' else 1
-    return lambda columns: values[columns // columns_per_row]
+    return lambda columns: values_at(columns // columns_per_row)
 
 
 def gather_positives(
