@@ -108,9 +108,8 @@ class RankingCriterion(nn.Module):
     encoder's proposals, ``dn_<i>`` the denoising queries of each layer. ``fine``: the model is
     D-FINE, whose boxes are distributions of corners.
 
-    The encoder's proposals keep the varifocal loss. Its loss sees the selected proposals alone. A
-    ranking moves those against each other and leaves their level where it is, so that what is
-    selected by mistake stays above what is not selected; a point-wise loss pushes it below.
+    The encoder's proposals keep the varifocal loss: a ranking of them costs half of the mAP
+    (docs/pages/results/detr.md).
     """
 
     def __init__(self, loss: RankingLoss, num_layers: int, centre_scores: bool, fine: bool) -> None:
