@@ -83,7 +83,6 @@ def build(kind: str, **config) -> nn.Module:
         decoder_layers=2,
         num_queries=30,
         num_denoising=20,
-        num_labels=5,
     )
     if kind == 'rtdetr':
         options['backbone_config'] = hf.RTDetrResNetConfig(
@@ -221,7 +220,9 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     evals = {*method.get('evals', ()), steps}
     images = load_split(data, 'train')
     torch.manual_seed(seed)
-    model = build(method.get('model', 'rtdetr'), **method.get('config', {}))
+    names = json.loads((data / 'annotations/train.json').read_text('utf-8'))['categories']
+    config = dict(num_labels=max(x['id'] for x in names) + 1, **method.get('config', {}))
+    model = build(method.get('model', 'rtdetr'), **config)
     use_losses(model, method.get('loss'), method.get('layers', {}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=method.get('lr', 1e-3), fused=True)
     order = torch.Generator().manual_seed(1000 + seed)
@@ -311,11 +312,12 @@ def main() -> None:
         for method in methods
         if (method['name'], seed, method.get('steps', 400)) not in done
     ]
-    context = multiprocessing.get_context('spawn')
+    context, failed = multiprocessing.get_context('spawn'), 0
     with context.Pool(args.workers, maxtasksperchild=1) as pool:
         for number, (error, new) in enumerate(pool.imap_unordered(_train, jobs), 1):
             if error:
                 print(error, file=sys.stderr, flush=True)
+                failed += 1
                 continue
             with results.open('a', encoding='utf-8') as file:
                 file.writelines(json.dumps(row) + '\n' for row in new)
@@ -328,6 +330,8 @@ def main() -> None:
             )
     if rows:
         show(rows, [method['name'] for method in methods], args.out / 'learning_curves.png')
+    if failed:
+        sys.exit(f'{failed} of {len(jobs)} trainings failed, see above')
 
 
 if __name__ == '__main__':
