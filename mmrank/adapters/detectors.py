@@ -34,7 +34,7 @@ def use_ranking_loss(
     * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and ``DFineForObjectDetection``
       of transformers: each decoder layer and the denoising queries of each layer have a ranking of
       their own, by a copy of the loss with its own state. The encoder's proposals keep the
-      varifocal loss: a ranking of the selected ones does not say which to select.
+      varifocal loss, see :class:`.detection_transformers.RankingCriterion`.
 
     The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
     ``torch.save(model)``.

@@ -1,6 +1,6 @@
 r"""Compare losses over seeds on a small RT-DETR or D-FINE of transformers, and show why.
 
-    python tools/research/detr_losses.py configs/stable_ap/detr_losses.yaml --out work_dirs/detr
+    python tools/research/detr_losses.py tools/research/detr_losses.yaml --out work_dirs/detr
 
 Each training is one process with one thread. ``results.jsonl`` gets a line for each evaluation, and
 a plan that was stopped goes on where it was. Then come the table, each method paired by seed with
@@ -15,7 +15,7 @@ Columns beside mAP: ``as IoU`` is the mAP if the scores were the IoU of the boxe
 alone allow; ``best IoU`` of an object by any query; of as many highest scores as there are objects
 the shares ``right``, ``twice`` (an object again), ``class``, ``place`` (IoU below 0.5) and ``none``
 (below 0.1); ``order`` is the rank correlation of score and IoU of the matched queries; ``ratio`` is
-the gradient norm of the class part over that of the box part in what both share, at the last probe.
+the gradient norm of the class part over that of the box part in what both share, at the evaluation.
 """
 
 import argparse
@@ -218,7 +218,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     torch.set_num_threads(1)
     steps = method.get('steps', 400)
     evals = {*method.get('evals', ()), steps}
-    images = load_split(data, 'train')
+    images, held_out = (load_split(data, split) for split in ('train', 'val'))
     torch.manual_seed(seed)
     names = json.loads((data / 'annotations/train.json').read_text('utf-8'))['categories']
     config = dict(num_labels=max(x['id'] for x in names) + 1, **method.get('config', {}))
@@ -236,7 +236,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
         nn.utils.clip_grad_norm_(model.parameters(), method.get('clip', 0.1))
         optimizer.step()
         if step in evals:
-            found = measure(model, load_split(data, 'val'))
+            found = measure(model, held_out)
             rows.append(dict(name=method['name'], seed=seed, step=step, **found, ratio=ratio))
     return rows
 
