@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import re
 import sys
 from collections.abc import Callable
 
@@ -21,6 +22,8 @@ def show_user_errors(
     *also: type[Exception], on_interrupt: str = 'Interrupted.'
 ) -> Callable[[Callable], Callable[..., int]]:
     """Decorate the main function of a tool: one message, no traceback.
+
+    So is any other error whose message has a ``Fix:``.
 
     Args:
         *also: Exceptions beside :class:`UserError` that in this tool come
@@ -46,6 +49,15 @@ def show_user_errors(
                 sys.stderr.write(
                     f'error: {error}\n  Fix: free some disk space, or write to another disk\n'
                 )
+                return 2
+            except Exception as error:
+                # A message that says how to mend it is for the user, whoever raises it.
+                message = str(error.args[0]) if len(error.args) == 1 else str(error)
+                if 'Fix:' not in message:
+                    raise
+                # A worker of a data loader sends its whole traceback, the message last.
+                message = re.split(r'^\w[\w.]*(?:Error|Exception): ', message, flags=re.M)[-1]
+                sys.stderr.write(f'error: {message.strip()}\n')
                 return 2
             except KeyboardInterrupt:
                 sys.stderr.write(f'\n{on_interrupt}\n')

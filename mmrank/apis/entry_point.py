@@ -10,16 +10,19 @@ import re
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from importlib import metadata
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
-from mmengine.registry import RUNNERS
+from mmengine.registry import OPTIMIZERS, RUNNERS
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
@@ -38,6 +41,13 @@ PACKAGES = {
     'mmpretrain': 'onedl-mmpretrain',
     'mmrank': 'mmrank',
 }
+
+
+#: What a runner reads of a config beside its own arguments, and mmdet's wrapper at test.
+_MORE_SETTINGS = (
+    'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
+    'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'
+)
 
 
 def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
@@ -70,12 +80,23 @@ def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.Ar
     return parser
 
 
+class _Options(DictAction):
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        for word in values:
+            if '=' not in word:
+                parser.error(
+                    f'{option_string}: {word!r} has no value. Fix: KEY=VALUE without blanks, such '
+                    'as optim_wrapper.optimizer.lr=0.01'
+                )
+        super().__call__(parser, namespace, values, option_string)
+
+
 def add_config_option(parser: argparse.ArgumentParser) -> None:
     """Add the option that overrides settings of the config."""
     parser.add_argument(
         '--cfg-options',
         nargs='+',
-        action=DictAction,
+        action=_Options,
         metavar='KEY=VALUE',
         help='change settings of the config: model.bbox_head.loss_cls.tau=0.5 '
         'optim_wrapper.optimizer.lr=0.01; lists as key="[a,b]", quoted and without spaces',
@@ -192,6 +213,12 @@ def set_work_dir(cfg: Config, args: argparse.Namespace) -> None:
 def set_collate(cfg: Config) -> None:
     """Set the collate function that mmpretrain's configs leave to their tool: models stack."""
     loaders = [cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test')]
+    for loader in loaders:
+        if loader and isinstance(loader.get('dataset'), str):
+            raise UserError(
+                f'dataset={loader["dataset"]!r} of a data loader is a text.\n  Fix: '
+                "dataset=dict(type='CocoDataset', ann_file=...), as in configs/_base_/datasets"
+            )
     for loader in loaders if cfg.get('default_scope') == 'mmpretrain' else ():
         if loader:
             loader.setdefault('collate_fn', ConfigDict(type='default_collate'))
@@ -200,8 +227,37 @@ def set_collate(cfg: Config) -> None:
 def apply_options(cfg: Config, options: Mapping | None) -> None:
     """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
+        _check_names(cfg, options)
         cfg.merge_from_dict(options)
     check_packages(cfg)
+
+
+def _check_names(cfg: Config, options: Mapping) -> None:
+    """Refuse an option that nothing would read: mmengine adds what is not there."""
+    for option in options:
+        node, path = cfg, ''
+        for name in option.split('.'):
+            if not isinstance(node, dict | Config):
+                break
+            path += f'.{name}' if path else name
+            if name not in node:
+                close = get_close_matches(name, [*map(str, node)], 1, 0.7)
+                # What is built checks its own settings, and a part may be new.
+                if _is_of_runner(name) if path == name else path == option or not close:
+                    break
+                fix = path.removesuffix(name) + close[0] if close else 'a key that the config has'
+                raise UserError(
+                    f'--cfg-options {option}: the config has no {path!r}, so nothing reads it.\n'
+                    f'  Fix: {fix}'
+                )
+            node = node[name]
+
+
+def _is_of_runner(name: str) -> bool:
+    from mmengine.runner import FlexibleRunner, Runner
+
+    known = [*signature(Runner).parameters, *signature(FlexibleRunner).parameters]
+    return name in (*known, *_MORE_SETTINGS.split())
 
 
 def load(args: argparse.Namespace) -> Config:
@@ -297,6 +353,14 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
+    optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
+    name = optimizer.get('type', '')
+    if isinstance(name, str) and name and OPTIMIZERS.get(name) is None:
+        close = get_close_matches(name, OPTIMIZERS.module_dict, 1) or ['SGD']
+        raise UserError(
+            f'optim_wrapper.optimizer.type={name!r} is no registered optimizer.\n  Fix: '
+            f"'{close[0]}', or import yours by custom_imports"
+        )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
         # Does nothing for a model without per-sample state.
@@ -314,6 +378,20 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
         retrieval_check.check_config(cfg, splits=splits)
 
 
+def _config_error(error: Exception) -> Exception:
+    """The same error, or one for the user if it comes from building a part of the config."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # mmengine's registries, and what its runner builds without them.
+    built = any('mmengine' in x.filename and x.name.startswith('build') for x in frames)
+    if not built or isinstance(error, UserError) or 'Fix:' in str(error):
+        return error
+    message = error.args[0] if len(error.args) == 1 else error
+    return UserError(
+        f'the config cannot be built: {type(error).__name__}: {message}\n  Raised in '
+        f'{frames[-1].filename}, line {frames[-1].lineno}.\n  Fix: correct that part of the config'
+    )
+
+
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
     """Run a tool without a traceback; return its exit status, 2 for the user's errors."""
 
@@ -326,7 +404,7 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
             # process that is gone.
             number = interruption.received_signal()
             if number is None:
-                raise
+                raise _config_error(error) from error
             sys.stderr.write(f'{type(error).__name__}: {error}\n')
             interruption.leave(number)
         except interruption.Interrupted:

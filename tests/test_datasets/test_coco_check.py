@@ -270,7 +270,19 @@ def test_corner_boxes_are_suspected():
     for ann in document['annotations']:
         ann['bbox'] = [20, 15, 38, 28]
     report = inspect_coco(document, 'a.json')
+    assert [p.kind for p in report.errors] == ['boxes reach beyond the image']
+    document['annotations'][0]['bbox'] = [20, 15, 3, 2]
+    report = inspect_coco(document, 'a.json')
+    assert report.ok
     assert [p.kind for p in report.warnings] == ['boxes reach beyond the image']
+
+
+def test_boxes_in_fractions_are_refused():
+    document = make_document()
+    for ann in document['annotations']:
+        ann['bbox'] = [0.2, 0.5, 0.25, 0.5]
+    report = inspect_coco(document, 'a.json')
+    assert [p.kind for p in report.errors] == ['boxes in fractions']
 
 
 def test_classes_are_compared_with_categories():

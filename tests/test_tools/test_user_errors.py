@@ -18,6 +18,11 @@ def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
     assert 'a.json' in capsys.readouterr().err
     assert main(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == '\nRun it again.\n'
+    assert main(KeyError('tau is 0. Fix: tau > 0')) == 2
+    assert capsys.readouterr().err == 'error: tau is 0. Fix: tau > 0\n'
+    worker = 'Caught OSError in worker 0.\nTraceback\nx.y.OSError: a.jpg is torn. Fix: copy it\n'
+    assert main(RuntimeError(worker)) == 2
+    assert capsys.readouterr().err == 'error: a.jpg is torn. Fix: copy it\n'
     with pytest.raises(ValueError, match='a bug'):
         main(ValueError('a bug'))
 

@@ -152,12 +152,16 @@ def scan_annotations(
         found.by_kind[_EMPTY].is_error = False
     report.bad_annotations.update(scan.empty)
     if scan.overhang > _OVERHANG_FRACTION * len(annotations):
+        are_corners = scan.corners == scan.boxes
+        reading = ', and all of them would fit as corners [x1, y1, x2, y2]' if are_corners else ''
         found.add(
             'boxes reach beyond the image',
             f'{scan.overhang} of {len(annotations)} boxes end more than '
-            f'{_OVERHANG_PIXELS} pixels beyond the right or lower edge',
-            is_error=False,
+            f'{_OVERHANG_PIXELS} pixels beyond the right or lower edge{reading}',
+            is_error=are_corners,
         )
+    if scan.boxes and scan.fractions == scan.boxes:
+        found.add('boxes in fractions', f'each of the {scan.boxes} boxes ends within 1 pixel of 0')
     if not annotations:
         found.add('no annotation at all', "'annotations' is empty", is_error=False)
     return scan.finish(wanted)
@@ -178,7 +182,9 @@ class _Scan:
         self.pairs: list[np.ndarray] = []
         self.seen_ids: set = set()
         self.empty: list[int] = []  # positions of the boxes of zero size
-        self.overhang = 0  # boxes that reach beyond their image
+        # Boxes: all good ones, those that reach beyond their image, those that are in it if read as
+        # corners, and those that would be in it in fractions of its sides.
+        self.boxes = self.overhang = self.corners = self.fractions = 0
 
     def add(self, start: int, chunk: list) -> None:
         """Check and count some annotations, the first at position ``start``."""
@@ -238,8 +244,12 @@ class _Scan:
         size[good.crowd == 1] = 3
         self.counts += np.bincount(good.label * 4 + size, minlength=self.counts.size).reshape(-1, 4)
         self.pairs.append(np.stack([good.image, good.label]))
-        beyond = good.box[:, :2] + good.box[:, 2:] > good.size + _OVERHANG_PIXELS
-        self.overhang += int(beyond.any(1).sum())
+        first, second = good.box[:, :2], good.box[:, 2:]
+        largest = good.size + _OVERHANG_PIXELS
+        self.boxes += len(first)
+        self.overhang += int((first + second > largest).any(1).sum())
+        self.corners += int(((second > first) & (second <= largest)).all(1).sum())
+        self.fractions += int(((first + second <= 1) & (good.size > 1)).all(1).sum())
 
     def finish(self, wanted: set | None) -> dict[str, set]:
         """Write the counts to the report; return as :func:`scan_annotations`."""

@@ -48,6 +48,10 @@ FIXES = {
         'if bbox holds corners [x1, y1, x2, y2], turn it into [x, y, width, '
         'height]; otherwise check width and height of the images.'
     ),
+    'boxes in fractions': (
+        'COCO has pixels: multiply x and width by the width of the image, y and height by its '
+        'height.'
+    ),
     'area not positive': (
         'set area to the pixels of the object, or width * height of the box; '
         'mmdet drops objects without area.'

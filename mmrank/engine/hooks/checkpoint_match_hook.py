@@ -18,6 +18,7 @@ from mmrank.engine.resume.matching import (
     without_folded,
 )
 from mmrank.engine.runners import has_global_state
+from mmrank.errors import UserError
 from mmrank.registry import HOOKS
 
 
@@ -29,7 +30,7 @@ class CheckpointMatchHook(Hook):
     random weights. This hook refuses it with a table of the missing, unexpected and mismatched
     keys. For a resume it also compares the optimiser, the number of parameter schedulers and
     whether weights are averaged, and refuses processes that resume from different checkpoints, as
-    without a common disk.
+    without a common disk. Weights that are not finite are not saved.
 
     Args:
         strict: Whether to refuse; False writes the table to the log, and values of another shape
@@ -40,6 +41,7 @@ class CheckpointMatchHook(Hook):
     Raises:
         CheckpointError: When a checkpoint that does not fit is loaded, or processes start at
             different steps.
+        UserError: When a weight is NaN or infinite as a checkpoint is written.
     """
 
     # Before the EMAHook, which fails on such a checkpoint by itself.
@@ -57,6 +59,16 @@ class CheckpointMatchHook(Hook):
                     f'{steps[0][1]} of {steps[0][0]}: they have not found the same checkpoint. '
                     'Fix: put the work folder on a disk that all machines share, or pass copies of '
                     'one checkpoint: --resume PATH'
+                )
+
+    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
+        for name, weight in runner.model.named_parameters():
+            if not weight.isfinite().all():
+                raise UserError(
+                    f'iteration {runner.iter}: {name} has NaN or infinite weights, so the training '
+                    'has diverged and no checkpoint is written. Fix: a lower '
+                    'optim_wrapper.optimizer.lr, a warm-up, or '
+                    'optim_wrapper.clip_grad=dict(max_norm=10); the checkpoints before are whole'
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
