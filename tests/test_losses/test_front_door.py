@@ -21,9 +21,9 @@ def made_up(*shape, seed=0):
 def test_losses_are_names_of_the_package():
     assert mmrank.StableAPLoss is StableAPLoss
     with pytest.raises(AttributeError, match='NoSuchLoss'):
-        mmrank.NoSuchLoss
+        mmrank.NoSuchLoss()
     with pytest.raises(AttributeError, match="'mmrank' has no attribute 'Dataset'"):
-        mmrank.Dataset
+        mmrank.Dataset()
     code = "import mmrank, sys; assert 'torch' not in sys.modules; from mmrank import StableAPLoss"
     subprocess.run([sys.executable, '-c', code], check=True)
 
@@ -73,7 +73,8 @@ def test_lists_of_groups(kind):
     loss = kind(reduction='sum', **settings)
     value = loss(leaf, labels[order], group=group[order])
     (slope,) = torch.autograd.grad(value, leaf)
-    assert value > 0 and slope.isfinite().all()
+    assert value > 0
+    assert slope.isfinite().all()
     if kind is not StableAPLoss:  # whose lists share one mean positive score
         parts = zip(scores.split(sizes), labels.split(sizes))
         expected = sum(kind()(s, y) for s, y in parts)

@@ -84,7 +84,7 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
 
 def group_index(group: Tensor) -> tuple[Tensor, Tensor]:
     """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows."""
-    values, group = group.unique(return_inverse=True)
+    _, group = group.unique(return_inverse=True)
     # One empty list, where there are no rows.
     sizes = group.bincount(minlength=1).tolist()
     index = pad_sequence(group.argsort(stable=True).split(sizes), True, -1)
