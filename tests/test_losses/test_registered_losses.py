@@ -33,7 +33,8 @@ OWN_GRADIENT = {
     'VarifocalLoss': 'the weight of a negative is a constant',
 }
 #: A cross-entropy is infinite where a score is.
-POINTWISE = ('ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE = ('AsymmetricLoss', 'BalancedSoftmaxLoss', 'ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE += ('LogitAdjustedCELoss',)
 POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
 
 

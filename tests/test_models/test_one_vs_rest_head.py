@@ -22,6 +22,8 @@ LOSSES = {
     'mauc': dict(type='mmrank.MAUCLoss'),
     'ldam': dict(type='mmrank.LDAMLoss', scale=1.0),
     'cb_ce': dict(type='mmrank.ClassBalancedCELoss'),
+    'la_ce': dict(type='mmrank.LogitAdjustedCELoss'),
+    'asl': dict(type='mmrank.AsymmetricLoss'),
     'ce': dict(type='mmpretrain.CrossEntropyLoss', use_sigmoid=True),
     'focal': dict(type='mmpretrain.FocalLoss'),
 }
@@ -45,7 +47,7 @@ def samples(classes, n=12, score=False):
 
 def head(name, classes):
     loss = dict(LOSSES[name])
-    if name in ('ldam', 'cb_ce'):
+    if name in ('ldam', 'cb_ce', 'la_ce'):
         loss.update(class_counts=[30, 20, 10][:classes], num_samples=100)
     torch.manual_seed(0)
     return OneVsRestHead(classes, 8, loss)

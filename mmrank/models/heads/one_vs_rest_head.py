@@ -6,7 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.losses.long_tail.base import ClassCountLoss
+from mmrank.losses.long_tail.base import PointwiseLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.base import RankingLoss
@@ -22,8 +22,9 @@ class OneVsRestHead(BaseModule):
 
     For ``mmpretrain.ImageClassifier``. The loss sees the scores of all classes in one call: a
     ranking loss with ``mode='per_class'`` ranks the batch once for every class, with a state for
-    each. Pointwise losses work too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and
-    mmpretrain's ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
+    each. Pointwise losses work too: ``mmrank.LogitAdjustedCELoss`` and the others of
+    :class:`mmrank.losses.PointwiseLoss`, and mmpretrain's ``CrossEntropyLoss`` with
+    ``use_sigmoid=True`` and ``FocalLoss``.
 
     Scores at test time are plain sigmoids. A ranking loss trains an order, not probabilities:
     calibrate the scores before you use them as such, see :func:`mmrank.models.CalibratedModel`.
@@ -52,7 +53,7 @@ class OneVsRestHead(BaseModule):
         self.num_classes, self.thr = num_classes, thr
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
-        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
         given = self.loss_module.num_classes if own else None
         if given not in (None, num_classes):
             raise ValueError(
@@ -89,7 +90,7 @@ class OneVsRestHead(BaseModule):
         if len(scores) != len(data_samples):
             raise ValueError(f'{len(scores)} features for {len(data_samples)} data samples')
         target = one_vs_rest_targets(data_samples, self.num_classes, scores.device)
-        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
         if not own and self.num_classes == 1:
             # mmpretrain's losses read (n, 1) targets as class indices.
             scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
