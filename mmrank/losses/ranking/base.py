@@ -88,9 +88,8 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     """
     if target.is_floating_point():
         inputs.refuse_nan('target', target, 'give each row the index of its class')
-    target = inputs.whole(target)
-    if not target.numel():
-        return target.long()
+    else:
+        target = target.long()  # a smaller type would wrap the number of classes
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
