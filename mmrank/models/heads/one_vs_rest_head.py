@@ -26,8 +26,9 @@ class OneVsRestHead(BaseModule):
     :class:`mmrank.losses.PointwiseLoss`, and mmpretrain's ``CrossEntropyLoss`` with
     ``use_sigmoid=True`` and ``FocalLoss``.
 
-    Scores at test time are plain sigmoids, or softmax with ``exclusive``. A ranking loss trains an order, not probabilities:
-    calibrate the scores before you use them as such, see :func:`mmrank.models.CalibratedModel`.
+    Scores at test time are plain sigmoids, or softmax with ``exclusive``. A ranking loss trains an
+    order, not probabilities: calibrate the scores before you use them as such, see
+    :func:`mmrank.models.CalibratedModel`.
 
     Args:
         num_classes: Number of classes C. With 1 the problem is binary, and ``gt_label`` is 0 or 1.
