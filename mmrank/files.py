@@ -7,10 +7,13 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from mmrank.errors import UserError
 
 _SUFFIX = '.tmp'
 #: Names of :func:`temporary_name`; older versions wrote no host.
@@ -121,6 +124,17 @@ def remove_temporary_files(folder: str | os.PathLike) -> None:
     """Remove what dead processes left, those of another host after a day."""
     for temp, _ in left_behind(folder):
         remove_path(temp)
+
+
+def refuse_link(path: str | os.PathLike) -> None:
+    """Refuse, by a UserError, to open a link: its file would be emptied under another name."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise UserError(
+                f'{path} is a link, or no file; to write to it would empty what it leads to. Fix: '
+                'remove the link, or name another folder'
+            )
 
 
 def remove_path(path: Path) -> None:

@@ -28,6 +28,7 @@ from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
+from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or
@@ -351,6 +352,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         prepare_cpu_processes(cfg)
     if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
+    _check_dump(cfg)
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
@@ -366,6 +368,21 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
     return runner
+
+
+def _check_dump(cfg: Config) -> None:
+    """Check the file to which mmengine writes the config: it is overwritten."""
+    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
+        return
+    path = Path(cfg.work_dir, Path(cfg.filename).name)
+    refuse_link(path)
+    if path.is_file() and path.samefile(cfg.filename):
+        source = path.read_text('utf-8')
+        if '_base_' in source or 'read_base' in source:
+            raise UserError(
+                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
+                'it and its bases add up to.\n  Fix: another --work-dir'
+            )
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
