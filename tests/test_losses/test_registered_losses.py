@@ -213,7 +213,7 @@ def of_many_classes(value):
     ids=str,
 )
 def test_small_integers_are_the_numbers_they_are(case):
-    """Compared with 300 as uint8 or int8, which wrap it to 44, a class of 44 would be background."""
+    """300 classes in uint8 or int8 are 44, so that class 44 would be background."""
     case = replace(case, settings=of_many_classes(case.settings))
     batch = case.batch()
     if case.kind != 'pairs':
