@@ -132,15 +132,15 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     return cls_score, target
 
 
-def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
-    """Check that (n,) labels are whole numbers from 0 to ``highest``, C or C - 1, else ValueError.
+def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
+    """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError.
 
     On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
         inputs.refuse_nan('target', target, 'give each row the index of its class')
-    if not target.numel():
-        return
+    else:
+        target = target.long()  # a smaller type would wrap the number of classes
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
@@ -155,6 +155,7 @@ def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
             'data set. Embeddings and their classes go into '
             'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
         )
+    return target.long()
 
 
 def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
@@ -168,13 +169,13 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             f'target must be (n,) class indices or (n, {num_classes}) labels '
             f'for {num_classes} classes, got shape {tuple(target.shape)}'
         )
-    check_class_indices(target, num_classes, num_classes)
+    target = class_indices(target, num_classes, num_classes)
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
     if num_classes == 0:
         return result
     # Several times faster than comparing each entry. A row of background writes False to the last
     # column.
-    column = target.long().clamp(max=num_classes - 1).unsqueeze(1)
+    column = target.clamp(max=num_classes - 1).unsqueeze(1)
     return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
 
 
