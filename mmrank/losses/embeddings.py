@@ -20,7 +20,11 @@ class EmbeddingLoss(nn.Module):
 
     A loss takes its settings for cosines where none was given, see
     :meth:`mmrank.losses.RankingLoss.expect_cosines`. Miners of pytorch-metric-learning give the
-    ``indices_tuple``, and its ``CrossBatchMemory`` takes this module as its loss.
+    ``indices_tuple``. Its ``CrossBatchMemory`` has a list of losses by name, to which a class of
+    yours adds this one::
+
+        class Memory(CrossBatchMemory):
+            supported_losses = staticmethod(lambda: ['EmbeddingLoss'])
 
     Args:
         loss: A ranking loss, or :class:`mmrank.losses.PMLLoss`; do not use it for logits as well.
