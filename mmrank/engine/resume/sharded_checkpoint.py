@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from mmengine.dist import broadcast_object_list, get_rank, get_world_size, is_main_process
@@ -111,7 +111,8 @@ def load_sharded(
         is_tensor = isinstance(entry, metadata.TensorStorageMetadata)
         if not is_tensor or sum(x.sizes.numel() for x in entry.chunks) != entry.size.numel():
             raise CheckpointError(
-                f'checkpoint {folder} has no tensor {key}, or a part of it. Fix: copy it again, or pass another one'
+                f'checkpoint {folder} lacks tensor {key}, or a part of it. Fix: copy it again, or '
+                'pass another one'
             )
         like = place(path, entry.size) if place is not None else None
         dtype = entry.properties.dtype
@@ -194,7 +195,7 @@ class _MetadataUnpickler(pickle._Unpickler):
     torch, for the whole process.
     """
 
-    dispatch = dict(pickle._Unpickler.dispatch)
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
 
     def load_build(self) -> None:
         """Set the state of an object that this file has made."""
