@@ -86,12 +86,8 @@ def load_sharded(
     ``without`` are left out. A :class:`CheckpointError` is raised where there is more than data.
     """
     folder = Path(folder)
-    if not all((folder / name).is_file() for name in (REST, _METADATA)):
-        raise CheckpointError(
-            f'checkpoint {folder} is a folder without {REST} or {_METADATA}: no '
-            'mmrank.FSDPStrategy wrote it. Fix: resume with the strategy that did'
-        )
-    # Parts of two trainings fit each other, and only the manifest tells.
+    # Parts of two trainings fit each other, and only the manifest tells. A folder of another
+    # strategy has none.
     damage = [find_folder_damage(folder) if place is None or is_main_process() else None]
     if place is not None:
         broadcast_object_list(damage)
