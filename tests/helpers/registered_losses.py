@@ -176,7 +176,7 @@ def _of_rows(loss, scores, *rest):
     key = {'quality': 'quality', 'loss': 'box_loss'}
     key = key.get(getattr(loss, 'box_input', None))
     if key:
-        options[key] = boxes[0][target < scores.size(1)]
+        options[key] = boxes[0][target.long() < scores.size(1)]
     if getattr(loss, 'keeps_samples', False):
         options['sample_idx'] = idx
     return loss(scores, target, **options)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import one_of
-from mmrank.losses.ranking.base import check_class_indices, check_classified, one_vs_all
+from mmrank.losses.ranking.base import check_classified, class_indices, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
@@ -103,8 +103,7 @@ class PointwiseLoss(NamedSettings, nn.Module):
                 f'{tuple(target.shape)}; set use_sigmoid=True for several'
             )
         classes = self.num_classes
-        check_class_indices(target, classes, classes - 1)
-        return target.long()
+        return class_indices(target, classes, classes - 1)
 
 
 class ClassCountLoss(PointwiseLoss):
