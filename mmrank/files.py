@@ -1,6 +1,7 @@
 """Files and folders that are whole or absent, and names that stay in their folder."""
 
 import csv
+import errno
 import io
 import itertools
 import os
@@ -8,6 +9,7 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -135,6 +137,21 @@ def refuse_link(path: str | os.PathLike) -> None:
                 f'{path} is a link, or no file; to write to it would empty what it leads to. Fix: '
                 'remove the link, or name another folder'
             )
+
+
+def refuse_unwritable(path: str | os.PathLike) -> None:
+    """Refuse, by a UserError, a file that cannot be written, before the work that leads to it."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
+            os.close(os.open(path, os.O_WRONLY | getattr(os, 'O_NONBLOCK', 0)))
+    except OSError as error:
+        raise UserError(
+            f'{path} cannot be written: {error.strerror}.\n  Fix: name a file in a folder of yours'
+        ) from error
 
 
 def remove_path(path: Path) -> None:

@@ -26,7 +26,6 @@ from mmengine.registry import OPTIMIZERS, RUNNERS
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import refuse_link
 
@@ -322,12 +321,9 @@ def _set_slurm_variables() -> None:
 
 
 def check_folder(cfg: Config, path: str) -> None:
-    """Check that a checkpoint, if it is a folder, is whole and of a training in shards."""
+    """Check that a checkpoint, if it is a folder, is of a training in shards."""
     if not Path(path).is_dir():
         return
-    damage = find_damage(path)
-    if damage is not None:
-        raise UserError(f'checkpoint {path} {damage}.\n  Fix: pass another one, or --resume alone')
     from mmrank.engine.runners import strategy_class
 
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':

@@ -156,3 +156,16 @@ def test_no_other_function_removes_files():
                     if name.split('.')[-1] in calls or name == 'os.remove':
                         found.setdefault(str(path.relative_to(ROOT)), set()).add(node.name)
     assert found == {path: {*names.split()} for path, names in REMOVERS.items()}
+
+
+def test_supply_chain_is_pinned():
+    for path in (ROOT / '.github' / 'workflows').glob('*.yml'):
+        text = path.read_text('utf-8')
+        assert re.findall(r'permissions: *(.*)', text) == ['{contents: read}'], path
+        for action in re.findall(r'uses: (\S+)', text):
+            assert re.fullmatch(r'[\w/-]+@[0-9a-f]{40}', action), f'{path}: {action}'
+        for command in re.findall(r'(pip install.*|pipx .*)', text):
+            assert '--require-hashes' in command, f'{path}: {command}'
+    text = (ROOT / 'tools' / 'docker' / 'Dockerfile').read_text('utf-8')
+    assert re.search(r'^ARG BASE=python:\S+@sha256:[0-9a-f]{64}\nFROM \${BASE}$', text, re.M)
+    assert re.findall(r'^USER (\w+)$', text, re.M) == ['mmrank']

@@ -16,6 +16,7 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
+from mmrank.checkpoint_loading import record_damage
 from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
 from mmrank.files import left_behind, write_atomically
 from mmrank.state.shard_files import named_shards
@@ -26,7 +27,6 @@ ATOMIC_BACKEND = 'mmrank_atomic_local'
 _STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
 _LONGEST_PATH = 4096
 _CLOCKS_DIFFER = 60  # seconds, of a file server and this machine
-_IS_FOLDER = 0x10  # of the DOS attributes
 # `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash, which may look like a
 # step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
@@ -75,14 +75,8 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return 'is no checkpoint: it has no data.pkl'
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
             return 'is no checkpoint of torch: its records are compressed'
-        # For a record that is marked as a folder torch's reader returns
-        # memory that it never wrote to: weights of garbage, without an error.
-        marked = [m.filename for m in members if m.external_attr & _IS_FOLDER]
-        if marked:
-            return f'is damaged: record {marked[0]} is marked as a folder'
-        damaged = archive.testzip()
-        if damaged is not None:
-            return f'is damaged: record {damaged} has another checksum'
+        if (damage := record_damage(archive)) is not None:
+            return damage
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
     for name in named_shards(path):
