@@ -213,3 +213,17 @@ def test_refuses_feature_maps_and_other_losses():
         build_head(dict(type='torch.nn.CrossEntropyLoss'))
     with pytest.raises(KeyError, match='mmrank.Nothing'):
         build_head(dict(type='mmrank.Nothing'))
+
+
+def test_the_name_of_the_loss_is_the_whole_config():
+    x, labels = _features(12), _labels(12)
+    cosines = dict(tau=0.3, score_range=(-1, 1), score_penalty=0)
+    full = dict(cosines, mode='per_class', mean_scope='global')
+    values = []
+    for given in ({}, full):
+        head = build_head(dict(type='mmrank.StableAPLoss', **given))
+        values.append([head.loss(x + i, samples(labels, range(12)))['loss'] for i in range(2)])
+    assert torch.equal(*map(torch.stack, values))
+    # Inner products are no cosines.
+    plain = build_head(dict(type='mmrank.StableAPLoss'), normalize=False)
+    assert plain.loss_module.bound == 21
