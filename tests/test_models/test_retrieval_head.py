@@ -152,6 +152,12 @@ def test_keeps_the_length_if_told_to():
     assert build_head()(x).norm(dim=1).tolist() == pytest.approx([1] * 3)
 
 
+@pytest.mark.parametrize('scale', [1e-18, 1e20])
+def test_squares_may_leave_the_range_of_float32(scale):
+    feats = torch.randn(4, DIM, generator=torch.manual_seed(0))
+    torch.testing.assert_close(build_head()(scale * feats), normalize(feats))
+
+
 def test_evaluation_leaves_the_memory():
     head = build_head(memory=dict(size=4, dim=DIM)).eval()
     head.loss(_features(3), samples([0, 0, 1]))

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from mmengine.model import BaseModule
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
 from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
@@ -117,8 +117,8 @@ class RetrievalHead(BaseModule):
                 "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
             )
         # Close cosines tie in half precision.
-        feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
-        return normalize(feats, dim=1) if self.normalize else feats
+        dtype = torch.promote_types(feats.dtype, torch.float32)
+        return unit_rows(feats) if self.normalize else feats.to(dtype)
 
     def loss(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1
