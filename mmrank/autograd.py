@@ -79,6 +79,6 @@ def inside_backward() -> bool:
     """Whether autograd is running backward in this thread.
 
     A forward that runs now is a recomputation by activation checkpointing: a state has counted its
-    batch already.
+    batch already. A compiled graph does not look: compile no loss that is checkpointed.
     """
-    return torch._C._current_graph_task_id() != -1
+    return not is_compiling() and torch._C._current_graph_task_id() != -1

@@ -5,6 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from mmrank.autograd import on_host
+
 _LARGEST = torch.finfo(torch.float32).max
 
 
@@ -57,7 +59,7 @@ def check_share(name: str, value: float) -> None:
 
 def fails(holds: Tensor) -> bool:
     """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
-    if holds.device.type != 'cpu':
+    if not on_host(holds):
         torch._assert_async(holds)
         return False
     return not holds

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import inside_backward
+from mmrank.autograd import inside_backward, on_host
 
 from .base import SavedState, check_count, check_rows, check_share, fits_float32
 
@@ -60,7 +60,7 @@ class OutlierWarning:
         """Take in which values of a batch were clipped, a bool tensor."""
         if self.given:
             return
-        if clipped.device.type == 'cpu':
+        if on_host(clipped):
             if clipped.any():
                 self._warn()
         elif clipped.device.type == 'cuda':

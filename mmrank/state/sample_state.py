@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import on_host
 from mmrank.gathering import all_gather_rows
 
 from .base import check_count
@@ -225,7 +226,7 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
         return
     ids = ids.long()  # a smaller type would wrap the size
     fits = ((ids >= 0) & (ids < size)).all()
-    if ids.device.type != 'cpu':
+    if not on_host(ids):
         torch._assert_async(fits)
     elif not fits:
         raise ValueError(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import on_host, once_differentiable
 
 #: Similarities at a time, at most.
 BLOCK_ENTRIES = 1 << 20
@@ -52,8 +52,8 @@ class SameSample:
         self.ids, self.pairs, self._found = (row_ids, column_ids), None, {}
         n, m = row_ids.numel(), column_ids.numel()
         # Elsewhere the host would have to wait for what it finds.
-        on_host = row_ids.device.type == 'cpu'
-        if on_host and column_ids is row_ids and _all_differ(row_ids):
+        is_seen = on_host(row_ids)
+        if is_seen and column_ids is row_ids and _all_differ(row_ids):
             self.rows_others = self.columns_others = torch.full((n,), n - 1)
             self.pairs, self._ends = (torch.arange(n), torch.arange(n)), range(n + 1)
             return
@@ -61,7 +61,7 @@ class SameSample:
         begin, size, order = _places(row_ids, column_ids)
         self.rows_others = m - size
         self.columns_others = n - _places(column_ids, row_ids)[1]
-        if on_host and int(size.sum()) <= _MOST_PAIRS * max(n, 1):
+        if is_seen and int(size.sum()) <= _MOST_PAIRS * max(n, 1):
             ends = size.cumsum(0)
             rows = torch.arange(n).repeat_interleave(size)
             place = torch.arange(len(rows)) + (begin + size - ends)[rows]

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import on_host, once_differentiable
 from mmrank.losses.inputs import one_of
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
@@ -124,7 +124,7 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
             f'list, got shape {tuple(prior.shape)}'
         )
     prior = prior.double().reshape(-1)
-    if prior.device.type == 'cpu' and not ((prior > 0) & (prior < 1)).all():
+    if on_host(prior) and not ((prior > 0) & (prior < 1)).all():
         raise ValueError(
             f'prior must be in (0, 1), got values from {prior.min().item()} to {prior.max().item()}'
         )
