@@ -257,6 +257,19 @@ def test_four_lines_learn(data, kind, optimizer):
         assert mean_ap(kind, model(x[half:]), labels[half:]) > 0.7
 
 
+@pytest.mark.processes  # as slow as those
+def test_one_graph_for_any_number_of_positives():
+    plain = StableAPLoss()
+    torch.compiler.reset()
+    compiled = torch.compile(StableAPLoss(), backend='eager', fullgraph=True, dynamic=True)
+    for n, positives in ((40, 5), (50, 0), (33, 33), (64, 1)):
+        scores, labels = made_up(n).requires_grad_(), torch.arange(n) < positives
+        values = [loss(scores, labels) for loss in (plain, compiled)]
+        slopes = [torch.autograd.grad(value, scores)[0] for value in values]
+        torch.testing.assert_close(values[1], values[0])
+        torch.testing.assert_close(slopes[1], slopes[0])
+
+
 @pytest.mark.parametrize('kind', [*RANKINGS, DRLoss, MAUCLoss, FlatCLRLoss, RankingLoss])
 def test_signatures_show_all_options(kind):
     parameters = inspect.signature(kind).parameters

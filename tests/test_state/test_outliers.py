@@ -144,10 +144,10 @@ def test_an_imbalance_does_not_start_from_an_outlier():
 
 def test_a_loss_declares_its_range():
     loss = StableAPLoss(score_range=(-1.0, 1.0), tau=0.1)
-    target = torch.tensor([0, 1, 1])
-    loss(torch.tensor([[0.5], [0.1], [-0.2]]), target)
+    target = torch.tensor([1, 0, 0])
+    loss(torch.tensor([0.5, 0.1, -0.2]), target)
     with pytest.warns(UserWarning, match='mean positive score'):
-        loss(torch.tensor([[1e6], [0.1], [-0.2]]), target)
+        loss(torch.tensor([1e6, 0.1, -0.2]), target)
     assert (loss.mean_positive.mean - 0.5).abs() <= 0.01 * 2.5
 
 

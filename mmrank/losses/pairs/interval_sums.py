@@ -227,6 +227,8 @@ def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
 def _opaque_sums(
     pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    if not pos.numel():
+        return _fake_sums(pos, pos_mask, neg, neg_mask, tau)  # nothing is read of these
     evaluator = IntervalSums(tau)
     total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
     return total, slope, bins
@@ -236,6 +238,8 @@ def _opaque_sums(
 def _opaque_gradient(
     grad: Tensor, neg: Tensor, bins: Tensor, pos: Tensor, pos_mask: Tensor, tau: float
 ) -> Tensor:
+    if not pos.numel():
+        return torch.zeros_like(neg, memory_format=torch.contiguous_format)
     evaluator = IntervalSums(tau)
     # A small part of the work: sorting the positives once more.
     evaluator.tables = PairwiseTables.build(pos, pos_mask, tau, _compared_dtype(neg))

@@ -50,7 +50,7 @@ class Surrogate:
     value_factor = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.tau) and self.tau > 0):
+        if not 0 < self.tau < math.inf:
             raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
 
     @property
@@ -297,10 +297,13 @@ def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: s
         raise ValueError(
             f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
         )
-    pairs = pos_mask.numel() * width
-    if not is_huber or method == 'pairs' or pairs == 0:
+    if not is_huber or method == 'pairs':
         return PairMatrix(surrogate)
-    if method == 'auto':
+    # The number of positives is not known while a graph is compiled.
+    pairs = None if is_compiling() else pos_mask.numel() * width
+    if pairs == 0:
+        return PairMatrix(surrogate)
+    if method == 'auto' and pairs is not None:
         few = pos_mask.size(1) <= _FEW_POSITIVES
         # On a device it is not measured, and the host would wait for the count.
         if on_host(pos_mask) and not few:
