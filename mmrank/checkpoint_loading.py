@@ -10,10 +10,12 @@ import io
 import os
 import pickle
 import re
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial, wraps
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -23,6 +25,8 @@ from mmengine.logging import HistoryBuffer
 
 from mmrank.errors import UserError
 
+_COPY = 'copy or download it again, or pass another file'
+_IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, whatever its caller wants.
 _SWITCH = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
@@ -46,12 +50,45 @@ def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = No
         CheckpointError: The file needs anything else, or is damaged.
         FileNotFoundError: There is no such file.
     """
+    is_path = isinstance(file, str | os.PathLike)
+    name = os.fspath(file) if is_path else getattr(file, 'name', 'data')
+    with open(file, 'rb') if is_path else nullcontext(file) as opened:
+        refuse_damage(opened, name)
     load = partial(torch.load, file, map_location=map_location)
     if _is_trusting if trust is None else trust:
         return load(weights_only=False)
-    is_path = isinstance(file, str | os.PathLike)
-    name = os.fspath(file) if is_path else getattr(file, 'name', 'data')
     return _as_data(name, partial(load, weights_only=True), Exception)
+
+
+def refuse_damage(file: BinaryIO, name: str) -> None:
+    """Raise a :class:`CheckpointError` where a file of torch's zip format is not as written.
+
+    torch's own reader does not compare the checksums: a flipped bit is another weight. What has
+    another format is left to torch.
+    """
+    begin = file.tell()
+    start = file.read(4)
+    if start == b'PK\x03\x04':
+        try:
+            with zipfile.ZipFile(file) as archive:
+                damage = record_damage(archive)
+        # Damaged bytes raise anything: struct, zlib, Unicode and value errors.
+        except Exception as error:
+            raise CheckpointError(_explain(name, error)) from error
+        if damage is not None:
+            raise CheckpointError(f'checkpoint {name} {damage}.\n  Fix: {_COPY}')
+    file.seek(begin)
+
+
+def record_damage(archive: zipfile.ZipFile) -> str | None:
+    """Say what is wrong with the records of a checkpoint; None if they are as written."""
+    # For a record that is marked as a folder torch's reader returns memory that it never wrote to:
+    # weights of garbage, without an error.
+    for member in archive.infolist():
+        if member.external_attr & _IS_FOLDER:
+            return f'is damaged: record {member.filename} is marked as a folder'
+    damaged = archive.testzip()
+    return None if damaged is None else f'is damaged: record {damaged} has another checksum'
 
 
 def guard_checkpoints(trust: bool = False) -> None:
@@ -149,7 +186,7 @@ def _explain(name: str, error: Exception) -> str:
     reason = lines[-2 if 'documentation of torch.load' in lines[-1] else 0]
     return (
         f'checkpoint {name} is damaged or is not a checkpoint: {type(error).__name__}: '
-        f'{reason:.200}\n  Fix: copy or download it again, or pass another file'
+        f'{reason:.200}\n  Fix: {_COPY}'
     )
 
 

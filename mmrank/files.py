@@ -1,16 +1,21 @@
 """Files and folders that are whole or absent, and names that stay in their folder."""
 
 import csv
+import errno
 import io
 import itertools
 import os
 import re
 import shutil
 import socket
+import stat
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from mmrank.errors import UserError
 
 _SUFFIX = '.tmp'
 #: Names of :func:`temporary_name`; older versions wrote no host.
@@ -121,6 +126,32 @@ def remove_temporary_files(folder: str | os.PathLike) -> None:
     """Remove what dead processes left, those of another host after a day."""
     for temp, _ in left_behind(folder):
         remove_path(temp)
+
+
+def refuse_link(path: str | os.PathLike) -> None:
+    """Refuse, by a UserError, to open a link: its file would be emptied under another name."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise UserError(
+                f'{path} is a link, or no file; to write to it would empty what it leads to. Fix: '
+                'remove the link, or name another folder'
+            )
+
+
+def refuse_unwritable(path: str | os.PathLike) -> None:
+    """Refuse, by a UserError, a file that cannot be written, before the work that leads to it."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
+            os.close(os.open(path, os.O_WRONLY | getattr(os, 'O_NONBLOCK', 0)))
+    except OSError as error:
+        raise UserError(
+            f'{path} cannot be written: {error.strerror}.\n  Fix: name a file in a folder of yours'
+        ) from error
 
 
 def remove_path(path: Path) -> None:

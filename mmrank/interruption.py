@@ -72,6 +72,12 @@ def received_signal() -> int | None:
     return _received
 
 
+def take_signal(number: int) -> None:
+    """Take a signal that another process received, to end with its status."""
+    global _received
+    _received = _received or number
+
+
 def call_at_end(cleanup: Callable[[], None]) -> None:
     """Call a function when a signal ends the process on the spot."""
     _cleanups.append(cleanup)

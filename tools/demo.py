@@ -129,7 +129,10 @@ def train(name: str, slug: str, args: argparse.Namespace, console) -> Path:
     wanted = f'{cfg.pretty_text}\n{spec}'
     same = stamp.is_file() and stamp.read_text('utf-8') == wanted
     if args.fresh or not same:
-        for old in [*folder.glob('*.pth'), folder / 'last_checkpoint']:
+        others = [*folder.glob('*.pth'), *folder.glob('last_checkpoint')]
+        if others and not stamp.is_file():
+            raise UserError(f'{others[0]} is not of this demo. Fix: pass another --work-dir.')
+        for old in others:
             old.unlink(missing_ok=True)
         predictions.unlink(missing_ok=True)
         stamp.write_text(wanted, encoding='utf-8')

@@ -18,12 +18,14 @@ try:
         build_runner,
         check_data,
         check_folder,
+        is_main_process,
         load,
         run,
         train_or_test_parser,
     )
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
+    from mmrank.files import refuse_unwritable
     from mmrank.models.calibrated_model import CalibratedMixin, is_calibrated
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
@@ -136,6 +138,8 @@ def main(args: argparse.Namespace) -> None:
             f'--out {args.out!r} with --out-item {args.out_item} must end in '
             + ' or '.join(endings)
         )
+    if args.out is not None and is_main_process():
+        refuse_unwritable(args.out)
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
         raise UserError(
             f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the .pth file that '

@@ -85,9 +85,9 @@ class RankedLabels:
     def _rank(self, name: str, logits: Tensor, labels: Tensor, quality: Tensor) -> Tensor:
         self.ranked.add(name)
         ranking = self.rankings[name]
-        if ranking.box_input is None:
-            return ranking(logits, labels)
-        return ranking(logits, labels, quality=quality)
+        boxes = {} if ranking.box_input is None else {'quality': quality}
+        # The factor says that C is the background, also of one class.
+        return ranking(logits, labels, avg_factor=1, **boxes)
 
 
 class RTDetrRankedLabels(RankedLabels, RTDetrLoss):

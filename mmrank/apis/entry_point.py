@@ -26,8 +26,8 @@ from mmengine.registry import OPTIMIZERS, RUNNERS
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.errors import UserError, show_user_errors
+from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or
@@ -321,12 +321,9 @@ def _set_slurm_variables() -> None:
 
 
 def check_folder(cfg: Config, path: str) -> None:
-    """Check that a checkpoint, if it is a folder, is whole and of a training in shards."""
+    """Check that a checkpoint, if it is a folder, is of a training in shards."""
     if not Path(path).is_dir():
         return
-    damage = find_damage(path)
-    if damage is not None:
-        raise UserError(f'checkpoint {path} {damage}.\n  Fix: pass another one, or --resume alone')
     from mmrank.engine.runners import strategy_class
 
     if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
@@ -351,6 +348,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         prepare_cpu_processes(cfg)
     if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
+    _check_dump(cfg)
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
@@ -366,6 +364,21 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
     return runner
+
+
+def _check_dump(cfg: Config) -> None:
+    """Check the file to which mmengine writes the config: it is overwritten."""
+    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
+        return
+    path = Path(cfg.work_dir, Path(cfg.filename).name)
+    refuse_link(path)
+    if path.is_file() and path.samefile(cfg.filename):
+        source = path.read_text('utf-8')
+        if '_base_' in source or 'read_base' in source:
+            raise UserError(
+                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
+                'it and its bases add up to.\n  Fix: another --work-dir'
+            )
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mmrank.errors import UserError
-from mmrank.files import process_lives
+from mmrank.files import process_lives, refuse_link
 
 try:
     import fcntl
@@ -52,6 +52,7 @@ class FolderLock:
         if str(self.path) in _HELD:
             owner, is_gone = _this_process(), False
         else:
+            refuse_link(self.path)
             self._file = open(self.path, 'a+', encoding='utf-8')  # noqa: SIM115
             owner, is_gone = self._find_owner()
         if owner and not is_gone:

@@ -94,8 +94,11 @@ def released_models() -> list[str]:
     return [name for name, entry in read_model_index().items() if entry.get('Weights')]
 
 
-def find_weights(name: str, folder: str | Path = '.') -> Path:
-    """Find the one ``<name>-<hash>.pth`` whose SHA-256 begins with that hash, or a UserError."""
+def find_weights(name: str, folder: str | Path = '.', released_only: bool = True) -> Path:
+    """Find the one ``<name>-<hash>.pth`` whose SHA-256 begins with that hash, or a UserError.
+
+    ``released_only``: the hash must be the one of the model index, if that has one.
+    """
     folder = Path(folder)
     pattern = re.compile(re.escape(name) + r'-([0-9a-f]{8})\.pth')
     files = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -113,6 +116,12 @@ def find_weights(name: str, folder: str | Path = '.') -> Path:
         raise UserError(
             f'{path} is damaged: its SHA-256 begins with {digest[:8]}, its name says {expected}.\n'
             '  Fix: delete it and get it again'
+        )
+    released = read_model_index().get(name, {}).get('Metadata', {}).get('Weights SHA-256')
+    if released_only and released not in (None, digest):
+        raise UserError(
+            f'{path} is not the released file: its SHA-256 is {digest}, the model index has '
+            f'{released}.\n  Fix: get the released file, or pass config=... to load your own'
         )
     return path
 
@@ -145,7 +154,8 @@ def load_model(
 
     Args:
         name: Name of the model, as the table of models has it.
-        folder: Folder with ``<name>-<hash>.pth``.
+        folder: Folder with ``<name>-<hash>.pth``. Without ``config`` it must be the released file,
+            by the hash of the model index.
         device: Where to put the model.
         config: Config file of the model. None: that of the model index.
 
@@ -153,7 +163,7 @@ def load_model(
         UserError: If there is no such model, its file is missing or damaged, or does not fit the
             config.
     """
-    weights = find_weights(name, folder)
+    weights = find_weights(name, folder, released_only=config is None)
     if config is None:
         entry = read_model_index().get(name)
         if entry is None:

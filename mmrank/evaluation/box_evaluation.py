@@ -112,6 +112,20 @@ def shown_box(box: dict) -> str:
     return ', '.join(f'{key} {box[key]}' for key in KEYS)
 
 
+def number_objects(truth: COCO) -> COCO:
+    """Give objects ids from 1 where one has another: evaluators mark an unmatched box by the id 0.
+
+    Changes the index in place and returns it.
+    """
+    objects = truth.dataset.get('annotations', ())
+    if any(x['id'] < 1 for x in objects):
+        for number, x in enumerate(objects, 1):
+            x['id'] = number
+        with contextlib.redirect_stdout(io.StringIO()):
+            truth.createIndex()
+    return truth
+
+
 def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COCO) -> COCO:
     """Index an annotation file, quietly, by ``COCO`` or a class like it; pass an index through."""
     if not isinstance(ann_file, str | os.PathLike):
@@ -136,8 +150,10 @@ def evaluate_boxes(
 def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
     """As :func:`evaluate_boxes` of checked boxes, to which keys are added, quietly.
 
-    ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes.
+    ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes, of
+    which :func:`number_objects` may change the ids.
     """
+    number_objects(truth)
     with contextlib.redirect_stdout(io.StringIO()):
         if boxes:
             found = truth.loadRes(boxes)

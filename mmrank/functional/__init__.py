@@ -37,6 +37,7 @@ _MODULES = {
     ),
     'mmrank.losses.long_tail.class_balanced_ce': 'effective_number_weights',
     'mmrank.losses.long_tail.ldam': 'ldam_margins ldam_sigmoid ldam_softmax',
+    'mmrank.losses.long_tail.logit_adjusted_ce': 'log_shares',
     'mmrank.losses.pairs.pair_sums': 'OneSidedHuber Sigmoid Surrogate pairwise_surrogate_sum',
     'mmrank.losses.pairs.surrogates': (
         'Logistic OneSidedSigmoid SURROGATES SquaredHinge build_surrogate one_sided_huber '

@@ -13,9 +13,12 @@ _MODULES = {
     '.contrastive.siglip': 'SigLIPLoss',
     '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
     '.inputs': 'EmbeddingBatch',
-    '.long_tail.base': 'ClassCountLoss',
+    '.long_tail.asymmetric': 'AsymmetricLoss',
+    '.long_tail.balanced_softmax': 'BalancedSoftmaxLoss',
+    '.long_tail.base': 'ClassCountLoss PointwiseLoss',
     '.long_tail.class_balanced_ce': 'ClassBalancedCELoss',
     '.long_tail.ldam': 'LDAMLoss',
+    '.long_tail.logit_adjusted_ce': 'LogitAdjustedCELoss',
     '.metric_learning.pml': 'PMLLoss',
     '.protocols': (
         'HasDiagnostics HasLogitCentre KeepsSampleState Prefetches Reweights ShiftsLogits '

@@ -101,6 +101,7 @@ class HeadInterface:
 
         ``acc_classes`` in [0, 100] is logged, but no loss; 0 when no box has an object.
         """
+        labels = labels.long()
         has_class = (labels >= 0) & (labels < cls_score.size(1))
         highest = self._centred(cls_score).argmax(dim=1)
         right = (highest == labels) & has_class

@@ -13,6 +13,11 @@ from mmrank.distributed import scale_gradient
 from mmrank.gathering import all_gather_lists, join
 
 
+def whole(labels: Tensor) -> Tensor:
+    """Integer labels as int64: a smaller type wraps the number of classes it is compared with."""
+    return labels if labels.is_floating_point() else labels.long()
+
+
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     """Raise ValueError for NaN, which compares as False and would pass for a label.
 
@@ -77,6 +82,7 @@ class EmbeddingBatch:
                     f'and a gallery of {sizes[1]}, got {found}'
                 )
         for name in ('query_labels', 'gallery_labels'):
+            setattr(self, name, whole(getattr(self, name)))
             refuse_nan(name, getattr(self, name), 'give each image its class')
 
     @classmethod
@@ -140,6 +146,7 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable
             'values of boxes need (n,) class indices, one box a row, got a '
             f'target of shape {tuple(target.shape)}'
         )
+    target = whole(target)
     has_class = (target >= 0) & (target < num_classes)
     if values.dim() != 1 or (
         target.device.type == 'cpu' and values.numel() != int(has_class.sum())

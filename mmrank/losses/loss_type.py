@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from torch import nn
 
-from mmrank.losses.long_tail.base import ClassCountLoss
+from mmrank.losses.long_tail.base import PointwiseLoss
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 
@@ -66,7 +66,7 @@ def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> di
 
 
 def _takes_num_classes(found) -> bool:
-    if not (inspect.isclass(found) and issubclass(found, (RankingLoss, ClassCountLoss))):
+    if not (inspect.isclass(found) and issubclass(found, (RankingLoss, PointwiseLoss))):
         return False
     return any(
         p.name == 'num_classes' or p.kind is p.VAR_KEYWORD

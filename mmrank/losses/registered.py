@@ -10,6 +10,7 @@ _BASES = {
     'ClassCountLoss',
     'ContrastiveLoss',
     'ErrorDrivenLoss',
+    'PointwiseLoss',
     'RankingLoss',
     'StatelessRankingLoss',
 }

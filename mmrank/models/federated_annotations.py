@@ -72,6 +72,7 @@ def counted_scores(
     counted = exhaustive.index_select(0, images)
     num_classes = counted.size(1)
     # In place, since there may be 10^8 scores.
+    target = target.long()
     own = target.clamp(max=num_classes - 1).unsqueeze(1)
     is_positive = (target < num_classes).unsqueeze(1)
     counted.scatter_(1, own, counted.gather(1, own) | is_positive)

@@ -105,6 +105,7 @@ def check_entities(name: str, indices: Tensor, size: int) -> None:
         raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
     if indices.numel() == 0:
         return
+    indices = indices.long()  # a smaller type would wrap the size
     if fails(((indices >= 0) & (indices < size)).all()):
         raise ValueError(
             f'{name} holds indices from {int(indices.min())} to '

@@ -223,6 +223,7 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
         )
     if size is None or not count:
         return
+    ids = ids.long()  # a smaller type would wrap the size
     fits = ((ids >= 0) & (ids < size)).all()
     if ids.device.type != 'cpu':
         torch._assert_async(fits)

@@ -8,6 +8,7 @@ replaced it is whole with its own. A checkpoint that is a folder has ``<rank>-of
 import pickletools
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Collection, Iterator
 from glob import escape
 from pathlib import Path
@@ -23,6 +24,11 @@ from .sharding import Shard
 #: Key of a checkpoint: names of its shards.
 SHARD_FILES_KEY = 'sample_state_shards'
 _NAME = re.compile(r'(?P<checkpoint>[^/\\\x00]+)\.[0-9a-f]{12}\.[0-9]+-of-[0-9]+\.shard')
+
+
+_OWN_NAME = re.compile(
+    r'(?:\.(?P<token>[0-9a-f]{12})\.|^)(?P<part>[0-9]+)-of-(?P<parts>[0-9]+)\.shard$'
+)
 
 
 def shard_names(checkpoint: str, token: str, parts: int) -> list[str]:
@@ -66,11 +72,17 @@ def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]
     """
     checkpoint = Path(checkpoint)
     is_folder = checkpoint.is_dir()
+    found = sorted(_OWN_NAME.search(name).group('part', 'parts') for name in names)
+    if found != sorted((str(i), str(len(names))) for i in range(len(names))):
+        raise UserError(
+            f'checkpoint {checkpoint} does not name each of its shards once: {list(names)}. Fix: '
+            'copy it again, or pass another one'
+        )
     for name in names:
         folder = checkpoint if is_folder else checkpoint.parent
         path = folder / Path(name).name
         try:
-            yield torch.load(path, map_location='cpu', mmap=True, weights_only=True)
+            yield _read_shard(path)
         # Damaged bytes raise anything.
         except Exception as error:
             what = (
@@ -86,17 +98,38 @@ def read_shards(checkpoint: str | Path, names: Collection[str]) -> Iterator[Any]
             ) from error
 
 
+def _read_shard(path: Path) -> Any:
+    """What is in a shard; a ValueError if it is damaged, or not the one that its name says."""
+    with zipfile.ZipFile(path) as archive:
+        if (damaged := archive.testzip()) is not None:
+            raise ValueError(f'record {damaged} has another checksum')
+    content = torch.load(path, map_location='cpu', mmap=True, weights_only=True)
+    token, part, parts = _OWN_NAME.search(path.name).groups()
+    for saved in content.values():
+        # Before there were tokens in it, a shard knew its part alone.
+        if saved['shard'][1:] != [int(part), int(parts)] or saved.get('token', token) != token:
+            raise ValueError('it is another part, or of another checkpoint')
+    return content
+
+
 def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Tensor]:
     """Put the shards that a checkpoint names together: whole tables by the key of one without."""
     tables: dict[str, Tensor] = {}
+    parts: Counter[str] = Counter()
     for content in read_shards(checkpoint, names):
         for module, saved in content.items():
             shard = Shard(*saved['shard'])
             for name, rows in saved['rows'].items():
                 key = f'{module}.{name}' if module else name
+                parts[key] += 1
                 if key not in tables:
                     tables[key] = rows.new_empty(shard.size, *rows.shape[1:])
                 tables[key][shard.place] = rows
+    if lacking := [key for key, number in parts.items() if number != len(names)]:
+        raise UserError(
+            f'checkpoint {checkpoint} has {parts[lacking[0]]} of {len(names)} parts of '
+            f'{lacking[0]}. Fix: copy it again with its shards, or pass another one'
+        )
     return tables
 
 

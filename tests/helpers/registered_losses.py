@@ -52,7 +52,12 @@ SORTER = dict(sorter=sorter_file())
 SETTINGS = {
     'ALRPLoss': [dict(balance_period=2), dict(mode='per_class', balance=None)],
     'APLoss': [*BOTH_MODES, dict(quality=0.9)],
+    'AsymmetricLoss': [
+        dict(num_classes=CLASSES),
+        dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
+    ],
     'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
+    'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
     'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False), dict(tau=0.3, gather='ring')],
@@ -77,6 +82,7 @@ SETTINGS = {
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
     'LabelledPairLoss': [{}, dict(pointwise='logistic')],
     'ListwiseAPLoss': BOTH_MODES,
+    'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
@@ -170,7 +176,7 @@ def _of_rows(loss, scores, *rest):
     key = {'quality': 'quality', 'loss': 'box_loss'}
     key = key.get(getattr(loss, 'box_input', None))
     if key:
-        options[key] = boxes[0][target < scores.size(1)]
+        options[key] = boxes[0][target.long() < scores.size(1)]
     if getattr(loss, 'keeps_samples', False):
         options['sample_idx'] = idx
     return loss(scores, target, **options)

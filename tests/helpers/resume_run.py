@@ -85,9 +85,7 @@ class NoisyModel(GradCacheMixin, BaseModel):
         if self.loss is None:
             loss = nn.functional.binary_cross_entropy_with_logits
             return {'loss': loss(scores, labels)}
-        # A listwise loss takes class indices, 1 being the background.
-        loss = self.loss(scores.unsqueeze(1), (1 - labels).long())
-        return {'loss': loss}
+        return {'loss': self.loss(scores, labels)}
 
 
 @METRICS.register_module(force=True)

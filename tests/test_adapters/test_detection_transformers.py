@@ -151,7 +151,7 @@ def test_values_and_gradients_are_those_of_the_loss(kind):
         assert (target < CLASSES).sum() == positives.get(name, 4), name
         # The proposals of the encoder are not ranked.
         own = VarifocalLoss() if name == 'aux_1' else copy.deepcopy(loss)
-        assert [*told] == (['quality'] if name == 'aux_1' else [])
+        assert [*told] == ['avg_factor', *(['quality'] if name == 'aux_1' else [])]
         value = out.loss_dict[f'loss_ranking{suffix[name]}']
         found = torch.autograd.grad(value, scores, retain_graph=True)[0]
         leaf = scores.detach().requires_grad_()

@@ -105,6 +105,14 @@ def test_an_interrupted_write_leaves_no_index(tmp_path):
         FeatureCache(tmp_path / 'c')
 
 
+@pytest.mark.parametrize('name', ['c.json', 'c.npy'])
+def test_files_of_others_stay(tmp_path, name):
+    (tmp_path / name).write_text('{"images": []}')
+    with pytest.raises(UserError, match=f'{name} is not of a cache of features, and would be lost'):
+        FeatureCache.write(tmp_path / 'c', ['/a'], [iter([np.zeros((1, 1, 1))])], {})
+    assert [(x.name, x.read_text()) for x in tmp_path.iterdir()] == [(name, '{"images": []}')]
+
+
 @pytest.mark.parametrize('value', [1e6, np.inf, np.nan])
 def test_what_float16_cannot_hold_is_refused(tmp_path, value):
     maps = iter([np.full((1, 1, 1), value)])

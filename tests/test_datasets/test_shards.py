@@ -2,6 +2,11 @@
 
 import json
 import pickle
+import re
+import struct
+import tarfile
+import zlib
+from itertools import product
 from pathlib import Path
 
 import cv2
@@ -14,7 +19,7 @@ pytest.importorskip('mmpretrain')
 from dataset_converters.image_text_shards import pack_shards, read_caption_folder
 from mmrank.datasets.samplers import ShardSampler
 from mmrank.datasets.shards.shard_index import ScannedShard, ShardSample, read_index, write_index
-from mmrank.datasets.shards.tar_shard import index_tars
+from mmrank.datasets.shards.tar_shard import index_tars, split_name
 from mmrank.errors import UserError
 
 TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.py')
@@ -235,6 +240,18 @@ def test_damaged_shards(tmp_path, shards):
         write.write_bytes(whole[:size])
         with pytest.raises(UserError, match=r'damaged|cut off|no sample'):
             index_tars(write.parent)
+    # tarfile ends at a damaged header as at the end of the archive.
+    with tarfile.open(shards / '1.tar') as tar:
+        headers = [info.offset for info in tar][1:]
+    flips = (bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]]) for at in headers)
+    cuts = (whole[: at + 511] for at in headers)
+    hole = whole[: headers[2]] + bytes(headers[3] - headers[2]) + whole[headers[3] :]
+    for content in (*flips, *cuts, hole, whole + whole):
+        (tmp_path / 'cut' / '0.tar').write_bytes(content)
+        with pytest.raises(UserError, match=r'0.tar is (damaged|cut off).*Fix: '):
+            index_tars(tmp_path / 'cut')
+    (tmp_path / 'cut' / '0.tar').write_bytes(whole + bytes(1 << 21))
+    assert len(index_tars(tmp_path / 'cut')) == 5
     (tmp_path / 'cut' / '0.tar').rename(tmp_path / 'cut' / '0.tar.gz')
     with pytest.raises(UserError, match='only compressed ones'):
         index_tars(tmp_path / 'cut')
@@ -315,6 +332,27 @@ def test_image_that_is_none(shards, tmp_path):
     index_tars(tmp_path)
     with pytest.raises(UserError, match=r'image 0.tar:0 .* cannot be decoded'):
         build(tmp_path)[0]
+    # 400 million pixels by its header: 1.2 GB to decode.
+    data = bytearray(numbered(0))
+    data[16:24] = struct.pack('>II', 20_000, 20_000)
+    data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))
+    write_tar(tmp_path / 'large' / '0.tar', [('a.png', data), ('a.txt', b'a')])
+    index_tars(tmp_path / 'large')
+    with pytest.raises(UserError, match=r'image 0.tar:0 .* cannot be decoded: .*exceeds limit'):
+        build(tmp_path / 'large')[0]
+
+
+def test_names_of_members():
+    """As webdataset's expression has it, which takes an hour for the last one."""
+    expression = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
+    pieces = ['a', '.', '/', 'b.c', '..', 'd']
+    names = [''.join(x) for n in range(1, 6) for x in product(pieces, repeat=n)]
+    names = [name for name in names if not name.endswith('/') and len(name) < 99]
+    for name in names:
+        expected = expression.fullmatch(name)
+        found = split_name(name)
+        assert found == (expected and expected.groups()), name
+    assert split_name('./' * 500_000 + 'a.png') == ('./' * 500_000 + 'a', 'png')
 
 
 def test_number_of_texts_is_by_first_mention(tmp_path):

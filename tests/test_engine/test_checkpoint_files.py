@@ -94,6 +94,23 @@ def test_checkpoint_written_after_its_pointer_counts(tmp_path):
     assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
 
 
+@pytest.mark.parametrize('is_target_ahead', [False, True])
+def test_a_pointer_ahead_of_the_clock_hides_nothing(tmp_path, is_target_ahead, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(checkpoint, '_warn', warnings.append)
+    save(tmp_path / 'epoch_1.pth')
+    point(tmp_path, tmp_path / 'epoch_1.pth')
+    set_age(tmp_path / 'epoch_1.pth', -3000 if is_target_ahead else 10)
+    set_age(tmp_path / 'last_checkpoint', -3000)
+    save(tmp_path / 'epoch_2.pth')
+    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
+    assert 'dated ahead of the clock' in warnings[0]
+    # Later the clock is past both.
+    monkeypatch.setattr(checkpoint, '_CLOCKS_DIFFER', 9999)
+    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_1.pth')
+    assert 'epoch_2.pth is passed over: it is older than last_checkpoint' in warnings[1]
+
+
 def test_checkpoint_of_an_older_training_does_not(tmp_path):
     save(tmp_path / 'epoch_12.pth')
     set_age(tmp_path / 'epoch_12.pth', 1000)

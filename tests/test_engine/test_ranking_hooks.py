@@ -238,8 +238,8 @@ def test_monitor_sees_temperatures_that_repeat_their_last_batch(caplog, eta, war
 def test_every_saturating_loss_is_seen(caplog, loss):
     """20 positives below 20,000 negatives: h is flat in all of them."""
     loss = MODELS.build({**loss, 'type': f'mmrank.{loss["type"]}'})
-    scores = torch.randn(20_000, 1)
-    target = (torch.arange(20_000) >= 20).long()
+    scores = torch.randn(20_000)
+    target = torch.arange(20_000) < 20
     extra = {}
     if getattr(loss, 'keeps_samples', False):
         extra['sample_idx'] = torch.arange(20_000)

@@ -14,6 +14,7 @@ from training_ends import assert_same, read_losses
 
 from mmrank.apis.entry_point import check_folder, prepare_cpu_processes
 from mmrank.engine.fsdp_strategy import FSDPStrategy
+from mmrank.engine.resume.sharded_checkpoint import load_sharded
 from mmrank.engine.runners import refuse_strategy, strategy_class
 from mmrank.errors import UserError
 
@@ -192,7 +193,7 @@ def test_folder_needs_the_strategy(tmp_path, uninterrupted):
     shutil.copytree(folder, tmp_path / 'epoch_2.pth')
     (tmp_path / 'epoch_2.pth' / 'rest.pth').unlink()
     with pytest.raises(UserError, match='lacks its file rest.pth'):
-        check_folder(cfg, str(tmp_path / 'epoch_2.pth'))
+        load_sharded(tmp_path / 'epoch_2.pth')
 
 
 def test_gathered_file(uninterrupted, tmp_path, run_script):

@@ -20,6 +20,7 @@ from mmrank.engine.resume.checkpoint import (
 from mmrank.engine.resume.sharded_checkpoint import load_sharded, save_sharded
 from mmrank.engine.resume.whole_checkpoint import (
     MANIFEST,
+    _write_manifest,
     recover_folders,
     remove_checkpoint,
     whole_checkpoint,
@@ -214,7 +215,7 @@ def test_folder_of_a_foreign_strategy(tmp_path):
     assert pointed_foreign_folder(tmp_path) is None
     pointer.write_text(str(foreign))
     assert pointed_foreign_folder(tmp_path) == foreign
-    with pytest.raises(CheckpointError, match='no mmrank.FSDPStrategy wrote'):
+    with pytest.raises(CheckpointError, match='nothing of mmrank wrote it'):
         load_sharded(foreign)
 
 
@@ -237,6 +238,29 @@ def test_folders_of_living_processes_stay(tmp_path):
     assert recover_folders(tmp_path) == ['epoch_1.pth']
 
 
+def sign(folder):
+    """State that a folder is whole as it is now."""
+    (folder / MANIFEST).unlink()
+    _write_manifest(folder)
+
+
+def test_parts_of_two_trainings_are_refused(tmp_path):
+    folder = save(tmp_path / 'epoch_1.pth', 1)
+    shutil.copy(save(tmp_path / 'epoch_2.pth', 2) / '__0_0.distcp', folder)
+    with pytest.raises(CheckpointError, match=r'__0_0\.distcp has another checksum'):
+        load_sharded(folder)
+
+
+def test_a_tensor_without_a_part_is_refused(tmp_path):
+    folder = save(tmp_path / 'epoch_1.pth', 1)
+    found = pickle.loads((folder / '.metadata').read_bytes())
+    found.state_dict_metadata['state_dict/w'].chunks[0].sizes = torch.Size([2, 4])
+    (folder / '.metadata').write_bytes(pickle.dumps(found))
+    sign(folder)
+    with pytest.raises(CheckpointError, match='lacks tensor state_dict/w, or a part of it'):
+        load_sharded(folder)
+
+
 class Hostile:
     """A pickle that runs a command when it is read."""
 
@@ -250,13 +274,28 @@ class Hostile:
 def test_metadata_runs_no_code(tmp_path):
     folder = save(tmp_path / 'epoch_1.pth', 1)
     (folder / '.metadata').write_bytes(pickle.dumps(Hostile(tmp_path / 'run')))
+    sign(folder)
     with pytest.raises(CheckpointError, match='it calls posix.mkdir'):
         load_sharded(folder)
     folder = save(tmp_path / 'epoch_2.pth', 2)
     torch.save({'meta': Hostile(tmp_path / 'run')}, folder / 'rest.pth')
+    sign(folder)
     with pytest.raises(CheckpointError, match='posix.mkdir'):
         load_sharded(folder)
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize('name', ['Metadata', 'TensorProperties', '_MEM_FORMAT_ENCODING'])
+def test_metadata_alters_no_class(tmp_path, name):
+    folder = save(tmp_path / 'epoch_1.pth', 1)
+    kind = getattr(torch.distributed.checkpoint.metadata, name)
+    # BUILD with a state of slots: setattr(kind, 'altered', 1).
+    text = b'c%b\n%b\nN}U\x07alteredK\x01s\x86b.' % (kind.__module__.encode(), name.encode())
+    (folder / '.metadata').write_bytes(b'\x80\x02' + text)
+    sign(folder)
+    with pytest.raises(CheckpointError, match='it changes <'):
+        load_sharded(folder)
+    assert not hasattr(kind, 'altered')
 
 
 def test_metadata_opens_no_other_folder(tmp_path):
@@ -266,6 +305,7 @@ def test_metadata_opens_no_other_folder(tmp_path):
     assert name in text
     other = io.BytesIO(pickle.dumps('../0_.distcp', 4)).getvalue()[11:-2]
     (folder / '.metadata').write_bytes(text.replace(name, other))
+    sign(folder)
     with pytest.raises(CheckpointError, match='a file of another folder'):
         load_sharded(folder)
 
@@ -273,5 +313,6 @@ def test_metadata_opens_no_other_folder(tmp_path):
 def test_rest_of_another_kind(tmp_path):
     folder = save(tmp_path / 'epoch_1.pth', 1)
     torch.save({'meta': {}}, folder / 'rest.pth')
+    sign(folder)
     with pytest.raises(CheckpointError, match='where its tensors belong'):
         load_sharded(folder)

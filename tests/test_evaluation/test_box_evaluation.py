@@ -14,6 +14,7 @@ from mmrank.evaluation.box_evaluation import (
     load_ground_truth,
     load_predictions,
     paired_iou,
+    summary,
 )
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
@@ -105,6 +106,19 @@ def test_best_f1_by_brute_force(tmp_path):
     assert f1(cat_id, thresholds[cat_id]) == pytest.approx(best)
     with pytest.raises(ValueError, match=r'IoU 0\.52 was not evaluated'):
         best_f1_thresholds(evaluation, 0.52)
+
+
+@pytest.mark.parametrize('first', [0, -3])
+def test_ids_of_objects_may_start_anywhere(tmp_path, first):
+    document = make_document(0, objects=1)
+    boxes = make_predictions(document, 0, 0.0, 0)
+    expected = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
+    for number, ann in enumerate(document['annotations'], first):
+        ann['id'] = number
+    found = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
+    assert summary(found) == pytest.approx(summary(expected), nan_ok=True)
+    assert found.stats[0] > 0.5
+    assert best_f1_thresholds(found) == best_f1_thresholds(expected)
 
 
 def test_iou_of_pairs():

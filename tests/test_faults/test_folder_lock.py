@@ -29,7 +29,7 @@ time.sleep(60)
 def holder(tmp_path):
     """A process that holds ``<tmp_path>/lock``."""
     process = subprocess.Popen(
-        [sys.executable, '-c', HOLD, str(tmp_path / 'lock')],
+        [sys.executable, '-c', HOLD, str(tmp_path / '.training.lock')],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -42,7 +42,7 @@ def holder(tmp_path):
 
 def test_owner_is_named(tmp_path, holder):
     with pytest.raises(FolderHeldError) as caught:
-        FolderLock(tmp_path / 'lock').acquire()
+        FolderLock(tmp_path / '.training.lock').acquire()
     message = str(caught.value)
     assert str(tmp_path) in message
     assert f'process {holder.pid} of host' in message
@@ -52,7 +52,7 @@ def test_owner_is_named(tmp_path, holder):
 def test_lock_of_the_dead_is_taken_over(tmp_path, holder):
     holder.kill()
     holder.wait()
-    lock = FolderLock(tmp_path / 'lock')
+    lock = FolderLock(tmp_path / '.training.lock')
     assert f'process {holder.pid} of' in lock.acquire()
     lock.release()
     assert lock.acquire() is None  # a clean release leaves no owner
@@ -60,7 +60,7 @@ def test_lock_of_the_dead_is_taken_over(tmp_path, holder):
 
 
 def test_force_goes_on_beside_the_owner(tmp_path, holder):
-    lock = FolderLock(tmp_path / 'lock')
+    lock = FolderLock(tmp_path / '.training.lock')
     assert f'process {holder.pid} of' in lock.acquire(force=True)
     lock.release()
     assert holder.poll() is None
@@ -70,7 +70,7 @@ def test_children_do_not_keep_the_lock(tmp_path):
     # As data loading workers, which outlive a killed training by seconds.
     code = HOLD.replace("print('held'", 'import os\nchild = os.fork()\nif child: print(child')
     process = subprocess.Popen(
-        [sys.executable, '-c', code, str(tmp_path / 'lock')],
+        [sys.executable, '-c', code, str(tmp_path / '.training.lock')],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -79,16 +79,16 @@ def test_children_do_not_keep_the_lock(tmp_path):
     process.kill()
     process.wait()
     assert process_lives(child)
-    lock = FolderLock(tmp_path / 'lock')
+    lock = FolderLock(tmp_path / '.training.lock')
     assert f'process {process.pid} of' in lock.acquire()
     lock.release()
     os.kill(child, signal.SIGKILL)
 
 
 def test_within_a_process_too(tmp_path):
-    with FolderLock(tmp_path / 'lock') as lock:
+    with FolderLock(tmp_path / '.training.lock') as lock:
         with pytest.raises(FolderHeldError, match=f'process {os.getpid()} '):
-            FolderLock(tmp_path / 'lock').acquire()
+            FolderLock(tmp_path / '.training.lock').acquire()
         assert lock.path.read_text('utf-8')
 
 
@@ -108,8 +108,8 @@ def write_owner(path, **changes):
     ids=['same-host', 'restarted', 'other-host'],
 )
 def test_record_without_a_lock(tmp_path, changes, is_free):
-    write_owner(tmp_path / 'lock', **changes)
-    lock = FolderLock(tmp_path / 'lock')
+    write_owner(tmp_path / '.training.lock', **changes)
+    lock = FolderLock(tmp_path / '.training.lock')
     if is_free:
         assert lock.acquire()
         lock.release()
@@ -128,21 +128,21 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
             raise OSError(38, 'Function not implemented')
 
     monkeypatch.setattr(folder_lock, 'fcntl', NoLocks())
-    lock = FolderLock(tmp_path / 'lock')
-    write_owner(tmp_path / 'lock', pid=os.getppid())
+    lock = FolderLock(tmp_path / '.training.lock')
+    write_owner(tmp_path / '.training.lock', pid=os.getppid())
     with pytest.raises(FolderHeldError, match=f'process {os.getppid()} '):
         lock.acquire()
     with subprocess.Popen(['true']) as dead:
         pass
-    write_owner(tmp_path / 'lock', pid=dead.pid)
+    write_owner(tmp_path / '.training.lock', pid=dead.pid)
     assert lock.acquire()
     lock.release()
 
 
 @pytest.mark.parametrize('text', ['', '{', '[]', '7', '{"pid": "x"}', '\x00'])
 def test_torn_record(tmp_path, text):
-    (tmp_path / 'lock').write_text(text, 'utf-8')
-    lock = FolderLock(tmp_path / 'lock')
+    (tmp_path / '.training.lock').write_text(text, 'utf-8')
+    lock = FolderLock(tmp_path / '.training.lock')
     if 'pid' in text:  # nobody knows of which host
         with pytest.raises(FolderHeldError):
             lock.acquire()
@@ -153,9 +153,6 @@ def test_torn_record(tmp_path, text):
 
 def test_training_refuses_a_folder_in_use(tmp_path, holder, run_script):
     config = write_config(tmp_path)
-    lock = tmp_path / '.training.lock'
-    lock.unlink(missing_ok=True)
-    os.link(tmp_path / 'lock', lock)
     options = [config, '--work-dir', tmp_path, '--cfg-options']
     options.append('train_cfg.max_epochs=1')
     status, _, errors = run_script(TRAIN, *options)
@@ -166,6 +163,30 @@ def test_training_refuses_a_folder_in_use(tmp_path, holder, run_script):
     status, output, _ = run_script(TRAIN, *options, '--force')
     assert status == 0
     assert f'taken over from process {holder.pid}' in output
+
+
+@pytest.mark.parametrize('name', ['.training.lock', 'tiny.py'])
+@pytest.mark.parametrize('link', [os.symlink, os.link])
+def test_links_in_a_work_folder_are_refused(tmp_path, run_script, name, link):
+    """What they lead to would be emptied, or hold the config."""
+    config, precious = write_config(tmp_path), tmp_path / 'precious.txt'
+    precious.write_text('mine')
+    (tmp_path / 'work').mkdir()
+    link(precious, tmp_path / 'work' / name)
+    status, _, errors = run_script(TRAIN, config, '--cfg-options', 'train_cfg.max_epochs=1')
+    assert status == 2
+    assert f'{name} is a link' in errors
+    assert precious.read_text() == 'mine'
+
+
+def test_a_config_with_a_base_is_not_overwritten(tmp_path, run_script):
+    write_config(tmp_path)
+    config = tmp_path / 'mine.py'
+    config.write_text("_base_ = 'tiny.py'\n")
+    status, _, errors = run_script(TRAIN, config, '--work-dir', tmp_path)
+    assert status == 2
+    assert 'holds the config, which would be overwritten' in errors
+    assert config.read_text() == "_base_ = 'tiny.py'\n"
 
 
 @pytest.mark.slow

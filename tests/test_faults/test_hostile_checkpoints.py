@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import zipfile
+from io import BytesIO
 
 import mmengine.runner.checkpoint
 import numpy as np
@@ -93,6 +95,25 @@ def test_resume(trained, tmp_path, marker, run_script, zip_format):
     # The older format cannot be judged, so the training starts over.
     assert status == (2 if zip_format else 0)
     assert ('epoch_1.pth calls' in errors) is zip_format
+
+
+def test_a_flipped_bit_is_refused_at_every_door(trained, tmp_path, run_script):
+    path, config = tmp_path / 'flipped.pth', trained[1]
+    data = bytearray((trained[0] / 'epoch_4.pth').read_bytes())
+    with zipfile.ZipFile(trained[0] / 'epoch_4.pth') as archive:
+        member = next(x for x in archive.infolist() if x.filename.endswith('/data/0'))
+    data[member.header_offset + 128] ^= 1
+    path.write_bytes(data)
+    for tool, *options in (
+        (TEST, config, path),
+        (TRAIN, config, '--resume', path),
+        (TRAIN, config, '--cfg-options', f'load_from={path}'),
+    ):
+        status, _, errors = run_script(tool, *options, '--work-dir', tmp_path / 'work')
+        assert status == 2, errors
+        assert f'flipped.pth is damaged: record {member.filename} has another checksum' in errors
+    with pytest.raises(CheckpointError, match='has another checksum'):
+        load_checkpoint(BytesIO(data))
 
 
 @pytest.mark.parametrize('hook', ['CheckpointHook', 'mmrank.AtomicCheckpointHook'])

@@ -16,6 +16,7 @@ from mmengine.registry import HOOKS
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
 from mmrank import interruption
+from mmrank.engine.hooks import interrupt_hook
 
 pytestmark = pytest.mark.skipif(
     not Path('/proc/self/status').exists(), reason='reads from /proc when the handlers are there'
@@ -183,6 +184,13 @@ def test_second_signal_ends_at_once():
     _, output = end(process, signal.SIGINT)
     assert_in_order(process, signal.SIGINT, output)
     assert 'A second signal ends it at once' in output
+
+
+def test_a_signal_to_another_process_gives_its_status(signals, monkeypatch):
+    monkeypatch.setattr(interrupt_hook, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(interrupt_hook, 'all_reduce', lambda flag, _: flag.fill_(signal.SIGTERM))
+    assert interrupt_hook._is_asked()
+    assert interruption.received_signal() == signal.SIGTERM
 
 
 @HOOKS.register_module(force=True)

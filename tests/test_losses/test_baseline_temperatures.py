@@ -15,39 +15,42 @@ def views(n, dim, seed=0):
     return [torch.randn(n, dim, generator=g, dtype=F64) for _ in range(2)]
 
 
-def simclr_with_temperatures(view1, view2, scale):
+def simclr_with_temperatures(view1, view2, tau, positive_in_denominator):
     """Each anchor by a loop, with its own temperature."""
     e = torch.cat([view1[:, -1], view2[:, -1]])
     rows = torch.cat([view1[:, :-1], view2[:, :-1]])
     rows, n = rows / rows.norm(dim=1, keepdim=True), len(view1)
     losses = []
     for i in range(2 * n):
-        tau = 1 / (1 + torch.exp(-e[i])) / scale
-        others = [j for j in range(2 * n) if j != i]
-        logits = torch.stack([rows[i] @ rows[j] for j in others]) / tau
-        positive = others.index((i + n) % (2 * n))
-        losses.append(logits.logsumexp(0) - logits[positive])
+        positive = (i + n) % (2 * n)
+        counted = [j for j in range(2 * n) if j != i and (positive_in_denominator or j != positive)]
+        logits = rows @ rows[i] / (1 + torch.exp(-e[i])) / tau
+        losses.append(logits[counted].logsumexp(0) - logits[positive])
     return sum(losses) / (2 * n)
 
 
-def test_tau_simclr_is_simclr_with_the_networks_temperatures():
+@pytest.mark.parametrize('positive_in_denominator', [False, True])
+def test_tau_simclr_is_simclr_with_the_networks_temperatures(positive_in_denominator):
     leaves = [x.requires_grad_() for x in views(5, 4)]
-    got = TaUSimCLRLoss(scale=2.0)(*leaves)
-    expected = simclr_with_temperatures(*leaves, scale=2.0)
+    settings = dict(tau=0.5, positive_in_denominator=positive_in_denominator)
+    got = TaUSimCLRLoss(**settings)(*leaves)
+    expected = simclr_with_temperatures(*leaves, **settings)
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(
         torch.autograd.grad(got, leaves), torch.autograd.grad(expected, leaves)
     )
 
 
-def test_tau_simclr_stays_above_its_smallest_temperature():
-    loss = TaUSimCLRLoss(tau_min=0.05)
+def test_tau_simclr_scales_cosines_as_the_authors_code():
+    loss = TaUSimCLRLoss(tau=0.5)
+    temperature = loss.temperatures(torch.tensor([[1.0, 0.0, 3.0]]))
+    assert float(1 / temperature) == pytest.approx(1.905, abs=5e-4)
     one, two = views(3, 4)
-    one[:, -1] = -1e6
-    assert loss(one, two).isfinite()
-    assert loss.diagnostics['tau_min'] == pytest.approx(0.05)
-    with pytest.raises(ValueError, match='tau_min'):
-        TaUSimCLRLoss(scale=10.0, tau_min=0.05)
+    one[:, -1], two[:, -1] = -1e6, 1e6
+    assert loss(one.float(), two.float()).isfinite()
+    assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match='tau must be > 0'):
+        TaUSimCLRLoss(tau=0.0)
     with pytest.raises(UserError, match='Fix: out_channels'):
         loss(one[:, :1], two[:, :1])
 

@@ -1,7 +1,8 @@
-"""SOAP, MAUC, LDAM and class-balanced cross-entropy as registered losses."""
+"""SOAP, MAUC and the pointwise losses of long tails as registered losses."""
 
 import copy
 import io
+import math
 
 import pytest
 import torch
@@ -14,7 +15,16 @@ from mmrank.functional import (
     mauc_loss,
     split_lists,
 )
-from mmrank.losses import ClassBalancedCELoss, LDAMLoss, MAUCLoss, SOAPLoss, StableAPLoss
+from mmrank.losses import (
+    AsymmetricLoss,
+    BalancedSoftmaxLoss,
+    ClassBalancedCELoss,
+    LDAMLoss,
+    LogitAdjustedCELoss,
+    MAUCLoss,
+    SOAPLoss,
+    StableAPLoss,
+)
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.ranking.soap import surrogate_ranks
 from mmrank.registry import MODELS
@@ -29,6 +39,8 @@ MAKERS = {
     'mauc_huber': lambda: MAUCLoss('one_sided_huber', num_classes=CLASSES),
     'ldam': lambda: LDAMLoss(CLASSES, scale=2.0, **COUNTS),
     'cb_ce': lambda: ClassBalancedCELoss(CLASSES, **COUNTS),
+    'la_ce': lambda: LogitAdjustedCELoss(CLASSES, **COUNTS),
+    'asl': lambda: AsymmetricLoss(CLASSES),
 }
 
 
@@ -234,6 +246,62 @@ def test_class_balanced_ce_is_the_authors_code():
     torch.testing.assert_close(
         plain(scores, target), CLASSES * binary_cross_entropy_with_logits(scores, target)
     )
+
+
+@pytest.mark.parametrize('tau', [0.0, 1.0, 1.7])
+def test_logit_adjusted_ce_by_loops(tau):
+    """As in the authors' code, with a class that the training set lacks."""
+    counts, (scores, target, _) = [300, 0, 100], batch()
+    prior = [math.log((n / 400) ** tau + 1e-12) for n in counts]
+    labels = torch.arange(12) % CLASSES
+    total = 0.0
+    for row, label in zip(scores.tolist(), labels.tolist()):
+        moved = [s + x for s, x in zip(row, prior)]
+        total += math.log(sum(map(math.exp, moved))) - moved[label]
+    loss = LogitAdjustedCELoss(CLASSES, tau, use_sigmoid=False, class_counts=counts)
+    assert loss(scores, labels).item() == pytest.approx(total / 12)
+    if tau == 1:
+        balanced = BalancedSoftmaxLoss(CLASSES, class_counts=counts)
+        assert torch.equal(balanced(scores, labels), loss(scores, labels))
+    # Each column is the softmax of two classes.
+    got = LogitAdjustedCELoss(CLASSES, tau, class_counts=counts, num_samples=500)(scores, target)
+    total = 0.0
+    for s, y, n in zip(scores.flatten().tolist(), target.flatten().tolist(), 12 * counts):
+        no, yes = (math.exp(x) * ((k / 500) ** tau + 1e-12) for x, k in ((0, 500 - n), (s, n)))
+        total -= math.log((yes if y else no) / (no + yes))
+    assert got.item() == pytest.approx(total / 12)
+
+
+def test_balanced_softmax_counts_a_class_as_often_as_it_has_samples():
+    """exp(s_y) n_y over the sum of exp(s_c) n_c."""
+    (scores, _, _), labels = batch(), torch.arange(12) % CLASSES
+    terms = scores.exp() * torch.tensor([300, 20, 100])
+    expected = -(terms[range(12), labels] / terms.sum(1)).log().mean()
+    loss = BalancedSoftmaxLoss(CLASSES, class_counts=[300, 20, 100])
+    torch.testing.assert_close(loss(scores, labels), expected)
+
+
+@pytest.mark.parametrize(('gamma_neg', 'gamma_pos', 'clip'), [(4, 0, 0.05), (2, 1, 0), (0, 0, 0.3)])
+def test_asymmetric_loss_by_loops(gamma_neg, gamma_pos, clip):
+    scores, target, _ = batch()
+    total = 0.0
+    for s, y in zip((3 * scores).flatten().tolist(), target.flatten().tolist()):
+        p = 1 / (1 + math.exp(-s))
+        q = max(p - clip, 0)
+        total -= (1 - p) ** gamma_pos * math.log(p) if y else q**gamma_neg * math.log(1 - q)
+    loss = AsymmetricLoss(CLASSES, gamma_neg, gamma_pos, clip)
+    assert loss(3 * scores, target).item() == pytest.approx(total / 12)
+
+
+def test_bad_settings_of_the_pointwise_losses():
+    with pytest.raises(ValueError, match='gamma_neg must be >= 0, got -1'):
+        AsymmetricLoss(CLASSES, gamma_neg=-1)
+    with pytest.raises(ValueError, match=r'clip must be in \[0, 1\), got 1'):
+        AsymmetricLoss(CLASSES, clip=1)
+    with pytest.raises(ValueError, match='tau must be >= 0, got -1'):
+        LogitAdjustedCELoss(CLASSES, -1)
+    with pytest.raises(TypeError, match='use_sigmoid'):
+        BalancedSoftmaxLoss(CLASSES, use_sigmoid=True)
 
 
 def test_ldam_deferred_weights_are_a_weighted_mean():

@@ -11,7 +11,8 @@ import torch
 from registered_losses import CLASSES, SETTINGS, build, cases, kinds, loss_names
 from torch import nn
 
-from mmrank.losses import RankingLoss
+from mmrank.losses import RankingLoss, StableAPLoss
+from mmrank.models.federated_annotations import counted_scores
 from mmrank.registry import MODELS
 
 CASES = cases()
@@ -32,7 +33,8 @@ OWN_GRADIENT = {
     'VarifocalLoss': 'the weight of a negative is a constant',
 }
 #: A cross-entropy is infinite where a score is.
-POINTWISE = ('ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE = ('AsymmetricLoss', 'BalancedSoftmaxLoss', 'ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE += ('LogitAdjustedCELoss',)
 POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
 
 
@@ -194,6 +196,50 @@ def test_one_side_alone(case):
     for fixed in sides:
         side = replace(batch, fixed=fixed)
         assert_finite(*side.gradients(case.build()))
+
+
+def of_many_classes(value):
+    """Settings for 300 classes and samples instead of a few."""
+    if isinstance(value, dict):
+        many = dict(num_classes=300, num_samples=300, class_counts=[5] * 300)
+        return {k: many.get(k, of_many_classes(v)) for k, v in value.items()}
+    return value
+
+
+@pytest.mark.parametrize(
+    'case',
+    # The sorter takes 80 scores.
+    [x for x in CASES if x.kind != 'labelled' and str(x) != 'SoDeepLoss-sorter=sorter.pth-rows'],
+    ids=str,
+)
+def test_small_integers_are_the_numbers_they_are(case):
+    """300 classes in uint8 or int8 are 44, so that class 44 would be background."""
+    case = replace(case, settings=of_many_classes(case.settings))
+    batch = case.batch()
+    if case.kind != 'pairs':
+        *boxes, labels, idx = batch.fixed if case.kind == 'rows' else (*batch.fixed, batch.fixed[0])
+        labels, idx = labels + 42, (idx + 42).clamp(max=127)
+        batch = replace(batch, fixed=(*boxes, labels, idx)[: len(batch.fixed)])
+    if case.kind == 'rows':
+        scores, *rest = batch.leaves
+        g = torch.Generator().manual_seed(1)
+        scores = torch.randn(len(scores), 300, generator=g, dtype=scores.dtype)
+        batch = replace(batch, leaves=(scores, *rest))
+    expected = batch.gradients(case.build())
+    assert expected[0] != 0
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        fixed = [x if x.is_floating_point() else x.to(dtype) for x in batch.fixed]
+        found = replace(batch, fixed=tuple(fixed)).gradients(case.build())
+        assert torch.equal(found[0], expected[0])
+        assert all(map(torch.equal, found[1], expected[1]))
+
+
+def test_small_integers_outside_the_losses():
+    labels = torch.tensor([44, 43], dtype=torch.uint8)
+    highest = torch.eye(300)[[44, 0]]
+    assert StableAPLoss().get_accuracy(highest, labels)['acc_classes'] == 50
+    counted = counted_scores(torch.zeros(2, 300, dtype=torch.bool), torch.arange(2), labels, None)
+    assert counted.nonzero().tolist() == [[0, 44], [1, 43]]
 
 
 class Weighted(nn.Module):

@@ -270,13 +270,13 @@ def test_no_objects_one_class_and_empty(mode):
     loss = SOPRCLoss(num_classes=1, mode=mode, lam1=1.0, lam2=1.0)
     for n in (0, 1, 7):
         scores = torch.randn(n, 1, requires_grad=True)
-        value = loss(scores, torch.ones(n, dtype=torch.long))
+        value = loss(scores, torch.ones(n, dtype=torch.long), avg_factor=1)
         assert value == 0
         value.backward()
         assert (scores.grad == 0).all()
     assert not loss.score_vector.seen.any()
     # Only positives: nothing is ranked above them.
-    assert loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)) == 0
+    assert loss(torch.zeros(4), torch.ones(4)) == 0
     assert loss.score_vector.seen.all()
 
 

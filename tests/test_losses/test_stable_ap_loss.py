@@ -127,19 +127,19 @@ def test_no_objects_one_class_and_empty(mode):
     loss = StableAPLoss(num_classes=1, mode=mode)
     for n in (0, 1, 7):
         scores = torch.randn(n, 1, requires_grad=True)
-        value = loss(scores, torch.ones(n, dtype=torch.long))
+        value = loss(scores, torch.ones(n, dtype=torch.long), avg_factor=1)
         assert value == 0
         value.backward()
         assert (scores.grad == 0).all()
     assert loss.mean_positive.num_updates.item() == 0
     # -inf padding without a positive must not turn into NaN.
     padded = torch.full((3, 1), float('-inf'), requires_grad=True)
-    value = loss(padded, torch.ones(3, dtype=torch.long))
+    value = loss(padded, torch.ones(3, dtype=torch.long), avg_factor=1)
     value.backward()
     assert value == 0
     assert (padded.grad == 0).all()
     # Only positives: nothing to rank above, the least value of h.
-    value = loss(torch.zeros(4, 1), torch.zeros(4, dtype=torch.long))
+    value = loss(torch.zeros(4), torch.ones(4))
     assert value.item() == pytest.approx(0.1)
 
 
@@ -243,7 +243,7 @@ def test_bad_batches_are_named():
     with pytest.raises(ValueError, match='target must have shape'):
         loss(scores, torch.zeros(200, 3))
     with pytest.raises(ValueError, match='must be \\(n, classes\\)'):
-        loss(scores[:, 0], target)
+        loss(scores[None], target)
     with pytest.raises(ValueError, match='no reduction to override'):
         loss(scores, target, reduction_override='none')
 

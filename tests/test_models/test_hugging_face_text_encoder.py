@@ -1,9 +1,12 @@
 """The adapter with transformers itself; models are made here, none fetched."""
 
+import json
+
 import pytest
 import torch
 from mmengine.structures import BaseDataElement
 
+from mmrank.errors import UserError
 from mmrank.registry import MODELS
 
 transformers = pytest.importorskip(
@@ -101,3 +104,28 @@ def test_dual_encoder_learns_through_it(folder):
     }
     assert all(g is not None and g.isfinite().all() for g in grads.values())
     assert sum(g.abs().sum() for g in grads.values()) > 0
+
+
+def test_weights_of_another_model_are_refused(folder):
+    weights = folder / 'model.safetensors'
+    safetensors = pytest.importorskip('safetensors.torch')
+    found = safetensors.load_file(weights)
+    lacking = {key: x for key, x in found.items() if 'mbedding' not in key}
+    safetensors.save_file(lacking, weights, metadata={'format': 'pt'})
+    with pytest.raises(UserError, match=r'lack \d of the model.*mbedding.*Fix: '):
+        encoder(folder)
+
+
+def test_code_of_the_folder_is_not_run(folder, monkeypatch):
+    """Not even where somebody answers the question of transformers with yes."""
+    ran = folder / 'ran'
+    (folder / 'own.py').write_text(f'open({str(ran)!r}, "w")\nclass Own: pass\n')
+    config = json.loads((folder / 'config.json').read_text())
+    names = ('AutoConfig', 'AutoModel', 'AutoTokenizer')
+    config.update(model_type='own', auto_map=dict.fromkeys(names, 'own.Own'))
+    (folder / 'config.json').write_text(json.dumps(config))
+    monkeypatch.setattr('builtins.input', lambda *_: 'y')
+    for pretrained in (True, False):
+        with pytest.raises(ValueError, match='trust_remote_code'):
+            encoder(folder, pretrained=pretrained)
+    assert not ran.exists()

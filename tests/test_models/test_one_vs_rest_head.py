@@ -22,6 +22,8 @@ LOSSES = {
     'mauc': dict(type='mmrank.MAUCLoss'),
     'ldam': dict(type='mmrank.LDAMLoss', scale=1.0),
     'cb_ce': dict(type='mmrank.ClassBalancedCELoss'),
+    'la_ce': dict(type='mmrank.LogitAdjustedCELoss'),
+    'asl': dict(type='mmrank.AsymmetricLoss'),
     'ce': dict(type='mmpretrain.CrossEntropyLoss', use_sigmoid=True),
     'focal': dict(type='mmpretrain.FocalLoss'),
 }
@@ -45,7 +47,7 @@ def samples(classes, n=12, score=False):
 
 def head(name, classes):
     loss = dict(LOSSES[name])
-    if name in ('ldam', 'cb_ce'):
+    if name in ('ldam', 'cb_ce', 'la_ce'):
         loss.update(class_counts=[30, 20, 10][:classes], num_samples=100)
     torch.manual_seed(0)
     return OneVsRestHead(classes, 8, loss)
@@ -139,6 +141,47 @@ def test_predictions_are_plain_sigmoids(classes):
         positive = row >= 0.5
         label = positive.long() if classes == 1 else positive.nonzero()[:, 0]
         assert torch.equal(sample.pred_label, label)
+
+
+EXCLUSIVE = {
+    'balanced': dict(type='mmrank.BalancedSoftmaxLoss', class_counts=[30, 20, 10]),
+    'softmax': dict(type='mmpretrain.CrossEntropyLoss'),
+}
+
+
+@pytest.mark.parametrize('name', [*LOSSES, *EXCLUSIVE])
+def test_exclusive_classes_have_softmax_scores(name):
+    loss = {**LOSSES, **EXCLUSIVE}[name]
+    if name in ('ldam', 'cb_ce', 'la_ce'):
+        loss = dict(loss, **COUNTS)
+    torch.manual_seed(0)
+    model = OneVsRestHead(3, 8, loss, exclusive=True)
+    labels = torch.arange(12) % 3
+    data_samples = [
+        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(y) for i, y in enumerate(labels)
+    ]
+    feats = torch.randn(12, 8)
+    model.loss(feats, data_samples)['loss'].backward()
+    assert model.fc.weight.grad.abs().sum() > 0
+    if name not in EXCLUSIVE:
+        # The same loss as of independent classes; the scores alone differ.
+        expected = OneVsRestHead(3, 8, loss)
+        expected.load_state_dict(model.state_dict(), strict=False)
+        values = [copy.deepcopy(x).loss(feats, data_samples)['loss'] for x in (model, expected)]
+        torch.testing.assert_close(*values)
+    for sample, row in zip(model.predict(feats), model(feats).softmax(1)):
+        assert torch.equal(sample.pred_score, row)
+        assert sample.pred_label.tolist() == [row.argmax()]
+
+
+def test_exclusive_is_refused_where_images_have_several_labels():
+    model = OneVsRestHead(3, 8, LOSSES['ce'], exclusive=True)
+    for labels in ([0, 2], []):
+        given = [DataSample().set_gt_label(1), DataSample().set_gt_label(labels)]
+        with pytest.raises(ValueError, match=f'got one of {len(labels)}. Fix: exclusive=False'):
+            model.loss(torch.randn(2, 8), given)
+    with pytest.raises(ValueError, match='exclusive=True needs num_classes of at least 2'):
+        OneVsRestHead(1, 8, LOSSES['ce'], exclusive=True)
 
 
 def test_bad_settings():

@@ -1,5 +1,6 @@
 """What no tracked file may hold, and what the lock file must be."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -122,3 +123,49 @@ def test_bandit_finds_nothing():
         [sys.executable, '-m', 'bandit', *options], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout
+
+
+#: Functions that remove files, and whose they are.
+REMOVERS = {
+    'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
+    'mmrank/evaluation/retrieval_features.py': '_remove',  # a file that this run opened
+    'mmrank/engine/resume/whole_checkpoint.py': 'whole_checkpoint remove_checkpoint '
+    '_install_folder _set_aside',
+    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
+    'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
+    'mmrank/datasets/shards/shard_index.py': 'write_index',  # behind _check_replaceable
+    'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
+    'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
+    'tools/research/release.py': 'prepare build',  # a link to nothing; what its record names
+    'tools/research/seeds/executors.py': 'poll end',  # its record
+    'tools/bootstrap.py': 'install_mmcv make',  # its cache and stamp
+    'tools/demo.py': 'prepare_data train',  # behind a stamp of its own
+}
+
+
+def test_no_other_function_removes_files():
+    """A tool with an output option removes what it wrote before, at most; review what is added."""
+    found = {}
+    calls = {'unlink', 'rmtree', 'rmdir', 'removedirs', 'remove_path'}
+    for folder in ('mmrank', 'tools'):
+        for path in sorted((ROOT / folder).rglob('*.py')):
+            functions = ast.walk(ast.parse(path.read_text('utf-8')))
+            for node in (x for x in functions if isinstance(x, ast.FunctionDef)):
+                for call in ast.walk(node):
+                    name = ast.unparse(call.func) if isinstance(call, ast.Call) else ''
+                    if name.split('.')[-1] in calls or name == 'os.remove':
+                        found.setdefault(str(path.relative_to(ROOT)), set()).add(node.name)
+    assert found == {path: {*names.split()} for path, names in REMOVERS.items()}
+
+
+def test_supply_chain_is_pinned():
+    for path in (ROOT / '.github' / 'workflows').glob('*.yml'):
+        text = path.read_text('utf-8')
+        assert re.findall(r'permissions: *(.*)', text) == ['{contents: read}'], path
+        for action in re.findall(r'uses: (\S+)', text):
+            assert re.fullmatch(r'[\w/-]+@[0-9a-f]{40}', action), f'{path}: {action}'
+        for command in re.findall(r'(pip install.*|pipx .*)', text):
+            assert '--require-hashes' in command, f'{path}: {command}'
+    text = (ROOT / 'tools' / 'docker' / 'Dockerfile').read_text('utf-8')
+    assert re.search(r'^ARG BASE=python:\S+@sha256:[0-9a-f]{64}\nFROM \${BASE}$', text, re.M)
+    assert re.findall(r'^USER (\w+)$', text, re.M) == ['mmrank']

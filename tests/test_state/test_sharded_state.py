@@ -1,5 +1,6 @@
 """Tables spread over ranks hold what a whole table holds, bit for bit."""
 
+import shutil
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from mmrank.errors import UserError
 from mmrank.state import SampleRanks, load_shards, save_shard
+from mmrank.state.shard_files import shard_names, whole_tables
 from mmrank.state.sharding import Shard
 
 CPU = torch.device('cpu')
@@ -173,3 +175,49 @@ def test_shards_load_into_a_whole_table(parts):
     fresh.load_state = False
     fresh.load_state_dict(shards[0].state_dict(), strict=False)
     fresh.train().fetch(ids, CPU)
+
+
+def _flip(folder, names):
+    data = bytearray((folder / names[1]).read_bytes())
+    data[data.index(b'\x07' * 8)] ^= 1
+    (folder / names[1]).write_bytes(data)
+
+
+def _of_another_run(folder, names):
+    other = shard_names('e.pth', 'b' * 12, 2)
+    _write_shards(folder, other)
+    (folder / other[1]).replace(folder / names[1])
+
+
+def _without_a_table(folder, names):
+    torch.save({}, folder / names[1])
+
+
+DAMAGE = {
+    'flipped': (_flip, 'has another checksum'),
+    'of another run': (_of_another_run, 'of another checkpoint'),
+    'another part': (lambda x, names: shutil.copy(x / names[0], x / names[1]), 'another part'),
+    'one unnamed': (lambda _, names: names.pop(), 'does not name each of its shards once'),
+    'no table': (_without_a_table, 'has 1 of 2 parts of loss.table'),
+}
+
+
+def _write_shards(folder, names):
+    for part, name in enumerate(names):
+        rows = torch.full((3 - part, 8), 7, dtype=torch.uint8)
+        token = name.split('.')[2]
+        table = dict(shard=[5, part, 2], rows=dict(table=rows), token=token)
+        torch.save({'loss': table}, folder / name)
+
+
+@pytest.mark.parametrize('damage', [None, *DAMAGE])
+def test_only_whole_shards_of_a_checkpoint_are_read(tmp_path, damage):
+    names = shard_names('e.pth', 'a' * 12, 2)
+    _write_shards(tmp_path, names)
+    if damage is None:
+        assert (whole_tables(tmp_path / 'e.pth', names)['loss.table'] == 7).all()
+        return
+    spoil, message = DAMAGE[damage]
+    spoil(tmp_path, names)
+    with pytest.raises(UserError, match=message):
+        whole_tables(tmp_path / 'e.pth', names)

@@ -1,12 +1,17 @@
 """The demo and the data tools as a user calls them."""
 
 import json
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from forked_processes import run_script
+from mmengine.config import Config
 from PIL import Image
+
+import demo
+from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = [
@@ -130,3 +135,14 @@ def test_demo_leaves_a_strange_folder_alone(tmp_path):
     assert done.returncode != 0
     assert 'holds no data set of this demo' in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ['precious.txt']
+
+
+def test_demo_leaves_weights_of_others_alone(tmp_path, monkeypatch):
+    pytest.importorskip('mmdet')
+    monkeypatch.setattr('demo.load_config', lambda *_: Config(dict(work_dir=str(tmp_path / 'w'))))
+    for name in ('w/mine.pth', 'd/shapes_spec.json'):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match='mine.pth is not of this demo'):
+        demo.train('focal', 'focal', Namespace(data_root=tmp_path / 'd', fresh=True), None)
+    assert (tmp_path / 'w' / 'mine.pth').exists()

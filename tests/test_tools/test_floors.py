@@ -20,7 +20,7 @@ from lower_bounds.row import QUICK, Sizes  # noqa: E402
 #: Bases of losses, which compute nothing themselves.
 BASES = {
     *('ClassCountLoss', 'ContrastiveLoss', 'ErrorDrivenLoss'),
-    *('RankingLoss', 'StatelessRankingLoss'),
+    *('PointwiseLoss', 'RankingLoss', 'StatelessRankingLoss'),
 }
 
 

@@ -1,8 +1,12 @@
 """A tool shows what the user can fix in one message."""
 
+from pathlib import Path
+
 import pytest
 
 from mmrank.errors import UserError, show_user_errors
+
+TEST = Path(__file__).parents[2] / 'tools' / 'test.py'
 
 
 def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
@@ -29,3 +33,13 @@ def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
 
 def test_the_status_of_the_tool_itself_stays():
     assert show_user_errors()(lambda: 1)() == 1
+
+
+@pytest.mark.parametrize('name', ['folder.pkl', 'file/a.pkl'])
+def test_a_file_that_cannot_be_written_is_found_before_the_test(tmp_path, run_script, name):
+    (tmp_path / 'folder.pkl').mkdir()
+    (tmp_path / 'file').touch()
+    status, _, errors = run_script(TEST, 'no.py', 'no.pth', '--out', tmp_path / name)
+    assert status == 2
+    assert f'{tmp_path / name} cannot be written' in errors
+    assert sorted(x.name for x in tmp_path.iterdir()) == ['file', 'folder.pkl']

@@ -13,9 +13,8 @@ import sys
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.apis.publishing import saved_bytes
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.resume.checkpoint import find_damage
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import show_user_errors
 from mmrank.files import write_atomically
 
 #: What a test or a fine-tuning takes from a checkpoint.
@@ -35,9 +34,6 @@ def main() -> None:
     add_trust_option(parser)
     args = parser.parse_args()
     guard_checkpoints(args.trust_checkpoint)
-    damage = find_damage(args.folder)
-    if damage is not None:
-        raise UserError(f'{args.folder} {damage}. Fix: pass another one')
     without = ('optimizer', 'ema_state_dict') if args.weights_only else ()
     checkpoint = load_sharded(args.folder, without=without)
     join_tables(checkpoint, args.folder)

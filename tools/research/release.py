@@ -254,9 +254,8 @@ def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = 
         ),
     )
     os.replace(published.path, out / record.file)
-    for other in out.glob(f'{asset.name}-{"?" * SHORT_HASH}.pth'):
-        if other.name != record.file:
-            other.unlink()
+    if (before := read_record(asset.name, out)) and before.file != record.file:
+        (out / Path(before.file).name).unlink(missing_ok=True)
     text = json.dumps(asdict(record), indent=1) + '\n'
     write_atomically(text.encode(), out / f'{asset.name}.json')
     return record

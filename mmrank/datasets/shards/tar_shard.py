@@ -25,7 +25,7 @@ from mmrank.errors import UserError
 #: Members that hold the image, by WebDataset's names.
 IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
 _NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
-_BLOCK = 512
+_BLOCK, _CHUNK = 512, 1 << 20
 _PACKED = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
@@ -43,6 +43,14 @@ def captions_in(data: bytes, caption: str) -> list[str] | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return clean_captions(value)
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """Key and member of the name of a file; None where it belongs to no sample."""
+    # Two parts decide; of more the expression would take the square of the time.
+    cut = name.rfind('/', 0, max(name.rfind('/'), 0)) + 1
+    found = _NAME.fullmatch(name, cut)
+    return None if found is None else (name[:cut] + found[1], found[2])
 
 
 def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
@@ -80,11 +88,11 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
         with tarfile.open(path, mode='r:') as tar:
             for info in tar:
                 tar.members = []  # it would keep all, for look-ups
-                end = info.offset_data + info.size
-                found = _NAME.fullmatch(info.name)
+                end = tar.offset
+                found = split_name(info.name)
                 if not info.isreg() or found is None:
                     continue
-                key, member = found[1], found[2].lower()
+                key, member = found[0], found[1].lower()
                 if key.startswith('__') and key.endswith('__'):
                     continue
                 if end > total:
@@ -104,12 +112,22 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
             f'shard {path} is damaged or no tar file: {error}. Fix: fetch or write it again; a '
             'compressed one has to be unpacked (gunzip), as its samples are read from the middle'
         ) from error
-    # The end of a tar file is marked by zeros.
+    # The end of a tar file is marked by zeros. tarfile ends at a damaged header, too.
     if end + _BLOCK > total:
         raise UserError(
             f'shard {path} is cut off: it has {total:,} bytes, and its last member '
             f'{current!r:.200} ends at {end:,}. Fix: fetch or write it again'
         )
+    with open_shard(path) as file:
+        file.seek(end)
+        for place, block in zip(range(end, total, _CHUNK), iter(lambda: file.read(_CHUNK), b'')):
+            if block.strip(b'\0'):
+                where = place + len(block) - len(block.lstrip(b'\0'))
+                raise UserError(
+                    f'shard {path} is damaged, or two archives in one: it ends at {end:,}, behind '
+                    f'{current!r:.200}, and goes on at {where:,}. Fix: fetch or write it again; '
+                    'archives that were joined by cat must each be a shard'
+                )
     if members:
         yield current, members
 

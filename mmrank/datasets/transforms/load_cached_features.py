@@ -82,7 +82,12 @@ class FeatureCache:
         """
         index, array = cls.files(Path(path))
         array.parent.mkdir(parents=True, exist_ok=True)
-        index.unlink(missing_ok=True)
+        for there in filter(Path.exists, (index, array)):
+            if not _is_index(index):
+                raise UserError(
+                    f'{there} is not of a cache of features, and would be lost. Fix: name another '
+                    'OUT, or move the file away'
+                )
         paths = [os.path.realpath(path) for path in paths]
         root = os.path.commonpath([os.path.dirname(x) for x in paths])
         views = list(views)
@@ -101,6 +106,7 @@ class FeatureCache:
                 maps[row, view] = values
         maps.flush()
         del maps
+        index.unlink(missing_ok=True)
         part.replace(array)
         content = {
             'root': os.path.relpath(root, os.path.realpath(array.parent)),
@@ -109,6 +115,13 @@ class FeatureCache:
             'paths': [os.path.relpath(x, root) for x in paths],
         }
         write_atomically(json.dumps(content, indent=0).encode(), index)
+
+
+def _is_index(path: Path) -> bool:
+    try:
+        return {'root', 'made_by', 'paths'} <= {*json.loads(path.read_bytes())}
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 #: One mapping for the pipelines of all data sets of a process.

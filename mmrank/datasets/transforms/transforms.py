@@ -1,10 +1,13 @@
 """Transforms of images and captions."""
 
+from io import BytesIO
+
 import mmcv
 import numpy as np
 from mmcv.transforms import BaseTransform, LoadImageFromFile
 from mmcv.transforms.utils import cache_randomness
 
+from mmrank.datasets.image_header import image_size
 from mmrank.errors import UserError
 from mmrank.registry import TRANSFORMS
 
@@ -60,7 +63,8 @@ class LoadImageFromBytes(LoadImageFromFile):
     ``to_float32``, ``color_type`` and ``imdecode_backend``, see mmcv.
 
     Raises:
-        UserError: If the bytes are no image.
+        UserError: If the bytes are no image, or one of more than twice
+            ``PIL.Image.MAX_IMAGE_PIXELS``; tifffile has no limit.
     """
 
     def __init__(
@@ -74,6 +78,9 @@ class LoadImageFromBytes(LoadImageFromFile):
         """Replace ``img_bytes`` by ``img``."""
         data, cause = results.pop('img_bytes'), None
         try:
+            # What tifffile alone reads, Pillow does not know.
+            if self.imdecode_backend != 'tifffile':
+                image_size(BytesIO(data))
             image = mmcv.imfrombytes(data, flag=self.color_type, backend=self.imdecode_backend)
             why = f'{len(data):,} bytes are no image'
         except Exception as error:  # backends raise anything

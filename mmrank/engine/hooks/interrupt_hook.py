@@ -111,9 +111,10 @@ def _is_iter_based(runner) -> bool:
 
 def _is_asked() -> bool:
     """Whether a signal has arrived, in any process."""
-    asked = interruption.received_signal() is not None
-    if get_world_size() == 1:
-        return asked
-    flag = torch.tensor(int(asked))
-    all_reduce(flag, 'max')
-    return bool(flag)
+    number = interruption.received_signal() or 0
+    if get_world_size() > 1:
+        flag = torch.tensor(number)
+        all_reduce(flag, 'max')
+        if number := int(flag):
+            interruption.take_signal(number)
+    return number != 0

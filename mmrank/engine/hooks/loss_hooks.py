@@ -87,8 +87,9 @@ class TrainingSetHook(Hook):
 class ClassCountsHook(TrainingSetHook):
     """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
 
-    For losses with ``prior='counts'``, ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``. It
-    counts what a wrapper of the data set shows. Items may have several classes or none.
+    For losses with ``prior='counts'`` and those of :class:`mmrank.losses.ClassCountLoss`, such as
+    ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
+    classes or none.
     """
 
     fact = 'class_counts'

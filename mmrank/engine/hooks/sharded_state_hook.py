@@ -102,6 +102,8 @@ class ShardedStateHook(Hook):
         # The others wait here for the first process.
         token = [secrets.token_hex(6)]
         broadcast_object_list(token)
+        for part in content.values():
+            part['token'] = token[0]
         names = shard_names(filename, token[0], get_world_size())
         own = names[get_rank()]
         file = io.BytesIO()

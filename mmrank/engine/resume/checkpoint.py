@@ -7,6 +7,7 @@ or an interrupted copy has left in a folder.
 import logging
 import os
 import re
+import time
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
+from mmrank.checkpoint_loading import record_damage
 from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
 from mmrank.files import left_behind, write_atomically
 from mmrank.state.shard_files import named_shards
@@ -24,7 +26,7 @@ ATOMIC_BACKEND = 'mmrank_atomic_local'
 
 _STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
 _LONGEST_PATH = 4096
-_IS_FOLDER = 0x10  # of the DOS attributes
+_CLOCKS_DIFFER = 60  # seconds, of a file server and this machine
 # `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash, which may look like a
 # step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
@@ -73,14 +75,8 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return 'is no checkpoint: it has no data.pkl'
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
             return 'is no checkpoint of torch: its records are compressed'
-        # For a record that is marked as a folder torch's reader returns
-        # memory that it never wrote to: weights of garbage, without an error.
-        marked = [m.filename for m in members if m.external_attr & _IS_FOLDER]
-        if marked:
-            return f'is damaged: record {marked[0]} is marked as a folder'
-        damaged = archive.testzip()
-        if damaged is not None:
-            return f'is damaged: record {damaged} has another checksum'
+        if (damage := record_damage(archive)) is not None:
+            return damage
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
     for name in named_shards(path):
@@ -104,7 +100,8 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
 
     Newest is the largest epoch or iteration in the name. Beyond the one in ``last_checkpoint`` a
     file counts only if it was written later: the killed process did not come to write its pointer,
-    or else another training left it behind. Files named otherwise (``iter_...`` beside
+    or else another training left it behind. Where the pointer lies ahead of the clock, the time of
+    the checkpoint that it names stands for its own. Files named otherwise (``iter_...`` beside
     ``epoch_...``) that are older than the pointer come last. Temporary files, ``best_*`` and
     published checkpoints do not count, but a folder with its manifest does that a killed process
     was about to name. A warning names each file that is passed over.
@@ -139,7 +136,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     try:
         with open(pointer, 'rb') as file:
             text = file.read(_LONGEST_PATH + 1).decode('utf-8').strip()
-        age = os.stat(pointer).st_mtime
+        age, now = os.stat(pointer).st_mtime, time.time() + _CLOCKS_DIFFER
     except (OSError, UnicodeDecodeError) as error:
         reason = f'cannot be read ({error})'
     else:
@@ -147,7 +144,10 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
             target = Path(text)
             if not os.path.exists(target) and os.path.exists(work_dir / target.name):
                 target = work_dir / target.name  # the folder was moved
-            return target, age
+            if age > now:
+                _warn(f'{pointer} is dated ahead of the clock; its checkpoint tells the time.')
+                age = os.stat(target).st_mtime if os.path.exists(target) else 0.0
+            return target, age if age <= now else 0.0
         reason = 'is torn, or is no path'
     _warn(f'{pointer} {reason}; the checkpoints are ordered by name.')
     return None, 0.0
@@ -185,6 +185,12 @@ def _order(candidates: list[_Candidate], target: Path | None, pointer_time: floa
     step = int(match['step'])
     like = [c for c in candidates if c.prefix == match['prefix']]
     own = [c for c in like if c.step <= step or c.mtime >= pointer_time]
+    for item in like:
+        if item not in own:
+            _warn(
+                f'Checkpoint {item.path} is passed over: it is older than {POINTER_NAME}, as of '
+                'another training. Delete it to silence this warning.'
+            )
     others = [c for c in candidates if c.prefix != match['prefix']]
     older = [c for c in others if c.mtime <= pointer_time]
     own.sort(key=lambda c: (c.step, c.path == target))

@@ -8,15 +8,16 @@ torch writes beside tensors is a pickle. It loads on any number of processes.
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from mmengine.dist import get_rank, get_world_size, is_main_process
+from mmengine.dist import broadcast_object_list, get_rank, get_world_size, is_main_process
 from torch import Tensor
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
-from mmrank.engine.resume.whole_checkpoint import all_succeed
+from mmrank.engine.resume.whole_checkpoint import all_succeed, find_folder_damage
 from mmrank.errors import UserError
 from mmrank.state.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
 from mmrank.state.sharding import SHARDS_KEY
@@ -85,10 +86,14 @@ def load_sharded(
     ``without`` are left out. A :class:`CheckpointError` is raised where there is more than data.
     """
     folder = Path(folder)
-    if not all((folder / name).is_file() for name in (REST, _METADATA)):
+    # Parts of two trainings fit each other, and only the manifest tells. A folder of another
+    # strategy has none.
+    damage = [find_folder_damage(folder) if place is None or is_main_process() else None]
+    if place is not None:
+        broadcast_object_list(damage)
+    if damage[0] is not None:
         raise CheckpointError(
-            f'checkpoint {folder} is a folder without {REST} or {_METADATA}: no '
-            'mmrank.FSDPStrategy wrote it. Fix: resume with the strategy that did'
+            f'checkpoint {folder} {damage[0]}. Fix: copy it again, or pass another one'
         )
     rest = load_checkpoint(folder / REST, map_location='cpu')
     keys, versions = _popped(rest, folder)
@@ -99,9 +104,11 @@ def load_sharded(
         if path[0] in without:
             continue
         entry = saved.get(key)
-        if not isinstance(entry, metadata.TensorStorageMetadata):
+        is_tensor = isinstance(entry, metadata.TensorStorageMetadata)
+        if not is_tensor or sum(x.sizes.numel() for x in entry.chunks) != entry.size.numel():
             raise CheckpointError(
-                f'checkpoint {folder} has no tensor {key}. Fix: copy it again, or pass another one'
+                f'checkpoint {folder} lacks tensor {key}, or a part of it. Fix: copy it again, or '
+                'pass another one'
             )
         like = place(path, entry.size) if place is not None else None
         dtype = entry.properties.dtype
@@ -177,8 +184,23 @@ class DataReader(dcp.FileSystemReader):
         return found
 
 
-class _MetadataUnpickler(pickle.Unpickler):
-    """Builds the data classes of ``.metadata`` and nothing else."""
+class _MetadataUnpickler(pickle._Unpickler):
+    """Builds the data classes of ``.metadata`` and nothing else.
+
+    The reader in Python, as the one in C lets a file set attributes of what it names: of a class of
+    torch, for the whole process.
+    """
+
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+
+    def load_build(self) -> None:
+        """Set the state of an object that this file has made."""
+        made = self.stack[-2]
+        if not is_dataclass(made) or isinstance(made, type):
+            raise pickle.UnpicklingError(f'it changes {made!r:.80}')
+        super().load_build()
+
+    dispatch[pickle.BUILD[0]] = load_build
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _ALLOWED:

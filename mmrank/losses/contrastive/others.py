@@ -125,33 +125,29 @@ class SpectralContrastiveLoss(ContrastiveLoss):
 class TaUSimCLRLoss(ContrastiveLoss):
     """SimCLR with a temperature that the network computes of each view.
 
-    The network returns D + 1 numbers: an embedding, and e, from which the temperature of that view
-    as an anchor is ``sigmoid(e) / t``. It is learned by the gradient of the InfoNCE of that anchor.
-    Source: Zhang et al., Temperature as Uncertainty in Contrastive Learning, 2021, as iSogCLR (ICML
-    2023), appendix C.3 and table 10, compares it. Set the ``out_channels`` of the neck to one more
-    than the embedding has.
+    The network returns D + 1 numbers: an embedding, and e, by which the logits of that view as an
+    anchor are ``cos * sigmoid(e) / tau``: its temperature is ``tau (1 + exp(-e))``, learned by the
+    gradient of that anchor. Source: Zhang et al., Temperature as Uncertainty in Contrastive
+    Learning, 2021, as their code computes it, and iSogCLR's for table 10 (ICML 2023). The papers
+    print the inverse, a temperature of ``sigmoid(e) / tau``: a misprint. Set the ``out_channels``
+    of the neck to one more than the embedding has.
 
     Args:
-        scale: t > 0. The temperatures lie in (0, 1/t), at 0.5/t for e = 0.
-        tau_min: Smallest temperature, > 0: below it there is no gradient in e.
+        tau: Temperature > 0 that no anchor goes below.
+        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
     """
 
     def __init__(
         self,
-        scale: float = 1.0,
-        tau_min: float = 0.01,
+        tau: float = 0.1,
+        positive_in_denominator: bool = False,
         normalize: bool = True,
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__(normalize, scope, loss_weight)
-        if not 0 < scale < float('inf'):
-            raise ValueError(f'scale must be > 0 and finite, got {scale!r}')
-        if not 0 < tau_min < 0.5 / scale:
-            raise ValueError(
-                f'tau_min must be in (0, 0.5/scale), got {tau_min!r} with scale={scale!r}'
-            )
-        self.scale, self.tau_min = float(scale), float(tau_min)
+        check_positive(tau=tau)
+        self.tau, self.positive_in_denominator = float(tau), positive_in_denominator
 
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D + 1) rows, of which e is left as it is."""
@@ -167,7 +163,8 @@ class TaUSimCLRLoss(ContrastiveLoss):
         """(n,) temperatures, at least float32, of (n, D + 1) rows."""
         e = rows[:, -1]
         e = e.to(torch.promote_types(e.dtype, torch.float32))
-        return (e.sigmoid() / self.scale).clamp(min=self.tau_min)
+        # Below -15 the logits are as good as equal; exp would leave the range of float32.
+        return self.tau * (1 + e.clamp(min=-15).neg().exp())
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over the two anchors of each sample."""
@@ -189,7 +186,8 @@ class TaUSimCLRLoss(ContrastiveLoss):
                 'tau_min': known.min(),
                 'tau_max': known.max(),
             }
-        return info_nce_losses(terms).view(2, batch.ids.numel()).mean(0)
+        losses = info_nce_losses(terms, self.positive_in_denominator)
+        return losses.view(2, batch.ids.numel()).mean(0)
 
     def _note(self, batch: ContrastedBatch) -> None:
         super()._note(_without_e(batch))

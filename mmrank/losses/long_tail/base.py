@@ -1,4 +1,4 @@
-"""What pointwise losses that know the class counts share."""
+"""What pointwise losses share, with and without class counts."""
 
 from collections.abc import Sequence
 
@@ -7,25 +7,21 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import one_of
-from mmrank.losses.ranking.base import check_class_indices, check_classified, one_vs_all
+from mmrank.losses.ranking.base import check_classified, class_indices, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
 
-class ClassCountLoss(NamedSettings, nn.Module):
-    """Base of losses that treat a class by its number of samples.
+class PointwiseLoss(NamedSettings, nn.Module):
+    """Base of losses of single scores: the mean over the rows, those of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
     with the rest; without it the classes compete by softmax. Subclasses implement
-    :meth:`sigmoid_losses` and :meth:`softmax_losses`.
+    :meth:`sigmoid_losses` and, unless they have one form, :meth:`softmax_losses`.
 
     Args:
         num_classes: Number of classes C, columns of the scores.
         use_sigmoid: See above.
-        class_counts: (C,) positives of each class in the training set. None:
-            ``mmrank.ClassCountsHook`` sets them.
-        num_samples: Number of samples of the training set, beside ``class_counts``. None: their
-            sum.
         scope: ``global``: in distributed training the mean is over the rows of all ranks, exactly
             as in a single process. ``local``: each rank has its own mean.
         loss_weight: Factor of the whole loss.
@@ -35,8 +31,6 @@ class ClassCountLoss(NamedSettings, nn.Module):
         self,
         num_classes: int,
         use_sigmoid: bool = True,
-        class_counts: Sequence[int] | None = None,
-        num_samples: int | None = None,
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
@@ -46,14 +40,6 @@ class ClassCountLoss(NamedSettings, nn.Module):
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_classes, self.use_sigmoid = num_classes, use_sigmoid
         self.scope, self.loss_weight = scope, loss_weight
-        self.wants_class_counts = class_counts is None
-        self.counts = LabelCounts(num_classes, class_counts, num_samples)
-
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
-        """Take the (C,) positives of each class and the number of samples; None: their sum."""
-        self.counts.set(counts, num_samples)
 
     def forward(
         self,
@@ -75,7 +61,7 @@ class ClassCountLoss(NamedSettings, nn.Module):
 
         Returns:
             Scalar >= 0: sum over the columns of the mean over the rows; 0, still attached to the
-            graph, when there is no row. RuntimeError if the class counts are not set.
+            graph, when there is no row. RuntimeError if class counts that it needs are not set.
         """
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
@@ -117,5 +103,34 @@ class ClassCountLoss(NamedSettings, nn.Module):
                 f'{tuple(target.shape)}; set use_sigmoid=True for several'
             )
         classes = self.num_classes
-        check_class_indices(target, classes, classes - 1)
-        return target.long()
+        return class_indices(target, classes, classes - 1)
+
+
+class ClassCountLoss(PointwiseLoss):
+    """Base of losses that treat a class by its number of samples.
+
+    Args:
+        num_classes: Number of classes C, columns of the scores.
+        class_counts: (C,) positives of each class in the training set. None:
+            ``mmrank.ClassCountsHook`` sets them.
+        num_samples: Number of samples of the training set, beside ``class_counts``. None: their
+            sum.
+        **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        class_counts: Sequence[int] | None = None,
+        num_samples: int | None = None,
+        **kwargs,
+    ) -> None:
+        super().__init__(num_classes, **kwargs)
+        self.wants_class_counts = class_counts is None
+        self.counts = LabelCounts(num_classes, class_counts, num_samples)
+
+    def set_class_counts(
+        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
+    ) -> None:
+        """Take the (C,) positives of each class and the number of samples; None: their sum."""
+        self.counts.set(counts, num_samples)

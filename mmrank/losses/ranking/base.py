@@ -7,8 +7,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from mmrank.autograd import on_host
+from mmrank.autograd import is_compiling, on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses import inputs
@@ -81,15 +82,65 @@ def positive_index(is_positive: Tensor) -> tuple[Tensor, Tensor]:
     return index, mask
 
 
-def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
-    """Check that (n,) labels are whole numbers from 0 to ``highest``, C or C - 1, else ValueError.
+def group_index(group: Tensor) -> tuple[Tensor, Tensor]:
+    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows."""
+    _, group = group.unique(return_inverse=True)
+    # One empty list, where there are no rows.
+    sizes = group.bincount(minlength=1).tolist()
+    index = pad_sequence(group.argsort(stable=True).split(sizes), True, -1)
+    return index.clamp(min=0), index >= 0
+
+
+def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor, Tensor]:
+    """(n,) scores and (n,) labels of 0 and 1 as (n, 1) each; others as they are.
+
+    UserError where 1 might mean the positives or the background, or floats are class indices.
+    """
+    if cls_score.dim() == 1:
+        if target.shape != cls_score.shape:
+            raise ValueError(
+                f'target must be a 0 or 1 for each cls_score of shape {tuple(cls_score.shape)}, '
+                f'got shape {tuple(target.shape)}. Fix: labels of that shape, or cls_score of '
+                'shape (n, classes)'
+            )
+        fits = ((target == 0) | (target == 1)).all()
+        if target.device.type != 'cpu' or is_compiling():
+            torch._assert_async(fits)
+        elif not fits:
+            raise ValueError(
+                f'target must be 0 and 1 for cls_score of shape {tuple(cls_score.shape)}, got '
+                f'numbers from {target.min().item()} to {target.max().item()}. Fix: target > 0 if '
+                'these are positives, or cls_score of shape (n, classes) for class indices'
+            )
+        return cls_score.unsqueeze(1), target.unsqueeze(1)
+    if by_head or target.dim() != 1 or cls_score.dim() != 2:
+        return cls_score, target
+    if target.is_floating_point():
+        raise UserError(
+            f'target of shape {tuple(target.shape)} must be class indices for cls_score of shape '
+            f'{tuple(cls_score.shape)}, got {target.dtype}. Fix: loss(cls_score, target.long()); '
+            'labels of 0 and 1 have the shape of the scores'
+        )
+    if cls_score.size(1) == 1:
+        raise UserError(
+            f'target of shape {tuple(target.shape)} for cls_score of shape '
+            f'{tuple(cls_score.shape)}: 1 may be the positive or, as the index of a class, the '
+            'background. Fix: loss(cls_score[:, 0], target) if 1 is the positive; '
+            'loss(cls_score, target, avg_factor=1) if 0 is the one class and 1 the background, as '
+            'heads call it'
+        )
+    return cls_score, target
+
+
+def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
+    """(n,) labels as int64, from 0 to ``highest``, C or C - 1; else ValueError.
 
     On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
         inputs.refuse_nan('target', target, 'give each row the index of its class')
-    if not target.numel():
-        return
+    else:
+        target = target.long()  # a smaller type would wrap the number of classes
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
@@ -101,8 +152,10 @@ def check_class_indices(target: Tensor, num_classes: int, highest: int) -> None:
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '
             f'they must be whole numbers from 0 to {highest}: the scores have {num_classes} '
             f'classes{background}; set num_classes of the head to the number of classes of the '
-            'data set'
+            'data set. Embeddings and their classes go into '
+            'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
         )
+    return target.long()
 
 
 def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
@@ -116,13 +169,13 @@ def one_vs_all(target: Tensor, num_classes: int) -> Tensor:
             f'target must be (n,) class indices or (n, {num_classes}) labels '
             f'for {num_classes} classes, got shape {tuple(target.shape)}'
         )
-    check_class_indices(target, num_classes, num_classes)
+    target = class_indices(target, num_classes, num_classes)
     result = torch.zeros((len(target), num_classes), dtype=torch.bool, device=target.device)
     if num_classes == 0:
         return result
     # Several times faster than comparing each entry. A row of background writes False to the last
     # column.
-    column = target.long().clamp(max=num_classes - 1).unsqueeze(1)
+    column = target.clamp(max=num_classes - 1).unsqueeze(1)
     return result.scatter_(1, column, (target < num_classes).unsqueeze(1))
 
 
@@ -241,22 +294,32 @@ class RankingLoss(HeadInterface, nn.Module):
         *,
         quality: Tensor | None = None,
         box_loss: Tensor | None = None,
+        group: Tensor | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of all scores of a batch.
 
         Args:
-            cls_score: (n, C) raw scores, any float dtype.
-            target: (n,) class indices, C = background, or (n, C) of 0 and 1.
+            cls_score: (n,) raw scores of one list, or (n, C), any float dtype. Embeddings go into
+                :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
+            target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
+                background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
+                need ``weight`` or ``avg_factor``, as heads give them.
             weight: (n,) or (n, C), numbers or bool; entries that are not > 0 are ignored.
             avg_factor: Not used: mmdet heads pass it, a ranking loss has its own normalisation.
             reduction_override: Only None is supported.
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
+            group: (n,) integers for (n,) scores: those with the same number, such as the documents
+                of a query, are one list. In one process, or with ``scope='local'``.
 
         Returns:
             Scalar >= 0; 0, still attached to the graph, without a positive. With
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
+        if group is not None:
+            return self.loss_weight * self._of_groups(cls_score, target, weight, group)
+        by_head = weight is not None or avg_factor is not None
+        cls_score, target = columns_of(cls_score, target, by_head)
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         values_at = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
@@ -265,6 +328,27 @@ class RankingLoss(HeadInterface, nn.Module):
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
+
+    def _of_groups(
+        self, scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
+    ) -> Tensor:
+        """Loss of a list for each value of (n,) ``group``."""
+        if scores.dim() != 1 or group.shape != scores.shape:
+            raise ValueError(
+                f'group needs (n,) scores and must have their shape, got {tuple(group.shape)} for '
+                f'scores of shape {tuple(scores.shape)}. Fix: of padded (lists, N) scores '
+                'loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
+            )
+        if self.scope == 'global' and world_group() is not None:
+            raise UserError(
+                "group= with scope='global': the lists of other processes are other lists. Fix: "
+                f"{type(self).__name__}(scope='local')"
+            )
+        lists = self.one_vs_all_lists(*columns_of(scores, target, False), weight)
+        index, mask = group_index(group)
+        scores, is_positive, is_negative = (x[0][index] for x in lists)
+        first = index.new_zeros(len(index))
+        return self.rank(scores, is_positive & mask, is_negative & mask, list_classes=first)
 
     def one_vs_all_lists(
         self,

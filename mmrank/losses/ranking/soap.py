@@ -9,7 +9,7 @@ from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state.sample_ranks import SampleRanks
 
-from .base import RankedLists, RankingLoss
+from .base import RankedLists, RankingLoss, columns_of
 
 
 def soap_loss(
@@ -129,6 +129,8 @@ class SOAPLoss(RankingLoss):
         sample_idx: Tensor | None = None,
     ) -> Tensor:
         """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+        by_head = weight is not None or avg_factor is not None
+        cls_score, target = columns_of(cls_score, target, by_head)
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)

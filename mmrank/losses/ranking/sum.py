@@ -42,7 +42,7 @@ class SumLoss(RankingLoss):
 
     Example:
         >>> loss = SumLoss([SmoothAPLoss(tau=1.0), AUCLoss(tau=1.0)])
-        >>> loss(torch.tensor([[0.0], [0.0]]), torch.tensor([0, 1]))
+        >>> loss(torch.tensor([0.0, 0.0]), torch.tensor([1, 0]))
         tensor(0.8333)
     """
 

@@ -85,7 +85,7 @@ class JointTargets:
         ]
         labels, self._assigned = torch.cat(self._assigned), []
         self.loss_cls.open()
-        losses['loss_cls'] = self.loss_cls(torch.cat(rows, 1).flatten(0, 1), labels)
+        losses['loss_cls'] = self.loss_cls(torch.cat(rows, 1).flatten(0, 1), labels, avg_factor=1.0)
         losses.pop('loss_obj')
         return losses
 

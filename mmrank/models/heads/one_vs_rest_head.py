@@ -6,14 +6,14 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.losses.long_tail.base import ClassCountLoss
+from mmrank.losses.long_tail.base import PointwiseLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
-from .sample_fields import ids_of, one_vs_rest_targets
+from .sample_fields import ids_of, one_vs_rest_targets, only_class
 
 
 @MODELS.register_module()
@@ -22,11 +22,13 @@ class OneVsRestHead(BaseModule):
 
     For ``mmpretrain.ImageClassifier``. The loss sees the scores of all classes in one call: a
     ranking loss with ``mode='per_class'`` ranks the batch once for every class, with a state for
-    each. Pointwise losses work too: ``mmrank.LDAMLoss``, ``mmrank.ClassBalancedCELoss``, and
-    mmpretrain's ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
+    each. Pointwise losses work too: ``mmrank.LogitAdjustedCELoss`` and the others of
+    :class:`mmrank.losses.PointwiseLoss`, and mmpretrain's ``CrossEntropyLoss`` with
+    ``use_sigmoid=True`` and ``FocalLoss``.
 
-    Scores at test time are plain sigmoids. A ranking loss trains an order, not probabilities:
-    calibrate the scores before you use them as such, see :func:`mmrank.models.CalibratedModel`.
+    Scores at test time are plain sigmoids, or softmax with ``exclusive``. A ranking loss trains an
+    order, not probabilities: calibrate the scores before you use them as such, see
+    :func:`mmrank.models.CalibratedModel`.
 
     Args:
         num_classes: Number of classes C. With 1 the problem is binary, and ``gt_label`` is 0 or 1.
@@ -34,6 +36,10 @@ class OneVsRestHead(BaseModule):
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
         thr: Lowest score of a predicted label.
+        exclusive: Whether each image has exactly one class. Scores at test time are then those of a
+            softmax, by which an image that all classes score high is first for none, and the label
+            is the highest one. The loss may be one of softmax. Refused by ValueError where an image
+            has several labels or none.
     """
 
     def __init__(
@@ -42,6 +48,7 @@ class OneVsRestHead(BaseModule):
         in_channels: int,
         loss: dict,
         thr: float = 0.5,
+        exclusive: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
         if init_cfg is None:
@@ -49,10 +56,15 @@ class OneVsRestHead(BaseModule):
         super().__init__(init_cfg=init_cfg)
         if not (isinstance(num_classes, int) and num_classes >= 1):
             raise ValueError(f'num_classes must be an int >= 1, got {num_classes!r}')
-        self.num_classes, self.thr = num_classes, thr
+        if exclusive and num_classes == 1:
+            raise ValueError(
+                'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '
+                'leave exclusive out'
+            )
+        self.num_classes, self.thr, self.exclusive = num_classes, thr, exclusive
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
-        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
         given = self.loss_module.num_classes if own else None
         if given not in (None, num_classes):
             raise ValueError(
@@ -89,7 +101,11 @@ class OneVsRestHead(BaseModule):
         if len(scores) != len(data_samples):
             raise ValueError(f'{len(scores)} features for {len(data_samples)} data samples')
         target = one_vs_rest_targets(data_samples, self.num_classes, scores.device)
-        own = isinstance(self.loss_module, (RankingLoss, ClassCountLoss))
+        if self.exclusive:
+            labels = only_class(target)
+            # A softmax takes indices, a sigmoid of mmpretrain one column a class.
+            target = target if getattr(self.loss_module, 'use_sigmoid', False) else labels
+        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
         if not own and self.num_classes == 1:
             # mmpretrain's losses read (n, 1) targets as class indices.
             scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
@@ -103,14 +119,15 @@ class OneVsRestHead(BaseModule):
     def predict(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence | None = None
     ) -> Sequence:
-        """Data samples, given or new, with (C,) sigmoids as ``pred_score``, and ``pred_label``.
+        """Data samples, given or new, with (C,) ``pred_score``, and ``pred_label``.
 
         The labels are the classes with a score of at least ``thr``, or 0 or 1 where there is one
-        class.
+        class; the highest one with ``exclusive``.
         """
         scores = self(feats)
         # In half precision all scores near 1 would tie.
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).sigmoid()
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.softmax(1) if self.exclusive else scores.sigmoid()
         if data_samples is None:
             from mmpretrain.structures import DataSample
 
@@ -118,5 +135,6 @@ class OneVsRestHead(BaseModule):
         for sample, score in zip(data_samples, scores):
             found = score >= self.thr
             label = found.long() if self.num_classes == 1 else found.nonzero()
+            label = score.argmax() if self.exclusive else label
             sample.set_pred_score(score).set_pred_label(label.flatten())
         return data_samples

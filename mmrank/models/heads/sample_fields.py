@@ -78,6 +78,19 @@ def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.
     )
 
 
+def only_class(target: Tensor) -> Tensor:
+    """(n,) int64 classes of (n, C) targets of 0 and 1, which have one class each."""
+    labels = target.sum(1)
+    _check(
+        labels == 1,
+        lambda: (
+            f'exclusive=True needs one label an image, got one of {int(labels[labels != 1][0])}. '
+            'Fix: exclusive=False, or give each image one gt_label in the data set'
+        ),
+    )
+    return target.argmax(1)
+
+
 def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
     wrong = [x for x in scores if x.shape != (num_classes,)]
     if wrong:

@@ -7,6 +7,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.errors import UserError
 from mmrank.registry import MODELS
 
 
@@ -135,6 +136,10 @@ class HuggingFaceTextEncoder(BaseModule):
         pretrained: False: only its architecture, with random weights.
         revision: Commit, tag or branch of the hub from which the files come; a commit makes a
             training repeatable. None: the main branch.
+
+    Raises:
+        UserError: Where weights of the folder lack a part of the model.
+        ValueError: Where the folder brings code of its own, which is not run.
     """
 
     def __init__(
@@ -160,12 +165,23 @@ class HuggingFaceTextEncoder(BaseModule):
                 "type='mmrank.HuggingFaceTextEncoder' needs transformers, which is not installed. "
                 "Fix: `pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
             ) from error
-        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, revision=revision)
+        # Without the second, transformers asks on the terminal whether to run code of the folder.
+        files = dict(revision=revision, trust_remote_code=False)
+        self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, **files)
         if pretrained:
-            self.model = AutoModel.from_pretrained(name_or_path, revision=revision)
+            self.model, found = AutoModel.from_pretrained(
+                name_or_path, output_loading_info=True, **files
+            )
+            # The pooler is not used.
+            if missing := [x for x in found['missing_keys'] if not x.startswith('pooler.')]:
+                raise UserError(
+                    f'{name_or_path}: its weights lack {len(missing)} of the model, the first is '
+                    f'{min(missing)}, which would be random. Fix: name the folder of a model with '
+                    'its own weights, or set pretrained=False to train all of it'
+                )
         else:
-            config = AutoConfig.from_pretrained(name_or_path, revision=revision)
-            self.model = AutoModel.from_config(config)
+            config = AutoConfig.from_pretrained(name_or_path, **files)
+            self.model = AutoModel.from_config(config, trust_remote_code=False)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True
         self.max_length, self.pooling = max_length, pooling

@@ -145,6 +145,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
 
     def _rois_per_positive(self, labels: Tensor) -> Tensor:
         """Turns an average over the RoIs into one over the positives."""
+        labels = labels.long()
         positives = ((labels >= 0) & (labels < self.num_classes)).sum().float()
         if get_world_size() > 1:
             # DDP averages the gradients, so every rank divides by the mean.

@@ -9,7 +9,7 @@ from class_memory import make_batch, make_step
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
-from mmrank.losses import RankSorter
+from mmrank import losses
 from mmrank.losses.loss_type import build_loss
 
 from .row import Row, Sides, Sizes
@@ -42,6 +42,9 @@ CLASSIFIERS = (
     ('ClassBalancedCELoss', dict(use_sigmoid=False)),
     ('LDAMLoss', {}),
     ('LDAMLoss', dict(use_sigmoid=False)),
+    ('LogitAdjustedCELoss', {}),
+    ('BalancedSoftmaxLoss', {}),
+    ('AsymmetricLoss', {}),
 )
 #: Delta, and the loop over positives that defines the loss.
 LOOPS = {
@@ -82,7 +85,7 @@ def _required(name: str, target, sizes: Sizes) -> dict:
         return dict(losses=PARTS, weights=[1.0, 0.5])
     if name == 'SOAPLoss':
         return dict(num_samples=sizes.rows)
-    if name in ('ClassBalancedCELoss', 'LDAMLoss'):
+    if issubclass(getattr(losses, name), losses.ClassCountLoss):
         counts = torch.bincount(target, minlength=sizes.classes)
         return dict(class_counts=counts.tolist())
     return {}
@@ -139,7 +142,7 @@ def _loop(name: str, scores, label):
 def _sodeep(length: int, lists: int) -> Sides:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'sorter.pth'
-        RankSorter(length).save(path, 0.0)
+        losses.RankSorter(length).save(path, 0.0)
         config = dict(type='mmrank.SoDeepLoss', sorter=str(path), mode='per_class')
         loss = build_loss('loss', config, lists)
     scores = torch.randn(length, lists, requires_grad=True)

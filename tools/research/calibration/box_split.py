@@ -22,6 +22,7 @@ from mmrank.evaluation.box_evaluation import (
     load_ground_truth,
     load_predictions,
     match_boxes,
+    number_objects,
 )
 
 from .splits import JudgedScores, SplitFigures, as_float32
@@ -157,7 +158,7 @@ def _judged(
 def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
     """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(truth, truth.loadRes(boxes), 'bbox')
+        evaluation = COCOeval(number_objects(truth), truth.loadRes(boxes), 'bbox')
         evaluation.params.iouThrs = np.array([iou])
         for key in ('areaRng', 'areaRngLbl'):
             setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])

@@ -17,6 +17,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE, complete_lvis
+from mmrank.evaluation.box_evaluation import number_objects
 from research.coco.evaluators import index_quietly
 
 PER_CLASS = 10_000
@@ -83,7 +84,7 @@ def match_classes(document: dict, boxes: list[dict]) -> dict[int, Matches]:
     for number, box in enumerate(boxes, 1):
         box.update(id=number, area=box['bbox'][2] * box['bbox'][3], iscrowd=0)
     found.dataset = {**document, 'annotations': boxes}
-    evaluation = COCOeval(truth, index_quietly(found), 'bbox')
+    evaluation = COCOeval(number_objects(truth), index_quietly(found), 'bbox')
     evaluation.params.maxDets = [_EVERY_BOX]
     evaluation._prepare()
     # Only where there is something: 1,203 classes x 20,000 images are many.

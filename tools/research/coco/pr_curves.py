@@ -243,16 +243,13 @@ def draw_benchmark(
     classes: Sequence[str] | None = None,
     max_classes: int = 9,
 ) -> list[Path]:
-    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages; remove older pictures."""
+    """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages."""
     folder = Path(folder)
     curves = benchmark.curves
     if classes is None:
         classes = most_differing_classes(curves, max_classes)
     elif list(classes) == ['all']:
         classes = most_differing_classes(curves, len(benchmark.rows[0].classes))
-    for pattern in ('pr_curves*.png', 'side_by_side.jpg'):
-        for old in folder.glob(pattern):
-            old.unlink()
     return [
         plot_metric_bars(benchmark.rows, folder / 'metrics.png'),
         *plot_pr_pages(curves, folder, classes),

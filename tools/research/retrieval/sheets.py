@@ -250,8 +250,6 @@ def draw_sheets(
 ) -> list[Path]:
     """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``."""
     folder = Path(folder)
-    for old in folder.glob('sheet_*.png'):
-        old.unlink()
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
     precision = [

@@ -1,0 +1,59 @@
+"""Cross-entropy of scores that are shifted by the log shares of the classes."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from .base import ClassCountLoss
+
+
+def log_shares(counts: Tensor, tau: float = 1.0) -> Tensor:
+    """``log(pi^tau + 1e-12)`` of (..., K) counts of competing classes, float64.
+
+    pi is the share of a class among its K; 1e-12 keeps a class without samples finite, as in the
+    authors' code. Source: Menon et al., Long-tail Learning via Logit Adjustment, ICLR 2021, eq. 10.
+
+    Example:
+        >>> log_shares(torch.tensor([900, 100])).exp()
+        tensor([0.9000, 0.1000], dtype=torch.float64)
+    """
+    if not tau >= 0:
+        raise ValueError(f'tau must be >= 0, got {tau!r}. Fix: 1, or 0 for plain cross-entropy')
+    counts = counts.double()
+    shares = counts / counts.sum(-1, keepdim=True).clamp(min=1)
+    return (shares**tau + 1e-12).log()
+
+
+class LogitAdjustedCELoss(ClassCountLoss):
+    """Cross-entropy of the scores plus tau times the log shares of the classes.
+
+    A rare class needs a higher score to be as probable in training; at test time the scores have
+    no shift, so that every class counts alike. With softmax it is the authors' loss. With sigmoid
+    each column is that loss of two classes with the scores 0 and s: the shift is the log odds of
+    the class against the rest. Source: Menon et al., Long-tail Learning via Logit Adjustment, ICLR
+    2021, eq. 10.
+
+    Args:
+        num_classes: Number of classes C, columns of the scores.
+        tau: Factor of the shift, >= 0; 0 is plain cross-entropy.
+        **kwargs: See :class:`ClassCountLoss`.
+    """
+
+    def __init__(self, num_classes: int, tau: float = 1.0, **kwargs) -> None:
+        super().__init__(num_classes, **kwargs)
+        log_shares(torch.ones(2), tau)  # refuses a bad tau
+        self.tau = tau
+
+    def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
+        """Binary cross-entropy, every row counting 1."""
+        neg, pos = log_shares(self.counts.get(), self.tau).unbind(1)
+        losses = binary_cross_entropy_with_logits(
+            scores + (pos - neg).to(scores), is_positive.to(scores.dtype), reduction='none'
+        )
+        return losses, torch.ones_like(losses)
+
+    def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy, every row counting 1."""
+        shift = log_shares(self.counts.get()[:, 1], self.tau)
+        losses = cross_entropy(scores + shift.to(scores), labels, reduction='none')
+        return losses, torch.ones_like(losses)
