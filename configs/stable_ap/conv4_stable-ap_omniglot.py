@@ -21,13 +21,7 @@ model = dict(
     head=dict(
         type='mmrank.RetrievalHead',
         num_classes=66,
-        loss=dict(
-            type='mmrank.StableAPLoss',
-            mode='per_class',
-            mean_scope='global',
-            tau=0.3,
-            score_range=(-1.0, 1.0),
-            score_penalty=0.0)))
+        loss=dict(type='mmrank.StableAPLoss')))
 
 # 300 iterations of 112 images: about half a minute on one CPU core. The
 # learning rate is tuned by configs/soprc/omniglot_losses.yaml.

@@ -16,10 +16,7 @@ model = dict(
     head=dict(
         type='mmrank.RetrievalHead',
         num_classes=27,  # of the training set
-        # Cosines lie in (-1, 1), hence the smaller tau.
-        loss=dict(
-            type='mmrank.StableAPLoss', mode='per_class', tau=0.3,
-            score_range=(-1.0, 1.0), score_penalty=0.0)))
+        loss=dict(type='mmrank.StableAPLoss', mode='per_class')))
 
 train_cfg = dict(type='IterBasedTrainLoop', max_iters=100, val_interval=50)
 val_cfg = dict()

@@ -33,8 +33,7 @@ def train(name, make_loss):
 
 
 isogclr = BimodalISogCLRLoss(2000, rho=3.0, tau_init=0.05, tau0=0.02, tau_max=0.2)
-ap = StableAPLoss(tau=0.3, score_range=(-1.0, 1.0), score_penalty=0.0)
 train('own:      ', lambda model: losses.MultipleNegativesRankingLoss(model))
 train('InfoNCE:  ', lambda model: SentenceContrastLoss(model, InfoNCELoss(0.05, bimodal=True)))
 train('iSogCLR:  ', lambda model: SentenceContrastLoss(model, isogclr))
-train('stable AP:', lambda model: SentenceRetrievalLoss(model, ap))
+train('stable AP:', lambda model: SentenceRetrievalLoss(model, StableAPLoss()))

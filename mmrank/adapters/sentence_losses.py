@@ -15,7 +15,13 @@ from torch.nn.functional import normalize
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses import ContrastiveLoss, EmbeddingBatch, InBatchLoss, TrainsEmbeddings
+from mmrank.losses import (
+    ContrastiveLoss,
+    EmbeddingBatch,
+    InBatchLoss,
+    RankingLoss,
+    TrainsEmbeddings,
+)
 from mmrank.required_package import required_package
 
 with required_package(
@@ -118,8 +124,7 @@ class SentenceRetrievalLoss(SentenceLoss):
       both, or is left out: then each query has one relevant document. Use ``mode='flatten'``
       without classes.
 
-    For cosines take ``StableAPLoss(tau=0.3, score_range=(-1, 1), score_penalty=0)``, or
-    ``SmoothAPLoss()``.
+    With ``normalize`` a loss takes its settings for cosines where none is given.
 
     Args:
         model: A ``SentenceTransformer``.
@@ -135,6 +140,8 @@ class SentenceRetrievalLoss(SentenceLoss):
             )
         super().__init__(model, loss)
         self.normalize = normalize
+        if normalize and isinstance(loss, RankingLoss):
+            loss.expect_cosines()
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the queries against the documents of this rank."""

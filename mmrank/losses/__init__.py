@@ -12,6 +12,7 @@ _MODULES = {
     '.contrastive.others': 'SimCoLoss SpectralContrastiveLoss TaUSimCLRLoss',
     '.contrastive.siglip': 'SigLIPLoss',
     '.contrastive.sogclr': 'BimodalISogCLRLoss ISogCLRLoss SogCLRLoss',
+    '.embeddings': 'EmbeddingLoss',
     '.inputs': 'EmbeddingBatch',
     '.long_tail.asymmetric': 'AsymmetricLoss',
     '.long_tail.balanced_softmax': 'BalancedSoftmaxLoss',

@@ -49,7 +49,8 @@ class EmbeddingBatch:
     #: (G, D) embeddings: the images of this rank's batch, and entries of a memory without gradient.
     gallery: Tensor
     gallery_labels: Tensor  # (G,) integer classes
-    #: (Q, G) bool, True where the entry is the query's own image, which it does not search for.
+    #: (Q, G) bool, True where the entry is the query's own image, or another that it does not
+    #: search for.
     is_itself: Tensor
 
     def __post_init__(self) -> None:

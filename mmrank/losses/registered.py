@@ -5,10 +5,11 @@ from torch import nn
 from mmrank import losses
 from mmrank.registry import MODELS
 
-#: Bases of losses of your own.
-_BASES = {
+#: Bases of losses of your own, and what a loop of your own calls.
+_NOT_IN_CONFIGS = {
     'ClassCountLoss',
     'ContrastiveLoss',
+    'EmbeddingLoss',
     'ErrorDrivenLoss',
     'PointwiseLoss',
     'RankingLoss',
@@ -17,5 +18,5 @@ _BASES = {
 
 for name in losses.__all__:
     loss = getattr(losses, name)
-    if name.endswith('Loss') and name not in _BASES and issubclass(loss, nn.Module):
+    if name.endswith('Loss') and name not in _NOT_IN_CONFIGS and issubclass(loss, nn.Module):
         MODELS.register_module(module=loss)

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from mmrank.errors import UserError
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.retrieval_head import RetrievalHead
@@ -147,10 +148,8 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
             data_samples = [DataSample() for _ in range(feats.size(0))]
         if self.prototype is not None:
             data_samples = self._get_predictions(self.matching(feats), data_samples)
-        if isinstance(self.head, RetrievalHead):
-            embeddings = self.head(feats)
-        else:
-            embeddings = normalize(feats, dim=1)
+        embed = self.head if isinstance(self.head, RetrievalHead) else unit_rows
+        embeddings = embed(feats)
         for sample, row in zip(data_samples, embeddings):
             sample.set_field(row, 'feature')
         return data_samples

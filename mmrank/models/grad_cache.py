@@ -69,11 +69,16 @@ class GradCacheMixin:
 
 
 def _takes_batch_statistics(layer: nn.Module) -> bool:
+    # Not every batch norm derives from torch's. A frozen one has its weight as a buffer, too.
+    buffers = layer._buffers
+    is_batch_norm = isinstance(layer, _NormBase) or (
+        'running_mean' in buffers and 'weight' not in buffers
+    )
     # Instance norm shares the base, but looks at one row.
     return (
-        isinstance(layer, _NormBase)
+        is_batch_norm
         and not isinstance(layer, nn.modules.instancenorm._InstanceNorm)
-        and (layer.training or not layer.track_running_stats)
+        and (layer.training or not getattr(layer, 'track_running_stats', True))
     )
 
 

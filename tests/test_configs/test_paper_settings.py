@@ -143,6 +143,7 @@ def check_retrieval_loss(name, data, cfg):
         return
     assert loss.scope == 'global'
     if name == 'stable-ap':
+        loss.expect_cosines()  # as the head asks
         assert (loss.rho, loss.weights) == ('auto', 'normalised')
         assert (loss.reduction, loss.mean_positive.mode) == ('sum', 'exact')
         assert loss.mean_positive.momentum == 0.01

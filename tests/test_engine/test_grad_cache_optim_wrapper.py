@@ -243,6 +243,32 @@ def test_batch_norm_is_refused_or_of_a_chunk():
     assert int(norm.num_batches_tracked) == 3
 
 
+class OwnBatchNorm(nn.Module):
+    """Does not derive from torch's; a frozen one has its weight as a buffer."""
+
+    def __init__(self, frozen):
+        super().__init__()
+        self.register_buffer('running_mean', torch.zeros(1))
+        weight = torch.ones(1)
+        self.register_buffer('weight', weight) if frozen else setattr(
+            self, 'weight', nn.Parameter(weight)
+        )
+
+    def forward(self, x):
+        return self.weight * (x - self.running_mean)
+
+
+def test_batch_norm_of_another_library_is_refused():
+    model = build('CLIP').train()
+    name = next(n for n, x in model.named_modules() if isinstance(x, _BatchNorm))
+    parent, _, name = name.rpartition('.')
+    setattr(model.get_submodule(parent), name, OwnBatchNorm(frozen=False))
+    with pytest.raises(UserError, match=r'OwnBatchNorm in training mode.*Fix'):
+        train(model, wrapped(model), [batch('CLIP', 0)])
+    setattr(model.get_submodule(parent), name, OwnBatchNorm(frozen=True))
+    train(model, wrapped(model), [batch('CLIP', 0)])
+
+
 def test_synchronised_batch_norm_is_refused():
     model = nn.SyncBatchNorm.convert_sync_batchnorm(build('CLIP')).train()
     wrapper = wrapped(model, batch_norm='chunk')

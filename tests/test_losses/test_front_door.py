@@ -5,11 +5,23 @@ import sys
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import normalize, one_hot
 
 import mmrank
-from mmrank import APLoss, SmoothAPLoss, StableAPLoss
+from mmrank import APLoss, EmbeddingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.errors import UserError
-from mmrank.losses import AUCLoss, SOAPLoss
+from mmrank.functional import average_precision
+from mmrank.losses import (
+    AUCLoss,
+    BlackBoxAPLoss,
+    EmbeddingBatch,
+    InfoNCELoss,
+    ListwiseAPLoss,
+    SOAPLoss,
+    SOPRCLoss,
+    SumLoss,
+)
 
 LOSSES = [StableAPLoss, SmoothAPLoss, APLoss, AUCLoss]
 
@@ -89,3 +101,152 @@ def test_groups_of_other_processes_are_refused(monkeypatch):
     monkeypatch.setattr('mmrank.losses.ranking.base.world_group', object)
     with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
         SmoothAPLoss()(made_up(4), torch.ones(4), group=torch.zeros(4))
+
+
+RANKINGS = [*LOSSES, BlackBoxAPLoss, ListwiseAPLoss, SOPRCLoss]
+COSINES = dict(tau=0.3, score_range=(-1, 1), score_penalty=0.0)
+
+
+def rows(n=24):
+    return made_up(n, 6).double(), torch.arange(n) % 5
+
+
+@pytest.mark.parametrize('kind', RANKINGS)
+def test_embeddings_search_each_other(kind):
+    x, labels = rows()
+    own = x.clone().requires_grad_()
+    settings = COSINES if kind is StableAPLoss else {}
+    batch = EmbeddingBatch.of_one_batch(normalize(own), labels)
+    expected = kind(**settings).embedding_loss(batch)
+    (slope,) = torch.autograd.grad(expected, own)
+    # Of any length, and against a gallery that is the same rows.
+    for more in ({}, dict(ref_embeddings=own, ref_labels=labels)):
+        value = EmbeddingLoss(kind())(own, labels, **more)
+        assert torch.equal(value, expected)
+        torch.testing.assert_close(torch.autograd.grad(value, own)[0], slope)
+    assert slope.any()
+    half = EmbeddingLoss(kind())(x.to(torch.bfloat16), labels)
+    assert half.dtype == torch.float32
+
+
+def test_settings_for_cosines_yield_to_those_given():
+    sets = [{}, dict(tau=0.2), dict(score_range=(-2, 2)), dict(score_penalty=0.5)]
+    for given in sets:
+        # Alone, and as a part of a sum.
+        for loss in (StableAPLoss(**given), SumLoss([StableAPLoss(**given)])):
+            explicit = StableAPLoss(**{**COSINES, **given})
+            x, labels = rows()
+            for _ in range(2):  # the second has a state
+                value = EmbeddingLoss(loss)(x, labels)
+                assert torch.equal(value, EmbeddingLoss(explicit)(x, labels))
+    logits, explicit = (
+        StableAPLoss(),
+        StableAPLoss(tau=1.0, score_range=(-5, 5), score_penalty=1e-3),
+    )
+    assert torch.equal(logits(x, labels), explicit(x, labels))
+
+
+def test_miners_and_memory_of_pytorch_metric_learning():
+    pml = pytest.importorskip('pytorch_metric_learning')
+    from pytorch_metric_learning import losses, miners
+
+    assert pml.__version__
+    x, labels = rows()
+    unit = normalize(x)
+    for miner in (miners.MultiSimilarityMiner(), miners.TripletMarginMiner(margin=0.5)):
+        mined = miner(x, labels)
+        anchors, negatives = mined[-2 if len(mined) == 4 else 0], mined[-1]
+        left_out = torch.ones(24, 24, dtype=torch.bool)
+        left_out[mined[0], mined[1]] = left_out[anchors, negatives] = False
+        expected = SmoothAPLoss().embedding_loss(
+            EmbeddingBatch(unit, labels, unit, labels, left_out)
+        )
+        loss = EmbeddingLoss(SmoothAPLoss())
+        assert torch.equal(loss(x, labels, mined), expected)
+        assert expected != loss(x, labels)
+
+    class Memory(losses.CrossBatchMemory):
+        supported_losses = staticmethod(lambda: ['EmbeddingLoss'])
+
+    memory = Memory(EmbeddingLoss(SmoothAPLoss()), 6, 48).double()
+    first = x.flip(0)
+    memory(first, labels)
+    leaf = x.clone().requires_grad_()
+    value = memory(leaf, labels)
+    itself = torch.eye(48, dtype=torch.bool)[24:]
+    gallery = normalize(torch.cat([first, x]))
+    expected = SmoothAPLoss().embedding_loss(
+        EmbeddingBatch(unit, labels, gallery, labels.repeat(2), itself)
+    )
+    torch.testing.assert_close(value, expected)
+    assert torch.autograd.grad(value, leaf)[0].any()
+
+
+def test_embedding_losses_that_are_refused(monkeypatch):
+    x, labels = rows()
+    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
+        EmbeddingLoss(InfoNCELoss())
+    with pytest.raises(ValueError, match='ref_embeddings and ref_labels must be given together'):
+        EmbeddingLoss(SmoothAPLoss())(x, labels, ref_embeddings=x)
+    monkeypatch.setattr('mmrank.losses.embeddings.world_group', object)
+    with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
+        EmbeddingLoss(SmoothAPLoss())(x, labels, (labels,) * 3)
+
+
+def clusters():
+    """(1000, 20) features of ten classes, and the classes."""
+    g = torch.Generator().manual_seed(0)
+    classes = torch.randint(0, 10, (1000,), generator=g)
+    centres = 0.9 * torch.randn(10, 20, generator=g)
+    return torch.randn(1000, 20, generator=g) + centres[classes], classes
+
+
+def digits():
+    """Scikit-learn's digits, (1797, 64), and their classes."""
+    features, classes = pytest.importorskip('sklearn.datasets').load_digits(return_X_y=True)
+    order = torch.randperm(len(classes), generator=torch.Generator().manual_seed(0))
+    return torch.tensor(features)[order].float() / 16, torch.tensor(classes)[order]
+
+
+#: How a user calls the loss.
+CALLS = {
+    'binary': lambda loss, out, y: loss(out[:, 0], y == 0),
+    'multi-label': lambda loss, out, y: loss(out, one_hot(y, 10)),
+    'multi-class': lambda loss, out, y: loss(out, y),
+    'embeddings': lambda loss, out, y: EmbeddingLoss(loss)(out, y),
+}
+OPTIMIZERS = {
+    'AdamW': torch.optim.AdamW,
+    'SGD': lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.9),
+}
+
+
+def mean_ap(kind, out, labels):
+    """AP of the one class, of all classes, or of 100 queries."""
+    if kind == 'embeddings':
+        unit, labels = normalize(out[:100]), labels[:100]
+        others = ~torch.eye(len(unit), dtype=torch.bool)
+        lists = zip(unit @ unit.t(), labels[:, None] == labels, others)
+        return sum(average_precision(s[m], y[m]) for s, y, m in lists) / len(unit)
+    positive = one_hot(labels, 10).bool()
+    last = 1 if kind == 'binary' else 10
+    return sum(average_precision(out[:, c], positive[:, c]) for c in range(last)) / last
+
+
+@pytest.mark.parametrize('optimizer', OPTIMIZERS)
+@pytest.mark.parametrize('kind', CALLS)
+@pytest.mark.parametrize('data', [clusters, digits])
+def test_four_lines_learn(data, kind, optimizer):
+    x, labels = data()
+    half = len(x) // 2
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(x.size(1), 32), nn.ReLU(), nn.Linear(32, 10))
+    loss, optimizer = StableAPLoss(), OPTIMIZERS[optimizer](model.parameters())
+    for _ in range(150):
+        batch = torch.randint(0, half, (128,))
+        value = CALLS[kind](loss, model(x[batch]), labels[batch])
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+    with torch.no_grad():
+        assert mean_ap(kind, model(x[half:]), labels[half:]) > 0.7

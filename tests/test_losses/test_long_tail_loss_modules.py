@@ -75,9 +75,13 @@ class TestEveryLoss:
         scores, target, ids = batch()
         weight = (torch.arange(12) % 3 > 0).double()
         kept = weight > 0
-        got = call(MAKERS[name](), scores, target, ids, weight=weight)
         expected = call(MAKERS[name](), scores[kept], target[kept], ids[kept])
-        torch.testing.assert_close(got, expected)
+        for value in (7, torch.nan):
+            scores = scores.detach().masked_fill(~kept[:, None], value).requires_grad_()
+            got = call(MAKERS[name](), scores, target, ids, weight=weight)
+            torch.testing.assert_close(got, expected)
+            (gradient,) = torch.autograd.grad(got, scores)
+            assert not gradient[~kept].any()
 
     def test_bad_input(self, name):
         scores, target, ids = batch()

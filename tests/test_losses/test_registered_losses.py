@@ -274,11 +274,12 @@ def test_ignored_scores_take_no_part(case):
     # So few scores need not change their ranks when they are perturbed.
     assert gradients[0].any() or case.name == 'BlackBoxAPLoss'
     noise = 3 * torch.randn(scores.shape, generator=g, dtype=scores.dtype)
-    moved = torch.where(counted, scores, noise)
-    other = replace(batch, leaves=(moved, *boxes))
-    for weight in (counted, counted.float()):
-        again = other.gradients(Weighted(case.build(), weight))
-        assert_same(again, (value, gradients))
+    for values in (noise, torch.nan):
+        moved = torch.where(counted, scores, values)
+        other = replace(batch, leaves=(moved, *boxes))
+        for weight in (counted, counted.float()):
+            again = other.gradients(Weighted(case.build(), weight))
+            assert_same(again, (value, gradients))
 
 
 @every_loss

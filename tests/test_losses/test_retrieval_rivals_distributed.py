@@ -9,6 +9,7 @@ from small_retriever import samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mmrank.losses import EmbeddingLoss
 from mmrank.registry import MODELS
 
 pytestmark = pytest.mark.processes
@@ -51,12 +52,17 @@ class _Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed = nn.Linear(6, 4).double()
+        if memory is None:
+            self.head = EmbeddingLoss(MODELS.build(loss))
+            return
         memory = dict(size=21, dim=4) if memory else None
         self.head = MODELS.build(
             dict(type='mmrank.RetrievalHead', num_classes=6, loss=loss, memory=memory)
         ).double()
 
     def forward(self, x, data_samples):
+        if isinstance(self.head, EmbeddingLoss):
+            return self.head(self.embed(x), torch.cat([s.gt_label for s in data_samples]))
         return self.head.loss(self.embed(x), data_samples)['loss']
 
 
@@ -117,6 +123,8 @@ def _both_scopes(rank, sizes, cases, losses):
 def test_equals_one_process(sizes):
     losses = _installed()
     cases = [(loss, memory) for loss in losses for memory in (False, True)]
+    # Without a head.
+    cases += [(loss, None) for loss in (LOSSES[0], dict(type='mmrank.StableAPLoss'))]
     results = run_on_ranks(_both_scopes, len(sizes), sizes, cases, losses)
     images = _images(sizes)
     for rank, tensors in enumerate(results):

@@ -115,6 +115,9 @@ def test_order_of_the_batch_does_not_matter(kind, tmp_path):
     value = loss(scores, labels)
     torch.testing.assert_close(loss(scores[order], labels[order]), value)
     assert torch.autograd.gradcheck(lambda s: loss(s, labels), scores)
+    tied = scores.detach().round()
+    values = [loss(tied[x], labels[x]) for x in map(torch.randperm, [7] * 20)]
+    torch.testing.assert_close(torch.stack(values), values[0].expand(20))
 
 
 def test_weights_are_frozen_and_saved(loss, tmp_path):

@@ -152,6 +152,12 @@ def test_keeps_the_length_if_told_to():
     assert build_head()(x).norm(dim=1).tolist() == pytest.approx([1] * 3)
 
 
+@pytest.mark.parametrize('scale', [1e-18, 1e20])
+def test_squares_may_leave_the_range_of_float32(scale):
+    feats = torch.randn(4, DIM, generator=torch.manual_seed(0))
+    torch.testing.assert_close(build_head()(scale * feats), normalize(feats))
+
+
 def test_evaluation_leaves_the_memory():
     head = build_head(memory=dict(size=4, dim=DIM)).eval()
     head.loss(_features(3), samples([0, 0, 1]))
@@ -207,3 +213,17 @@ def test_refuses_feature_maps_and_other_losses():
         build_head(dict(type='torch.nn.CrossEntropyLoss'))
     with pytest.raises(KeyError, match='mmrank.Nothing'):
         build_head(dict(type='mmrank.Nothing'))
+
+
+def test_the_name_of_the_loss_is_the_whole_config():
+    x, labels = _features(12), _labels(12)
+    cosines = dict(tau=0.3, score_range=(-1, 1), score_penalty=0)
+    full = dict(cosines, mode='per_class', mean_scope='global')
+    values = []
+    for given in ({}, full):
+        head = build_head(dict(type='mmrank.StableAPLoss', **given))
+        values.append([head.loss(x + i, samples(labels, range(12)))['loss'] for i in range(2)])
+    assert torch.equal(*map(torch.stack, values))
+    # Inner products are no cosines.
+    plain = build_head(dict(type='mmrank.StableAPLoss'), normalize=False)
+    assert plain.loss_module.bound == 21

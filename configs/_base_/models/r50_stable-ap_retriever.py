@@ -33,6 +33,4 @@ model = dict(
             momentum=0.01,
             a=0.1,
             t=2.0,
-            tau=0.1,
-            score_range=(-1.0, 1.0),
-            score_penalty=0.0)))
+            tau=0.1)))

@@ -71,6 +71,9 @@ class PointwiseLoss(NamedSettings, nn.Module):
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.
         cls_score = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
+        if weight is not None:
+            # A row of weight 0 may be NaN, and 0 * NaN is not 0.
+            cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)
         if self.use_sigmoid:
             is_positive = one_vs_all(target, self.num_classes)
             losses, share = self.sigmoid_losses(cls_score, is_positive)

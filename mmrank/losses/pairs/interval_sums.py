@@ -72,8 +72,9 @@ def _is_finite(scores: Tensor) -> bool:
     """Whether all scores are within the limit; False on a GPU."""
     if scores.device.type != 'cpu' or not scores.numel():
         return False
-    low, high = torch.aminmax(scores)
-    return bool(low >= -SCORE_LIMIT) and bool(high <= SCORE_LIMIT)
+    # As numbers: compared with float16, the limit would be infinite.
+    low, high = (x.item() for x in torch.aminmax(scores))
+    return low >= -SCORE_LIMIT and high <= SCORE_LIMIT
 
 
 class IntervalSums:
@@ -163,6 +164,9 @@ class IntervalSums:
             bins = all_bins[rows, part]
             if bins.dtype != torch.int32:
                 bins = buffers.copy('intervals', bins, torch.int32)
+            if not finite:
+                # What is left out may be NaN: its slope is 0, and 0 * NaN is not.
+                y.masked_fill_(bins == 0, 0)
             if rows != slice(None):
                 bins = _flat(bins, const[rows])
             entries = buffers.like('entries', y, y.dtype)

@@ -389,6 +389,9 @@ class RankingLoss(HeadInterface, nn.Module):
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
 
+    def expect_cosines(self) -> None:
+        """Take the settings for cosines where none was given; most defaults are such already."""
+
     def count_quality(self, quality: float) -> None:
         """Make heads pass the IoUs where ``quality`` is > 0; ValueError outside [0, 1]."""
         if not 0 <= quality <= 1:

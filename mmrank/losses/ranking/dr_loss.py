@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
-from mmrank.losses.inputs import check_positive
+from mmrank.losses.inputs import check_positive, probabilities
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.score_lists import like_scores
 
@@ -49,8 +49,7 @@ def dr_loss(
     """
     check_positive(pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale)
     lists = target_lists(logits, targets)
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    lists.pos, lists.scores = lists.pos.to(dtype).sigmoid(), lists.scores.to(dtype).sigmoid()
+    lists.pos, lists.scores = probabilities(lists.pos), probabilities(lists.scores)
     return like_scores(_dr(lists, pos_lambda, neg_lambda, margin, sharpness, scale), logits)
 
 
@@ -77,11 +76,14 @@ def _weights(values, mask, temperature, peak):
 
 
 def _blocks(values, mask):
-    """Yield columns with their values, at least float32, and their mask."""
+    """Yield columns with their values, at least float32, 0 where masked out, and their mask."""
     wide = torch.promote_types(values.dtype, torch.float32)
     for part in score_blocks(values):
-        own = None if mask is None else mask[:, part]
-        yield part, values[:, part].to(wide), own
+        own, kept = None, values[:, part].to(wide)
+        if mask is not None:
+            own = mask[:, part]
+            kept = kept.masked_fill(~own, 0)
+        yield part, kept, own
 
 
 def _peak(values, mask, is_positive):

@@ -214,8 +214,10 @@ class SoDeepLoss(RankingLoss):
         lowest = torch.where(is_real, scores, torch.inf)
         lowest = torch.where(is_real.any(1, keepdim=True), lowest, 0)
         scores = torch.where(is_real, scores, below(lowest))
-        index = scores.detach().argsort(dim=1, descending=True, stable=True)
-        index = index[:, :length]
+        # Of equal scores the negatives come first, whatever their order in the batch.
+        first = is_positive.to(torch.uint8).argsort(dim=1, stable=True)
+        index = scores.detach().gather(1, first).argsort(dim=1, descending=True, stable=True)
+        index = first.gather(1, index)[:, :length]
         return tuple(x.gather(1, index) for x in (scores, is_positive, is_real))
 
     def _ranks(self, scores: Tensor) -> Tensor:

@@ -220,16 +220,12 @@ class StableAPLoss(RankingLoss):
     negatives, as in COCO's metric, the mean of AP over thresholds of the IoU. All u equal give the
     X above.
 
-    **Retrieval.** Each image of the batch is a query with a list of its own
-    (:meth:`embedding_loss`). The defaults are for logits; for cosines::
-
-        dict(type='mmrank.StableAPLoss', tau=0.1, score_range=(-1, 1),
-             score_penalty=0, mode='per_class')
-
-    Then ``B = 1 + 4/tau``, and nothing anchors the scores, which are bounded. The mean positive
-    score is one per class of the queries, over all its queries in the batch
-    (``mean_scope='global'``: one in all). The paper compares tau of 0.01, 0.03, 0.1 and 0.3 and
-    finds the smallest unstable.
+    **Retrieval.** Each image of the batch is a query with a list of its own: see
+    :class:`mmrank.losses.EmbeddingLoss` and ``mmrank.RetrievalHead``, which make ``tau``,
+    ``score_range`` and ``score_penalty`` those of cosines where they are None. Then ``B = 1 +
+    4/tau``, and nothing anchors the scores, which are bounded. The mean positive score is one in
+    all, or with ``mode='per_class'`` one per class of the queries, over all its queries in the
+    batch. The paper compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
@@ -239,11 +235,13 @@ class StableAPLoss(RankingLoss):
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
             before that division, with a rho tuned for it).
-        tau: Margin of the surrogate in units of the (activated) scores, > 0.
+        tau: Margin of the surrogate in units of the (activated) scores, > 0. None: 1, and 0.3 for
+            cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
             or ``sigmoid`` (pair matrix in blocks).
         score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
-            in the weight; scores outside are allowed, their weight is clamped.
+            in the weight; scores outside are allowed, their weight is clamped. None: -5 to 5, and
+            -1 to 1 for cosines.
         a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
         t: Power of the weight, >= 0.
         eps: Smoothing of h, > 0.
@@ -253,7 +251,8 @@ class StableAPLoss(RankingLoss):
         mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
         momentum: Weight lam of the new batch in the EMA.
         score_penalty: Weight of the score regulariser, which keeps the positives near 0: the AP
-            part does not change when a constant is added to all scores.
+            part does not change when a constant is added to all scores. None: 0.001, and 0 for
+            cosines.
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
@@ -271,6 +270,9 @@ class StableAPLoss(RankingLoss):
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.
     LARGEST_RISK = 10.0
+    #: tau, score_range and score_penalty that are left None.
+    LOGITS = (1.0, (-5.0, 5.0), 0.001)
+    COSINES = (0.3, (-1.0, 1.0), 0.0)
 
     def __init__(
         self,
@@ -278,16 +280,16 @@ class StableAPLoss(RankingLoss):
         mode: str = 'flatten',
         rho: float | str = 'auto',
         weights: str = 'normalised',
-        tau: float = 1.0,
+        tau: float | None = None,
         surrogate: str = 'one_sided_huber',
-        score_range: tuple[float, float] = (-5.0, 5.0),
+        score_range: tuple[float, float] | None = None,
         a: float = 0.1,
         t: float = 2.0,
         eps: float = 0.1,
         mean_mode: str = 'plain',
         mean_scope: str | None = None,
         momentum: float = 0.01,
-        score_penalty: float = 0.001,
+        score_penalty: float | None = None,
         penalty_reduction: str = 'mean',
         fixed_mean: float | None = None,
         quality: float = 0.0,
@@ -301,7 +303,7 @@ class StableAPLoss(RankingLoss):
         named = isinstance(rho, str)
         if rho not in ('auto', 'batch') and (named or not rho > 0):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
-        if score_penalty < 0:
+        if score_penalty is not None and score_penalty < 0:
             raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
@@ -313,21 +315,33 @@ class StableAPLoss(RankingLoss):
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
-        self.surrogate = build_surrogate(surrogate, tau)
-        self.bound = self.surrogate.bound(*score_range)
         self.a, self.t, self.eps = a, t, eps
-        self.score_penalty = score_penalty
         self.penalty_reduction = penalty_reduction
         size = num_classes if mean_scope == 'per_class' else 1
-        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, score_range, fixed_mean)
+        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, value=fixed_mean)
         self.imbalance = None
         if rho == 'auto':
             per_class = mode == 'per_class' and num_classes is not None
+            self.imbalance = CappedImbalance(num_classes if per_class else 1)
+        self._surrogate, self._given = surrogate, (tau, score_range, score_penalty)
+        self._settle(self.LOGITS)
+
+    def expect_cosines(self) -> None:
+        self._settle(self.COSINES)
+
+    def _settle(self, defaults: tuple) -> None:
+        """Choose the settings that depend on what the scores are, where None was given."""
+        chosen = (x if y is None else y for x, y in zip(defaults, self._given))
+        tau, score_range, self.score_penalty = chosen
+        self.surrogate = build_surrogate(self._surrogate, tau)
+        self.bound = self.surrogate.bound(*score_range)
+        self.mean_positive.score_range = score_range
+        if self.imbalance is not None:
             # Scores of the range have at most X = B, times the mean weight.
             largest = self.LARGEST_RISK * self.bound
-            if weights == 'printed':
-                largest *= ((1 + a) / a) ** t
-            self.imbalance = CappedImbalance(num_classes if per_class else 1, largest=largest)
+            if self.weights == 'printed':
+                largest *= ((1 + self.a) / self.a) ** self.t
+            self.imbalance.largest = largest
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         return self._evaluate(lists, torch.sum)

@@ -105,6 +105,10 @@ class SumLoss(RankingLoss):
             values.append(part(cls_score, target, *args, **kwargs, **extra))
         return self._sum(values)
 
+    def expect_cosines(self) -> None:
+        for part in self.losses:
+            part.expect_cosines()
+
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         return self._sum([part.embedding_loss(batch) for part in self.losses])
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import pad
 
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
@@ -78,8 +79,7 @@ class InBatchRetrievalHead(BaseModule):
         """(n, D) embeddings of length 1, at least float32; of a tuple, the last entry."""
         if isinstance(feats, (tuple, list)):
             feats = feats[-1]
-        feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
-        return normalize(feats, dim=1)
+        return unit_rows(feats)
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
         """``loss`` of a batch of pairs, and the mean score of the sampled pairs (``pos_score``).

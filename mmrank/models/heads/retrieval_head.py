@@ -7,13 +7,14 @@ import torch
 import torch.distributed as dist
 from mmengine.model import BaseModule
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
 from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.losses.contrastive.base import unit_rows
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
@@ -75,7 +76,8 @@ class RetrievalHead(BaseModule):
     Args:
         loss: Config of a loss with ``embedding_loss``: any ranking loss of mmrank, or
             ``mmrank.PMLLoss``. ``num_classes`` is filled in for ranking losses whose config leaves
-            it out.
+            it out; with ``normalize`` it takes its settings for cosines where none is given, so
+            ``dict(type='mmrank.StableAPLoss')`` is enough.
         num_classes: Number of classes C of the training set; labels are checked against it. Needed
             by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``, ``dim``,
@@ -100,6 +102,8 @@ class RetrievalHead(BaseModule):
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has no embedding_loss); '
                 "use a ranking loss such as 'mmrank.StableAPLoss', or 'mmrank.PMLLoss'"
             )
+        if normalize and isinstance(self.loss_module, RankingLoss):
+            self.loss_module.expect_cosines()
         self.training_set = TrainingSet()
         self.memory = None if memory is None else CrossBatchMemory(**memory)
 
@@ -113,8 +117,8 @@ class RetrievalHead(BaseModule):
                 "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
             )
         # Close cosines tie in half precision.
-        feats = feats.to(torch.promote_types(feats.dtype, torch.float32))
-        return normalize(feats, dim=1) if self.normalize else feats
+        dtype = torch.promote_types(feats.dtype, torch.float32)
+        return unit_rows(feats) if self.normalize else feats.to(dtype)
 
     def loss(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1

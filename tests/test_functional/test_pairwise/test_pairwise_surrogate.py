@@ -384,6 +384,25 @@ def test_infinite_and_nan_scores(method):
     assert run([nan, 1.0], [0.0] * 70_000)[0].isnan()[0]
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize('method', ['intervals', 'pairs'])
+def test_infinite_and_left_out_scores_of_long_lists(method, dtype):
+    neg = torch.randn(1, 2**18, generator=torch.manual_seed(0)).to(dtype)
+    neg[0, :2] = torch.tensor([-torch.inf, torch.inf])
+    pos = torch.linspace(-1, 1, 20)[None].to(dtype)
+    taken = torch.ones_like(neg, dtype=torch.bool)
+    neg[0, 2], taken[0, 2] = torch.nan, False
+    pos.requires_grad_(), neg.requires_grad_()
+    total = pairwise_surrogate_sum(pos, neg, OneSidedHuber(1.0), neg_mask=taken, method=method)
+    assert total.isfinite().all()
+    # Not of all positives: the slopes of a few stay in the range of float16.
+    by_pos, by_neg = torch.autograd.grad(total[:, ::9].sum() * 1e-3, (pos, neg))
+    assert by_neg.isfinite().all()
+    assert by_neg[0, 1] > 0
+    assert not by_neg[0, [0, 2]].any()
+    assert by_pos.isfinite().all()
+
+
 @pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
 @pytest.mark.parametrize(('positives', 'negatives'), [(0, 5), (5, 0), (0, 0), (1, 1)])
 def test_empty_and_single(method, positives, negatives):

@@ -1,9 +1,11 @@
 """Plans of comparisons: what is run, and what is refused."""
 
 import json
+import math
 
 import pytest
 
+from mmrank.errors import UserError
 from research.seeds.plan import parse_plan, read_plan
 from research.seeds.runs import Outcome
 from research.seeds.statistics import check_splits, choose
@@ -90,6 +92,9 @@ def test_read_yaml_json_and_python(content, tmp_path):
 
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(content))
     assert read_plan(tmp_path / 'plan.yaml') == plan
+    (tmp_path / 'plan.yaml').write_text('a: [')
+    with pytest.raises(UserError, match='plan.yaml cannot be read'):
+        read_plan(tmp_path / 'plan.yaml')
 
 
 @pytest.mark.parametrize(
@@ -108,6 +113,19 @@ def test_read_yaml_json_and_python(content, tmp_path):
         ({'folds': [{'fold': 0}]}, '`folds` has 1 entries and `seeds` 3'),
         ({'folds': [3]}, r'`folds\[0\]` is 3: set key: value'),
         ({'sedes': [1]}, "unknown fields \\['sedes'\\]"),
+        *(({'seeds': x}, 'integers from 0') for x in ('12', [1.5], [True], True, [-1], [2**32])),
+        *(({'metrics': x}, '`metrics` is .*names') for x in (5, None, [5], {'a': 1}, [''])),
+        *(({'scale': x}, '`scale` is ') for x in ('x', None, [1], math.nan, 0, -1, True)),
+        *(({'out_dir': x}, '`out_dir` is ') for x in (5, None, '', ['a'], 'a\0')),
+        *(({'tune': x}, '`tune` is ') for x in (5, [1], 'x')),
+        *(({'folds': x}, '`folds` is ') for x in (5, {'a': 1})),
+        ({'tune': {'metric': [1]}}, '`tune.metric` is '),
+        ({'tune': {'grid': {LR: {'b': 1}}, 'seeds': [9]}}, 'set a list of values'),
+        ({'lower_better': 5}, '`lower_better` is '),
+        ({'methods': {'a': 'b'}}, '`methods` is '),
+        ({'methods': [5]}, '`methods` has 5'),
+        ({'allow_shared_split': 'no'}, 'set true or false'),
+        ({'executor': 5}, '`executor` is 5'),
     ],
 )
 def test_a_wrong_plan_is_refused(content, change, message):
@@ -118,8 +136,8 @@ def test_a_wrong_plan_is_refused(content, change, message):
 @pytest.mark.parametrize(
     ('method', 'message'),
     [
-        ({'name': 'a'}, 'has no `config`'),
-        ({'config': 'x.py', 'name': 'a/b'}, 'letters, digits'),
+        ({'name': 'a'}, '`methods.config` is None'),
+        *(({'config': 'x.py', 'name': x}, 'letters, digits') for x in ('a/b', '.', '..', '')),
         ({'config': 'x.py', 'seed': 1}, "unknown fields \\['seed'\\]"),
         ({'config': 'x.py', 'cfg_options': 'lr=1'}, 'key: value'),
     ],

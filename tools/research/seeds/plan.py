@@ -9,6 +9,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -235,7 +236,10 @@ def read_plan(path: str | Path) -> SeedPlan:
     path = Path(path)
     if not path.is_file():
         raise UserError(f'Plan file {str(path)!r} does not exist.')
-    content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
+    try:
+        content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
+    except Exception as error:  # YAML, JSON and Python have their own
+        raise UserError(f'The plan {path} cannot be read: {error}') from error
     if not isinstance(content, Mapping):
         raise UserError(f'The plan {path} is not a mapping of fields.')
     return parse_plan(content)
@@ -244,29 +248,39 @@ def read_plan(path: str | Path) -> SeedPlan:
 def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     """Build a plan from the content of a plan file, see ``run_seeds.py --help``."""
     plan = dict(plan)
-    tune = dict(plan.pop('tune', None) or {})
-    executor = plan.pop('executor', None) or 'local'
+    tune = _take(plan, 'tune', None, Mapping | None, 'key: value pairs')
+    tune = dict(tune or {})
+    executor = _take(plan, 'executor', None, str | Mapping | None, 'local or slurm') or 'local'
     if isinstance(executor, str):
         executor = {'type': executor}
     executor = _read_options(executor, 'executor')
     shared_grid = _read_grid(tune.pop('grid', {}), 'tune.grid')
     options = _read_options(plan.pop('cfg_options', {}), 'cfg_options')
-    methods = tuple(_read_method(entry, options, shared_grid) for entry in plan.pop('methods', ()))
+    entries = _take(plan, 'methods', (), list | tuple, 'a list of configs')
+    methods = tuple(_read_method(entry, options, shared_grid) for entry in entries)
     folds = tuple(
         _read_options(fold, f'folds[{index}]')
-        for index, fold in enumerate(plan.pop('folds', None) or ())
+        for index, fold in enumerate(
+            _take(plan, 'folds', None, list | tuple | None, 'a list') or ()
+        )
     )
+    scale = _take(plan, 'scale', 1.0, int | float, 'a number above 0')
+    if not 0 < scale < math.inf:
+        raise UserError(f'`scale` is {scale}: set a number above 0.')
+    out_dir = _take(plan, 'out_dir', 'work_dirs/seeds', str | Path, 'a folder')
+    if not str(out_dir).isprintable() or not str(out_dir):
+        raise UserError(f'`out_dir` is {out_dir!r}: set a folder.')
     made = SeedPlan(
-        out_dir=Path(plan.pop('out_dir', 'work_dirs/seeds')),
+        out_dir=Path(out_dir),
         methods=methods,
         seeds=_read_seeds(plan.pop('seeds', range(len(folds))), 'seeds'),
-        metrics=_read_names(plan.pop('metrics', ())),
-        lower_better=frozenset(_read_names(plan.pop('lower_better', ()))),
-        baseline=plan.pop('baseline', '') or (methods[0].name if methods else ''),
+        metrics=_read_names(plan, 'metrics'),
+        lower_better=frozenset(_read_names(plan, 'lower_better')),
+        baseline=_take(plan, 'baseline', '', str, 'a name') or (methods[0].name if methods else ''),
         tune_seeds=_read_seeds(tune.pop('seeds', ()), 'tune.seeds'),
-        tune_metric=tune.pop('metric', ''),
-        allow_shared_split=bool(plan.pop('allow_shared_split', False)),
-        scale=float(plan.pop('scale', 1.0)),
+        tune_metric=_take(tune, 'metric', '', str, 'a key of a metric', 'tune.'),
+        allow_shared_split=_take(plan, 'allow_shared_split', False, bool, 'true or false'),
+        scale=float(scale),
         folds=folds,
         tune_folds=_read_seeds(tune.pop('folds', ()), 'tune.folds'),
         tune_options=_read_options(tune.pop('cfg_options', {}), 'tune.cfg_options'),
@@ -284,13 +298,21 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     return made
 
 
+def _take(fields: dict, key: str, default: Any, kind: Any, form: str, where: str = '') -> Any:
+    """Take a field out of a plan; a UserError where its value is of another kind."""
+    value = fields.pop(key, default)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise UserError(f'`{where}{key}` is {value!r}: set {form}.')
+    return value
+
+
 def _read_method(entry: Any, options: Mapping[str, str], grid: Mapping[str, tuple]) -> Method:
+    if not isinstance(entry, str | Mapping):
+        raise UserError(f'`methods` has {entry!r}: set a config, or config: ..., name: ...')
     entry = {'config': entry} if isinstance(entry, str) else dict(entry)
-    if 'config' not in entry:
-        raise UserError(f'The method {entry} has no `config`.')
-    config = str(entry.pop('config'))
-    name = str(entry.pop('name', Path(config).stem))
-    if not re.fullmatch(r'[\w.+-]+', name):
+    config = _take(entry, 'config', None, str, 'the config of each method', 'methods.')
+    name = _take(entry, 'name', Path(config).stem, str, 'a name', 'methods.')
+    if not re.fullmatch(r'[\w.+-]+', name) or name in ('.', '..'):
         raise UserError(
             f'The method name {name!r} is also used as a folder name: use letters, digits and '
             '_ . + - only.'
@@ -324,23 +346,30 @@ def _read_grid(grid: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(grid, Mapping):
         raise UserError(f'`{where}` is {grid!r}: set key: [values].')
     for key, values in grid.items():
-        if isinstance(values, (str, int, float)) or not values:
+        if not isinstance(values, list | tuple) or not values:
             raise UserError(f'`{where}.{key}` is {values!r}: set a list of values.')
     return {str(key): tuple(map(_text, values)) for key, values in grid.items()}
 
 
 def _read_seeds(seeds: Any, where: str) -> tuple[int, ...]:
     try:
-        made = (seeds,) if isinstance(seeds, int) else tuple(int(seed) for seed in seeds)
-    except (TypeError, ValueError) as error:
-        raise UserError(f'`{where}` is {seeds!r}: set a list of integers.') from error
+        made = (seeds,) if isinstance(seeds, int) else tuple(seeds)
+    except TypeError:
+        made = (None,)
+    # What torch and NumPy take.
+    if any(type(seed) is not int or not 0 <= seed < 2**32 for seed in made):
+        raise UserError(f'`{where}` is {seeds!r}: set a list of integers from 0 to 2^32 - 1.')
     if len(set(made)) < len(made):
         raise UserError(f'`{where}` {list(made)} has a seed twice.')
     return made
 
 
-def _read_names(names: Any) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else tuple(names)
+def _read_names(plan: dict, key: str) -> tuple[str, ...]:
+    names = _take(plan, key, (), str | list | tuple, 'a list of names')
+    names = (names,) if isinstance(names, str) else tuple(names)
+    if not all(isinstance(name, str) and name for name in names):
+        raise UserError(f'`{key}` is {list(names)}: set a list of names.')
+    return names
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,108 @@
+"""Ranking losses of embeddings, called as the losses of pytorch-metric-learning."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from mmrank.distributed import world_group
+from mmrank.errors import UserError
+from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.protocols import TrainsEmbeddings
+from mmrank.losses.ranking.base import RankingLoss
+
+
+class EmbeddingLoss(nn.Module):
+    """Embeddings that search each other by their cosines, ranked by any ranking loss.
+
+    A loss takes its settings for cosines where none was given, see
+    :meth:`mmrank.losses.RankingLoss.expect_cosines`. Miners of pytorch-metric-learning give the
+    ``indices_tuple``. Its ``CrossBatchMemory`` has a list of losses by name, to which a class of
+    yours adds this one::
+
+        class Memory(CrossBatchMemory):
+            supported_losses = staticmethod(lambda: ['EmbeddingLoss'])
+
+    Args:
+        loss: A ranking loss, or :class:`mmrank.losses.PMLLoss`; do not use it for logits as well.
+
+    Raises:
+        TypeError: If the loss has no ``embedding_loss``.
+
+    Example:
+        >>> loss = EmbeddingLoss(StableAPLoss())
+        >>> embeddings = torch.randn(32, 16, requires_grad=True)
+        >>> loss(embeddings, torch.arange(32) % 8).backward()
+    """
+
+    def __init__(self, loss: TrainsEmbeddings) -> None:
+        super().__init__()
+        if not isinstance(loss, TrainsEmbeddings):
+            raise TypeError(
+                f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: pass '
+                'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
+            )
+        self.loss = loss
+        if isinstance(loss, RankingLoss):
+            loss.expect_cosines()
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: Sequence[Tensor] | None = None,
+        ref_embeddings: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Scalar loss >= 0; 0, attached to the graph, where no query has a positive.
+
+        In distributed training with ``scope='global'`` the batches of all ranks are one.
+
+        Args:
+            embeddings: (n, D) queries of any float dtype and length.
+            labels: (n,) integer classes.
+            indices_tuple: (anchors, positives, anchors, negatives) or (anchors, positives,
+                negatives) of a miner: each anchor ranks these alone. In one process, or with
+                ``scope='local'``. None: all pairs.
+            ref_embeddings: (m, D) gallery, such as a memory. None: the embeddings themselves, where
+                no query searches for itself.
+            ref_labels: (m,) integer classes of the gallery.
+        """
+        if (ref_embeddings is None) != (ref_labels is None):
+            raise ValueError(
+                'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
+                'of the gallery as ref_labels'
+            )
+        own = ref_embeddings is None or ref_embeddings is embeddings
+        # Close cosines tie in half precision.
+        queries, gallery = (
+            normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
+            for x in (embeddings, embeddings if own else ref_embeddings)
+        )
+        known, counts, offset = labels if own else ref_labels, [len(queries)], 0
+        group = world_group() if self.loss.scope == 'global' else None
+        if group is not None:
+            if indices_tuple is not None:
+                raise UserError(
+                    "indices_tuple with scope='global': its pairs are of one process. Fix: "
+                    f"{type(self.loss).__name__}(scope='local')"
+                )
+            counts, dtype = rows_and_dtype(queries, group)
+            offset, gallery = sum(counts[: dist.get_rank(group)]), gallery.to(dtype)
+            queries = all_gather_rows(queries.to(dtype), counts, group)
+            labels = all_gather_rows(labels[:, None], counts, group)[:, 0]
+        left_out = torch.zeros(sum(counts), len(gallery), dtype=torch.bool, device=queries.device)
+        if own:
+            left_out.diagonal(-offset).fill_(True)
+        if indices_tuple is not None:
+            chosen = torch.zeros_like(left_out)
+            anchors, positives, *rest = indices_tuple
+            chosen[anchors, positives] = True
+            chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
+            left_out |= ~chosen
+        return self.loss.embedding_loss(
+            EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out)
+        )
