@@ -130,6 +130,12 @@ class GalleryIndex:
         x = x.detach().cpu().float()
         if not x.isfinite().all():
             raise ValueError('an embedding holds NaN or infinity; check the model and its input')
+        largest = float(x.abs().amax()) if x.numel() else 0.0
+        if self.similarity == 'dot' and largest**2 * x.shape[1] > torch.finfo(x.dtype).max / 4:
+            raise UserError(
+                f'dot products of embeddings with entries up to {largest:.3g} overflow float32, in '
+                "which faiss computes. Fix: similarity='cosine', or scale the embeddings down"
+            )
         if self.similarity == 'cosine':
             x = unit_rows(x)
         return x.contiguous().numpy()

@@ -171,6 +171,13 @@ def test_wrong_options_are_named(index, message):
     assert index_options('ivf') == dict(type='ivf')
 
 
+def test_dot_products_beyond_float32_are_refused():
+    x = 1e19 * clusters().features
+    with pytest.raises(UserError, match='overflow float32.*Fix: similarity'):
+        GalleryIndex(x, similarity='dot').search(x[:1], 3)
+    assert GalleryIndex(x).search(x[:1], 3)[1][0, 0] == 0
+
+
 def test_infinite_embeddings_are_refused():
     x = clusters().features
     x[17] = float('inf')
