@@ -6,6 +6,8 @@ import re
 import sys
 from collections.abc import Callable
 
+from mmrank import interruption
+
 #: No space on the disk, for this user, or in one file (``ulimit -f``).
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -38,6 +40,7 @@ def show_user_errors(
     def decorate(main: Callable) -> Callable[..., int]:
         @functools.wraps(main)
         def run(*args: object) -> int:
+            interruption.restore_signals()  # what a tool handles in its imports
             try:
                 return main(*args) or 0
             except (UserError, *also) as error:

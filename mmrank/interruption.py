@@ -24,6 +24,13 @@ _SAME_SIGNAL = 0.5
 #: once: the iteration under way still needs its batch.
 _WORKER_SECONDS = 10
 
+#: What a tool says that goes on where it was.
+AGAIN = 'Interrupted. Run the same command again to continue.'
+_RESUME = (
+    'Interrupted. Pass --resume to tools/train.py to continue from the last complete checkpoint.'
+)
+
+_message = _RESUME
 _before: dict[int, object] = {}  # handlers to put back
 _cleanups: list[Callable[[], None]] = []
 _owner = 0
@@ -36,9 +43,10 @@ class Interrupted(KeyboardInterrupt):
     """A training loop ended because a signal asked for it."""
 
 
-def end_on_signals() -> None:
-    """Handle SIGINT and SIGTERM of this process from here on."""
-    global _owner
+def end_on_signals(message: str = _RESUME) -> None:
+    """Handle SIGINT and SIGTERM of this process from here on; the message says how to go on."""
+    global _owner, _message
+    _message = message
     if _before or threading.current_thread() is not threading.main_thread():
         return
     _owner = os.getpid()
@@ -96,10 +104,7 @@ def leave(number: int) -> NoReturn:
     for call in (*children, *flushes):
         with suppress(Exception):
             call()
-    _say(
-        'Interrupted. Pass --resume to tools/train.py to continue from the '
-        'last complete checkpoint.'
-    )
+    _say(_message)
     os._exit(128 + number)
 
 

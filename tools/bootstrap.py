@@ -80,11 +80,18 @@ def install_mmcv(args, python, uv):
     part = folder.with_name(f'.{folder.name}.part')
     env = {'FORCE_CUDA': '1'} if gpu else {'FORCE_CUDA': '0', 'CUDA_VISIBLE_DEVICES': ''}
 
+    # uv has no hash of a local version, such as 2.3.6+cu130.
+    pip = python, '-m', 'pip', 'install', '--no-deps', '--force-reinstall'
+
     def install(*source):
-        run(*uv, '--reinstall', *source)
+        run(*(pip if '--require-hashes' in source else (*uv, '--reinstall')), *source)
         run(python, '-c', VERIFY, 'cuda' if gpu else 'cpu', version)
 
     links = '--no-index', '--find-links', args.find_links, f'onedl-mmcv=={version}.*'
+    if args.sha256:
+        pin = args.venv / 'mmcv.txt'
+        pin.write_text(f'onedl-mmcv=={version} --hash=sha256:{args.sha256}\n')
+        links = *links[:-1], '--require-hashes', '-r', pin
     for source in [links, *([x] for x in folder.glob('*.whl'))][not args.find_links :]:
         with contextlib.suppress(subprocess.CalledProcessError):
             return install(*source)
@@ -125,6 +132,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
     parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')
+    parser.add_argument('--sha256', help='of the wheel of --find-links; another one is not taken')
     parser.add_argument('--cuda', choices=('auto', 'on', 'off'), default='auto', help='ops of mmcv')
     args = parser.parse_args()
     if not (3, 10) <= sys.version_info[:2] <= (3, 12):

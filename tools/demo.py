@@ -8,6 +8,10 @@ It takes a few minutes on two CPU cores. Run it again after an interruption to c
 restarts. One seed shows that everything works, not which loss is better.
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import contextlib
 import dataclasses
@@ -181,7 +185,7 @@ def report(files: dict[str, Path], args: argparse.Namespace, console) -> None:
         console.print(f'  {shown(path)}', highlight=False, soft_wrap=True)
 
 
-@show_user_errors(on_interrupt='Interrupted; run the same command to continue.')
+@show_user_errors(on_interrupt=AGAIN)
 def main() -> None:
     args = parse_args()
     # The real stdout: mmengine's own is redirected to a file in training.

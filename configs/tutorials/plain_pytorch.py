@@ -2,8 +2,8 @@
 
 import torch
 
+from mmrank import StableAPLoss
 from mmrank.functional import average_precision
-from mmrank.losses import StableAPLoss
 
 
 def make_data(n, seed):
@@ -23,7 +23,7 @@ def train(loss_function):
     x, labels = make_data(4000, seed=0)
     for step in range(300):
         batch = torch.randint(0, len(x), (256, ))
-        scores, target = model(x[batch]), labels[batch, None].float()
+        scores, target = model(x[batch])[:, 0], labels[batch].float()
         loss = loss_function(scores, target)
         optimizer.zero_grad()
         loss.backward()
@@ -33,6 +33,6 @@ def train(loss_function):
         return average_precision(model(x)[:, 0], labels).item()
 
 
-# One column of scores and 0/1 targets: shapes (n, 1) and (n, 1).
+# One score and one target of 0 or 1 a sample: shapes (n,) and (n,).
 print(f'stable AP:     AP {train(StableAPLoss()):.3f}')
 print(f'cross-entropy: AP {train(torch.nn.BCEWithLogitsLoss()):.3f}')

@@ -23,8 +23,8 @@
 import torch
 from IPython.display import Image
 
+from mmrank import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
 from mmrank.functional import average_precision
-from mmrank.losses import APLoss, SmoothAPLoss, SOPRCLoss, StableAPLoss
 from mmrank.visualization.figures import legend_above, new_panels, save
 from mmrank.visualization.palette import colours_of
 
@@ -37,14 +37,14 @@ from mmrank.visualization.palette import colours_of
 
 # %%
 def make_data(n, seed):
-    """(n, 20) features and (n, 1) targets of 0 and 1, 3 % of them 1."""
+    """(n, 20) features and (n,) targets of 0 and 1, 3 % of them 1."""
     g = torch.Generator().manual_seed(seed)
     is_positive = torch.rand(n, generator=g) < 0.03
     group = torch.randint(0, 2, (n,), generator=g)
     means = torch.randn(2, 20, generator=torch.Generator().manual_seed(9))
     features = torch.randn(n, 20, generator=g)
     features[is_positive] += 0.6 * means[group[is_positive]]
-    return features, is_positive[:, None].float()
+    return features, is_positive.float()
 
 
 train_set = make_data(4000, seed=0)
@@ -55,7 +55,7 @@ print('positives:', *(int(y.sum()) for _, y in (train_set, val_set, test_set)))
 # %% [markdown]
 # ## The losses
 #
-# All take scores `(n, 1)` and targets `(n, 1)`. Scores are logits here, so
+# All take scores `(n,)` and targets `(n,)`. Scores are logits here, so
 # the losses that were made for cosines get wider settings: a temperature
 # `tau` in the units of the scores, and for SOPRC a `score_range`.
 
@@ -90,14 +90,14 @@ def train(name, lr, seed, evaluation_set):
     curve = []
     for step in range(1, STEPS + 1):
         batch = torch.randint(0, len(features), (256,))
-        loss = loss_function(model(features[batch]), targets[batch])
+        loss = loss_function(model(features[batch])[:, 0], targets[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if step % EVERY == 0:
             with torch.no_grad():
                 scores = model(evaluation_set[0])[:, 0]
-            is_positive = evaluation_set[1][:, 0] > 0
+            is_positive = evaluation_set[1] > 0
             curve.append(average_precision(scores, is_positive).item())
     return torch.tensor(curve), loss_function
 

@@ -13,9 +13,10 @@ from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
+from mmrank.losses.setting_names import NamedSettings
 
 
-class EmbeddingLoss(nn.Module):
+class EmbeddingLoss(NamedSettings, nn.Module):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
     A loss takes its settings for cosines where none was given, see

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient
 from mmrank.gathering import all_gather_lists, join
 
@@ -26,7 +27,7 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     if not values.is_floating_point() or not values.numel():
         return
     broken = values.isnan()
-    if values.device.type != 'cpu':
+    if not on_host(values):
         torch._assert_async(~broken.any())
     elif broken.any():
         raise ValueError(
@@ -151,9 +152,7 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable
         )
     target = whole(target)
     has_class = (target >= 0) & (target < num_classes)
-    if values.dim() != 1 or (
-        target.device.type == 'cpu' and values.numel() != int(has_class.sum())
-    ):
+    if values.dim() != 1 or (on_host(target) and values.numel() != int(has_class.sum())):
         raise ValueError(
             'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
             f'{tuple(values.shape)} for {int(has_class.sum())} such rows'

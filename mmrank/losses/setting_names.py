@@ -15,6 +15,7 @@ class NamedSettings:
 
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
+        cls.__signature__ = signature_of(cls)
         if '__init__' not in cls.__dict__:
             return
         init = cls.__init__
@@ -49,15 +50,26 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
 
 def settings_of(cls: type) -> list[str]:
     """Keyword arguments of a class that may pass ``**kwargs`` to its bases; those of bases last."""
-    names: dict[str, None] = {}
+    return list(signature_of(cls).parameters)
+
+
+def signature_of(cls: type) -> inspect.Signature:
+    """Arguments of a class, those that ``**kwargs`` passes to its bases spelt out.
+
+    What a class decides for a base is named in a ``FIXED`` of it.
+    """
+    found: dict[str, inspect.Parameter] = {}
+    fixed: set[str] = set()
+    found_own = False
     for owner in cls.__mro__:
         if '__init__' in owner.__dict__:
-            parameters = inspect.signature(owner.__dict__['__init__']).parameters.values()
-            names |= {
-                p.name: None
-                for p in list(parameters)[1:]
-                if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)
-            }
+            _, *parameters = inspect.signature(owner.__dict__['__init__']).parameters.values()
+            named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+            for p in named:
+                if p.name not in fixed and p.name not in found:
+                    found[p.name] = p.replace(kind=p.KEYWORD_ONLY) if found_own else p
+            found_own = True
             if not any(p.kind is p.VAR_KEYWORD for p in parameters):
                 break
-    return list(names)
+        fixed.update(owner.__dict__.get('FIXED', ()))
+    return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))

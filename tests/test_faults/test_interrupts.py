@@ -59,6 +59,17 @@ def assert_in_order(process, number, output):
         assert foreign not in output, output
 
 
+@pytest.mark.parametrize(
+    'tool', ['misc/build_release', 'benchmarks/coco_table', 'benchmarks/in_batch_table']
+)
+def test_in_the_imports_of_tools_that_go_on(tool):
+    process = start_tool(TRAIN.parent / f'{tool}.py', '--help')
+    wait_for_handlers(process)
+    _, output = end(process, signal.SIGINT)
+    assert_in_order(process, signal.SIGINT, output)
+    assert 'Run the same command again' in output
+
+
 def test_in_the_imports(tmp_path):
     process = start_tool(TRAIN, write_config(tmp_path), *ENDLESS)
     wait_for_handlers(process)

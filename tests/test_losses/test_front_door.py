@@ -1,5 +1,6 @@
 """What a new user types first: each call is right, or refused with the fix."""
 
+import inspect
 import subprocess
 import sys
 
@@ -15,9 +16,13 @@ from mmrank.functional import average_precision
 from mmrank.losses import (
     AUCLoss,
     BlackBoxAPLoss,
+    DRLoss,
     EmbeddingBatch,
+    FlatCLRLoss,
     InfoNCELoss,
     ListwiseAPLoss,
+    MAUCLoss,
+    RankingLoss,
     SOAPLoss,
     SOPRCLoss,
     SumLoss,
@@ -259,3 +264,12 @@ def test_four_lines_learn(data, kind, optimizer):
         optimizer.step()
     with torch.no_grad():
         assert mean_ap(kind, model(x[half:]), labels[half:]) > 0.7
+
+
+@pytest.mark.parametrize('kind', [*RANKINGS, DRLoss, MAUCLoss, FlatCLRLoss, RankingLoss])
+def test_signatures_show_all_options(kind):
+    parameters = inspect.signature(kind).parameters
+    assert {'loss_weight', 'scope'} <= {*parameters}
+    assert all(p.kind is not p.VAR_KEYWORD for p in parameters.values())
+    # Each of them is one that the class takes.
+    kind(**{name: p.default for name, p in parameters.items()})

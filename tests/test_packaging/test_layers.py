@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
+    ('interruption',),
     ('autograd', 'errors', 'version'),
-    ('checkpoint_loading', 'distributed', 'files', 'gathering', 'interruption', 'required_package'),
+    ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
     ('registry', 'training_set'),

@@ -62,7 +62,7 @@ BLOCKS = [
     (DETECTOR, "_base_ = 'mmdet::atss"),
     # tests/test_adapters/test_detection_transformers.py runs it.
     (OTHER_DETECTORS, 'load_ranking_state'),
-    (PYTORCH, 'EmbeddingBatch.of_one_batch'),
+    (PYTORCH, 'EmbeddingLoss(StableAPLoss())'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),
     # tests/test_tools/test_calibrate.py builds a model of these lines.
@@ -416,7 +416,7 @@ def test_python_style_block(tmp_path):
 def test_blocks_for_a_plain_loop_have_gradients():
     values = values_of(snippet('README.md', 'StableAPLoss(num_classes=5').text)
     assert values['scores'].grad.abs().sum() > 0
-    values = values_of(snippet(PYTORCH, 'EmbeddingBatch.of_one_batch').text)
+    values = values_of(snippet(PYTORCH, 'EmbeddingLoss(StableAPLoss())').text)
     assert (values['scores'].grad.abs().sum(0) > 0).all()
     assert values['embeddings'].grad.abs().sum() > 0
 

@@ -1,6 +1,7 @@
 """The bootstrap with stand-ins for downloads; its whole run is what `make test` itself does."""
 
 import importlib.util
+import re
 import shutil
 import signal
 import subprocess
@@ -51,10 +52,12 @@ def mmcv(bootstrap, monkeypatch, tmp_path):
     venv.mkdir()
     monkeypatch.setattr(bootstrap, 'output', lambda *argv: 'torch-2.12.0_cp311_linux\n')
 
-    def install(fails=lambda command: False, find_links=None):
+    def install(fails=lambda command: False, find_links=None, sha256=None):
         commands = Commands(fails)
         monkeypatch.setattr(bootstrap, 'run', commands)
-        args = bootstrap.argparse.Namespace(venv=venv, find_links=find_links, cuda='auto')
+        args = bootstrap.argparse.Namespace(
+            venv=venv, find_links=find_links, sha256=sha256, cuda='auto'
+        )
         try:
             bootstrap.install_mmcv(args, venv / 'bin' / 'python', ('uv', 'install'))
         finally:
@@ -90,6 +93,14 @@ def test_ready_wheel_comes_first_and_is_refused_where_it_does_not_run(mmcv):
     assert commands.count('pip wheel') == 0
     commands = mmcv(fails=lambda command: '--find-links' in command, find_links='x')
     assert commands.count('pip wheel') == 1
+
+
+def test_ready_wheel_is_taken_by_its_hash(mmcv, tmp_path):
+    pin = tmp_path / 'venv' / 'mmcv.txt'
+    commands = mmcv(find_links='x', sha256='ab' * 32)
+    hashed = f'--no-index --find-links x --require-hashes -r {pin}'
+    assert commands.count(f'-m pip install --no-deps --force-reinstall {hashed}') == 1
+    assert re.fullmatch(rf'onedl-mmcv==[\d.]+ --hash=sha256:{"ab" * 32}\n', pin.read_text())
 
 
 @pytest.mark.parametrize('words', ['pip wheel', 'mmcv.ops.nms'])

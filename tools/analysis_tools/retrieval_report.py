@@ -13,6 +13,10 @@ and sheets with the best images of some queries: random, worst, and those where 
 lets faiss search, for Recall@K and the random sheet alone (≈ marks what is approximate).
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import sys
 from functools import partial

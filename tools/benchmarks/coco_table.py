@@ -16,6 +16,10 @@ the package lvis; their table also has AP-fixed and AP-pool, for predictions wit
 each image (test_cfg.max_per_img).
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import signal
 import sys
@@ -198,9 +202,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         say(console, f'wrote {path}')
 
 
-@show_user_errors(
-    *(OSError, ValueError), on_interrupt='Interrupted. Run the same command again to continue.'
-)
+@show_user_errors(*(OSError, ValueError), on_interrupt=AGAIN)
 def main() -> None:
     args = parse_args()
     # A termination is treated as an interrupt: a run that was started ends.

@@ -9,6 +9,10 @@ are kept in OUT/cells.jsonl, from which the command resumes. The paper's limits 
 --max-steps ends a training earlier.
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import sys
 from pathlib import Path
@@ -117,10 +121,7 @@ def write_report(results: dict, folder: Path) -> list[Path]:
     return files
 
 
-@show_user_errors(
-    *(OSError, ValueError, TypeError, RuntimeError),
-    on_interrupt='Interrupted. Run the same command again to continue.',
-)
+@show_user_errors(*(OSError, ValueError, TypeError, RuntimeError), on_interrupt=AGAIN)
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)

@@ -47,6 +47,10 @@ times more. A changed config or option gets new folders, so a row never mixes tw
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import math
 import signal
@@ -161,7 +165,7 @@ def run_on(
     return 1 if failed or untunable else 0
 
 
-@show_user_errors(ImportError, on_interrupt='Interrupted. Run the same command again to continue.')
+@show_user_errors(ImportError, on_interrupt=AGAIN)
 def main() -> int:
     console = Console()
     args = parse_args()

@@ -11,6 +11,10 @@ models into the model index (configs/*/metafile.yml) and the table of docs/pages
 holds bccd/, omniglot/, cifar10/ and ml1m/; --list says which file each model needs.
 """
 
+from mmrank.interruption import AGAIN, end_on_signals
+
+if __name__ == '__main__':
+    end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
 import os
 import signal
@@ -104,7 +108,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         raise UserError(f'not built: {", ".join(failed)}. Fix: see the messages above')
 
 
-@show_user_errors(OSError, on_interrupt='Interrupted. Run the same command again to continue.')
+@show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> None:
     args = parse_args()
     # A termination is treated as an interrupt: the training ends with it.

@@ -96,5 +96,7 @@ class FlatCLRLoss(InfoNCELoss):
     With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
     """
 
+    FIXED = ('positive_in_denominator',)
+
     def __init__(self, tau: float = 0.5, bimodal: bool = False, **kwargs) -> None:
         super().__init__(tau, bimodal, positive_in_denominator=False, **kwargs)

@@ -14,5 +14,7 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
         **kwargs: Those of :class:`LogitAdjustedCELoss` but ``tau`` and ``use_sigmoid``.
     """
 
+    FIXED = ('use_sigmoid',)
+
     def __init__(self, num_classes: int, **kwargs) -> None:
         super().__init__(num_classes, use_sigmoid=False, **kwargs)

@@ -263,6 +263,8 @@ class ErrorDrivenLoss(RankingLoss):
 
     zero_without_positives = True
 
+    FIXED = ('activation',)
+
     def __init__(self, delta: float, momentum: float = 0.01, **kwargs) -> None:
         super().__init__(activation='none', **kwargs)
         check_delta(delta)

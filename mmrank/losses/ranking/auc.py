@@ -208,6 +208,8 @@ class MAUCLoss(RankingLoss):
 
     zero_without_positives = True
 
+    FIXED = ('mode',)
+
     def __init__(self, surrogate: str = 'square', tau: float = 1.0, **kwargs) -> None:
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)

@@ -9,12 +9,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrank.autograd import is_compiling, on_host
+from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses import inputs
 from mmrank.losses.heads import HeadInterface
-from mmrank.losses.setting_names import refuse_unknown
+from mmrank.losses.setting_names import refuse_unknown, signature_of
 
 
 @dataclass
@@ -104,7 +104,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
                 'shape (n, classes)'
             )
         fits = ((target == 0) | (target == 1)).all()
-        if target.device.type != 'cpu' or is_compiling():
+        if not on_host(target):
             torch._assert_async(fits)
         elif not fits:
             raise ValueError(
@@ -144,7 +144,7 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
-    if target.device.type != 'cpu':
+    if not on_host(target):
         torch._assert_async(fits.all())
     elif not fits.all():
         background = f' ({num_classes} = background)' if highest == num_classes else ''
@@ -194,7 +194,7 @@ def check_classified(
     if cls_score.dim() != 2:
         raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
     rows, classes = cls_score.shape
-    if num_classes not in (None, classes):
+    if num_classes is not None and num_classes != classes:
         raise ValueError(
             f'num_classes={num_classes} but cls_score has {classes} columns; set num_classes of '
             'the loss and the head to the same value'
@@ -256,6 +256,13 @@ class RankingLoss(HeadInterface, nn.Module):
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality = 0.0
     saturation_advice = ''
+    #: Options of a base that a class decides itself.
+    FIXED: tuple[str, ...] = ()
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        # What help() and an editor show, instead of **kwargs.
+        cls.__signature__ = signature_of(cls)
 
     def __init__(
         self,
@@ -459,6 +466,9 @@ class RankingLoss(HeadInterface, nn.Module):
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()
         return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+
+
+RankingLoss.__signature__ = signature_of(RankingLoss)
 
 
 class StatelessRankingLoss(RankingLoss):

@@ -171,6 +171,8 @@ class DRLoss(StatelessRankingLoss):
 
     zero_without_positives = False
 
+    FIXED = ('activation',)
+
     def __init__(
         self,
         pos_lambda: float = POS_LAMBDA,

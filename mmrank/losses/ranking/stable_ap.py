@@ -192,7 +192,14 @@ def weighted_risk(
 
 
 class StableAPLoss(RankingLoss):
-    """Average precision as a rank-weighted pairwise loss.
+    """Average precision as a rank-weighted pairwise loss: positives above negatives, rare or not.
+
+    Scores and labels are (n,) and (n,) of 0 and 1, (n, C) and (n, C) of 0 and 1, or (n, C) and (n,)
+    class indices; (n, D) embeddings and (n,) classes go into :class:`mmrank.losses.EmbeddingLoss`.
+
+    >>> loss = StableAPLoss()
+    >>> scores = torch.randn(64, requires_grad=True)  # of a model
+    >>> loss(scores, torch.arange(64) < 5).backward()
 
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
