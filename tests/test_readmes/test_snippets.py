@@ -402,8 +402,9 @@ def test_the_quality_raises_the_ap_at_each_threshold(tmp_path, monkeypatch):
     ranked, graded = (values['by_threshold'][quality] for quality in (0, 0.9))
     assert (graded > ranked).all()
     for quality, text in ((0, '0.26'), (0.9, '0.36')):
-        torch.testing.assert_close(values['metric'][quality], values['by_threshold'][quality].mean())
-        assert f'{values["metric"][quality]:.2f}' == text
+        metric = values['metric'][quality]
+        torch.testing.assert_close(metric, values['by_threshold'][quality].mean())
+        assert f'{metric:.2f}' == text
     assert (tmp_path / 'ranking_by_iou.png').stat().st_size > 10_000
 
 
