@@ -51,8 +51,11 @@ def loads_as_data():
 @pytest.fixture
 def run_script(monkeypatch, capsys):
     """Runs a script in this process: status, output and errors."""
+    from mmengine.logging import MMLogger
 
     def run(path, *arguments):
+        # A logger of an earlier test writes to that test's output, which is closed by now.
+        MMLogger._instance_dict.clear()
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
         try:
             with own_loading(), pytest.raises(SystemExit) as caught:

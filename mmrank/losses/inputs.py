@@ -143,6 +143,8 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable
     Another of the (n,) rows gets any of the values or 0. Differentiable. On a GPU the number of
     values is not compared with that of the rows, which would make the host wait.
     """
+    if target.dim() == 2 and num_classes == 1:
+        target = (target[:, 0] > 0).logical_not()  # 0 and 1 of one list; 0 is its class
     if target.dim() != 1:
         raise ValueError(
             'values of boxes need (n,) class indices, one box a row, got a '

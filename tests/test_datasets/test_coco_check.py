@@ -255,10 +255,18 @@ def test_one_class_no_objects_and_crowds_are_fine(coco):
     assert [p.kind for p in report.warnings] == ['no annotation at all']
 
 
+def test_an_annotation_id_of_0_is_a_warning():
+    document = make_document()
+    set_ann(0, id=0)(document)
+    report = inspect_coco(document, 'a.json')
+    assert report.ok
+    assert [p.kind for p in report.warnings] == ['annotation id 0']
+
+
 def test_few_empty_boxes_among_very_many_are_a_warning():
     document = make_document()
     good = document['annotations'][0]
-    document['annotations'] = [{**good, 'id': i} for i in range(20_000)]
+    document['annotations'] = [{**good, 'id': i + 1} for i in range(20_000)]
     document['annotations'][7]['bbox'] = [2, 3, 10, 0]
     report = inspect_coco(document, 'big.json')
     assert report.ok

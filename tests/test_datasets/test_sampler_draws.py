@@ -392,6 +392,13 @@ def test_cross_batches(data):
     assert all(abs(seen[i] - 375) < 5 * 9.7 for i in range(5, 9))
 
 
+def test_a_seed_that_is_set_after_a_batch_counts(data):
+    late, early = (InBatchPairSampler(data(), 20, seed=seed) for seed in (0, 1))
+    late.rank_batch(0)
+    late.seed = 1
+    assert (late.rank_batch(0) == early.rank_batch(0)).all()
+
+
 @pytest.mark.parametrize('workers', [0, 1])
 def test_in_a_data_loader(data, workers):
     dataset = data()

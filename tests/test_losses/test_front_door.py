@@ -226,6 +226,15 @@ OPTIMIZERS = {
 }
 
 
+def test_quality_of_one_list():
+    """That of the positives, also where the list has no column."""
+    scores, is_positive = made_up(30), torch.arange(30) % 3 == 0
+    loss, quality = StableAPLoss(quality=0.9), torch.rand(10)
+    as_heads = loss(scores[:, None], (~is_positive).long(), avg_factor=1, quality=quality)
+    again = StableAPLoss(quality=0.9)(scores, is_positive, quality=quality)
+    assert torch.equal(again, as_heads)
+
+
 def mean_ap(kind, out, labels):
     """AP of the one class, of all classes, or of 100 queries."""
     if kind == 'embeddings':

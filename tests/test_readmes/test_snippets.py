@@ -35,6 +35,7 @@ DETECTOR = 'docs/pages/users/detector.md'
 IMAGE_TEXT = 'docs/pages/users/image_text.md'
 LONG_TAIL = 'docs/pages/users/long_tail.md'
 OTHER_DETECTORS = 'docs/pages/users/other_detectors.md'
+COCOS_METRIC = 'docs/pages/cocos_metric.md'
 PYTORCH = 'docs/pages/users/pytorch.md'
 RECOMMENDATION = 'docs/pages/users/recommendation.md'
 RETRIEVAL = 'docs/pages/users/retrieval.md'
@@ -55,6 +56,7 @@ BLOCKS = [
     (RETRIEVAL, 'recall_at=(1, 10, 100, 1000)'),
     (TOOLS, 'mmrank.AtomicCheckpointHook'),
     (PYTORCH, 'stable_ap_loss(scores, is_positive'),
+    (COCOS_METRIC, 'graded_average_precision'),
     (START, 'read_base'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
@@ -392,6 +394,18 @@ def test_library_block_trains():
     assert values['loss'].isfinite()
     assert (gradient[is_positive] < 0).any()
     assert (gradient[~is_positive] > 0).any()
+
+
+def test_the_quality_raises_the_ap_at_each_threshold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = values_of(snippet(COCOS_METRIC, 'graded_average_precision').text)
+    ranked, graded = (values['by_threshold'][quality] for quality in (0, 0.9))
+    assert (graded > ranked).all()
+    for quality, text in ((0, '0.26'), (0.9, '0.36')):
+        metric = values['metric'][quality]
+        torch.testing.assert_close(metric, values['by_threshold'][quality].mean())
+        assert f'{metric:.2f}' == text
+    assert (tmp_path / 'ranking_by_iou.png').stat().st_size > 10_000
 
 
 def test_python_style_block(tmp_path):

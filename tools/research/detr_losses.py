@@ -8,8 +8,9 @@ the first of the plan, and ``learning_curves.png``.
 
 The plan has ``data`` (a folder of make_shapes_coco.py), ``seeds`` and ``methods``: ``name``,
 ``loss`` (a registered loss; without it the stock one), and optionally ``model`` (``rtdetr`` or
-``dfine``), ``steps``, ``evals``, ``lr``, ``clip``, ``layers`` (another loss, or a factor, for the
-rankings whose names begin so) and ``config`` (of the model). ``common`` holds for all methods.
+``dfine``), ``steps``, ``evals``, ``lr``, ``anneal`` (the last half of the steps brings the rate to
+0), ``clip``, ``layers`` (another loss, or a factor, for the rankings whose names begin so) and
+``config`` (of the model). ``common`` holds for all methods.
 
 Columns beside mAP: ``as IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes
 alone allow; ``best IoU`` of an object by any query; of as many highest scores as there are objects
@@ -225,6 +226,8 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     model = build(method.get('model', 'rtdetr'), **config)
     use_losses(model, method.get('loss'), method.get('layers', {}))
     optimizer = torch.optim.AdamW(model.parameters(), lr=method.get('lr', 1e-3), fused=True)
+    falls = steps if method.get('anneal') else math.inf
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, 2 * (1 - i / falls)))
     order = torch.Generator().manual_seed(1000 + seed)
     rows = []
     for step in range(1, steps + 1):
@@ -235,6 +238,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
         out.loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), method.get('clip', 0.1))
         optimizer.step()
+        schedule.step()
         if step in evals:
             found = measure(model, held_out)
             rows.append(dict(name=method['name'], seed=seed, step=step, **found, ratio=ratio))

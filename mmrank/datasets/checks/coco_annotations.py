@@ -162,6 +162,9 @@ def scan_annotations(
         )
     if scan.boxes and scan.fractions == scan.boxes:
         found.add('boxes in fractions', f'each of the {scan.boxes} boxes ends within 1 pixel of 0')
+    if 0 in scan.seen_ids:
+        reason = 'pycocotools never counts this object as found'
+        found.add('annotation id 0', reason, is_error=False)
     if not annotations:
         found.add('no annotation at all', "'annotations' is empty", is_error=False)
     return scan.finish(wanted)

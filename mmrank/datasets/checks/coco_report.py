@@ -20,6 +20,7 @@ FIXES = {
     'duplicate annotation id': (
         'number the annotations 1, 2, 3, ...; merged files are the usual cause.'
     ),
+    'annotation id 0': 'number the annotations 1, 2, 3, ...',
     'duplicate category id': 'give every category its own id.',
     'duplicate category name': 'merge the categories or rename one.',
     'unknown image id': "add the image to 'images' or remove the annotation.",

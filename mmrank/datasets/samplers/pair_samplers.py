@@ -74,17 +74,17 @@ class InBatchPairSampler(BatchStream):
             )
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         self.share *= self.num_samples
-        self._permuted_epoch, self._orders = -1, []
+        self._permuted, self._orders = None, []
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The pairs of this rank: of the first sample, then the second."""
         epoch, batch = divmod(number, self.num_batches)
-        if epoch != self._permuted_epoch:
+        if self._permuted != (self.seed, epoch):
             self._orders = [
                 np.argsort(self.generator(epoch, i).random(self._num_pairs))
                 for i in range(self.num_samples)
             ]
-            self._permuted_epoch = epoch
+            self._permuted = self.seed, epoch
         begin = batch * self.batch_size
         return np.concatenate([self.own_part(order[begin:]) for order in self._orders])
 
