@@ -89,7 +89,7 @@ def test_rows_that_do_not_belong_together(case):
     [
         x
         for x in ROWS
-        if x.settings.get('use_sigmoid', True) and not getattr(x.build(), 'box_input', None)
+        if getattr(x.build(), 'use_sigmoid', True) and not getattr(x.build(), 'box_input', None)
     ],
     ids=str,
 )
