@@ -17,7 +17,6 @@ from mmrank.errors import UserError
 from mmrank.files import replace_atomically
 from mmrank.functional import StoredEmbeddings
 
-
 #: Kinds of NumPy, dimensions and contents of the arrays of a file.
 _ARRAYS = {
     'features': ('f', 2, 'floats, (N, D)'),
