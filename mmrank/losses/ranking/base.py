@@ -61,9 +61,7 @@ class RankedLists:
 MOST_SCORES, MOST_PAIRS = 2**20, 2**24
 
 
-def positive_index(
-    is_positive: Tensor, most_pairs: float = MOST_PAIRS
-) -> tuple[Tensor, Tensor]:
+def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
     """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
 
     On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
