@@ -206,6 +206,20 @@ SLIPS = [
     ('misc/publish_model no.pth a.pth', 'no.pth'),
 ]
 
+#: A detector is built, and what is refused has been refused above.
+SLOW = tuple(
+    f'det {x}'
+    for x in (
+        'model.bbox_head.loss_cls.mode',
+        'model.bbox_head.loss_cls.gamma',
+        'model.bbox_head.loss_cls.type',
+        'model.bbox_head.type',
+        'model.backbone.depth',
+        'train_dataloader.dataset.pipeline.0',
+        'val_evaluator.metric',
+    )
+)
+
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
@@ -270,7 +284,13 @@ def run(files, monkeypatch, run_script):
     return call
 
 
-@pytest.mark.parametrize(('typed', 'words'), [(x, words) for x, *words in SLIPS])
+@pytest.mark.parametrize(
+    ('typed', 'words'),
+    [
+        pytest.param(x, words, marks=pytest.mark.slow if x.startswith(SLOW) else ())
+        for x, *words in SLIPS
+    ],
+)
 def test_a_slip_is_one_message(typed, words, run, files):
     before = {*files.rglob('*')}
     status, output, errors = run(typed)
@@ -283,6 +303,18 @@ def test_a_slip_is_one_message(typed, words, run, files):
     # Nothing was trained; what SlipMetric measures is known after the first epoch.
     trained = [x for x in {*files.rglob('*')} - before if x.suffix == '.pth']
     assert bool(trained) == ('save_best=acc' in typed)
+
+
+def test_warnings_are_said_again_at_the_end(run, monkeypatch):
+    monkeypatch.setattr('mmengine.runner.Runner.train', lambda self: print('a long log'))
+    names = "('triangle', 'square', 'disk')"
+    status, output, errors = run(
+        f'own train_dataloader = dict(dataset=dict(metainfo=dict(classes={names})))'
+    )
+    assert status == 0, errors
+    assert output.rstrip().endswith('a long log')
+    assert errors.startswith('warning: annotation file')
+    assert 'order of classes differs' in errors
 
 
 def test_what_the_runner_reads_may_be_added(run, files):
