@@ -82,7 +82,8 @@ def without_denoising(function):
 
     def fixed(logits, labels, device, pred_boxes, config, *args, **kwargs):
         last = slice(-config.num_queries, None)
-        logits, pred_boxes = logits[:, last], pred_boxes[:, last]
+        if not transformers.__version__.startswith('5'):
+            logits, pred_boxes = logits[:, last], pred_boxes[:, last]
         return function(logits, labels, device, pred_boxes, config, *args, **kwargs)
 
     return fixed
@@ -124,7 +125,7 @@ def test_values_and_gradients_are_those_of_the_loss(kind):
     assert [*spy.calls] == names
     # Boxes and matching are stock, and so is what each loss is called.
     rename = {k: k.replace('vfl', 'ranking') for k in plain.loss_dict}
-    assert [*out.loss_dict] == [*rename.values()]
+    assert out.loss_dict.keys() == {*rename.values()}
     for old, new in rename.items():
         if 'vfl' not in old:
             assert torch.equal(out.loss_dict[new], plain.loss_dict[old]), new
@@ -187,7 +188,8 @@ def test_varifocal_is_the_loss_of_the_stock_model(kind):
         out = each(pixel_values=pixels, labels=labels)
         out.loss.backward()
         gradients = [torch.zeros(1) if x.grad is None else x.grad for x in each.parameters()]
-        results.append(([*out.loss_dict.values()], gradients))
+        losses = {key.replace('vfl', 'ranking'): x for key, x in out.loss_dict.items()}
+        results.append((losses, gradients))
     torch.testing.assert_close(*results, rtol=1e-6, atol=1e-6)
 
 
