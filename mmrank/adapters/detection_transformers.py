@@ -177,7 +177,9 @@ class DeformableRankings(RankingCriterion):
         return total, losses, auxiliary
 
 
-def _layers(logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None) -> list[dict]:
+def _layers(
+    logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None
+) -> list[dict]:
     """Outputs of each layer, in the form of transformers' criterions."""
     layers = []
     # D-FINE has logits, but no corners, of its first boxes, too.

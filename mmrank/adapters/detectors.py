@@ -38,10 +38,13 @@ def use_ranking_loss(
 
     * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
       between the two IoU thresholds are ignored.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and ``DFineForObjectDetection``
-      of transformers: each decoder layer and the denoising queries of each layer have a ranking of
-      their own, by a copy of the loss with its own state. The encoder's proposals keep the
-      varifocal loss, see :class:`.detection_transformers.RankingCriterion`.
+    * ``FasterRCNN`` and what is derived from it, such as ``MaskRCNN``: one ranking of all sampled
+      boxes. The proposals' loss stays. See :class:`.torchvision_rcnn.RankingRoIHeads`.
+    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``DeformableDetr...``,
+      ``LwDetr...`` and ``RfDetr...`` of transformers, ``RFDETRModelModule`` of rfdetr: each decoder
+      layer, and the denoising queries of each layer, have a ranking of their own, by a copy of the
+      loss with its own state. The encoder's proposals keep their point-wise loss. See
+      :class:`.ranked_queries.RankedQueries`.
 
     The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
     ``torch.save(model)``.

@@ -80,7 +80,7 @@ class RankedQueries:
         quality = None
         if self.rankings[name].box_input is not None:
             found = outputs['pred_boxes'].detach().flatten(0, 1)[rows]
-            quality = aligned_iou(*(_corners(x.to(torch.promote_types(x.dtype, torch.float32))) for x in (found, boxes)))
+            quality = aligned_iou(_corners(found), _corners(boxes))
         self.calls[name] = logits.flatten(0, 1), labels, quality
         return {}
 
@@ -120,6 +120,7 @@ def _named(outputs: dict) -> dict:
 
 
 def _corners(boxes: Tensor) -> Tensor:
-    """(n, 4) centre and size as corners."""
+    """(n, 4) centre and size as corners, at least float32."""
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
     centre, size = boxes[:, :2], boxes[:, 2:]
     return torch.cat([centre - size / 2, centre + size / 2], 1)

@@ -127,11 +127,12 @@ def _torchvision(kind):
             rpn_anchor_generator=anchors,
             box_batch_size_per_image=32,
             rpn_batch_size_per_image=32,
+            box_score_thresh=0.0,
             **pools,
             **sizes,
         )
     model = getattr(detection, kind)(
-        Backbone(), num_classes=CLASSES, anchor_generator=anchors, **sizes
+        Backbone(), num_classes=CLASSES, anchor_generator=anchors, score_thresh=0.0, **sizes
     )
     if kind == 'RetinaNet':
         # Logits of the first step differ enough to be ranked.
@@ -245,7 +246,7 @@ def rankings(model):
 
 
 def average_precision(kind, model, images, targets):
-    """mAP and AP50 of a batch, as COCO defines them."""
+    """COCO's mAP and AP50 of a batch."""
     from torchmetrics.detection import MeanAveragePrecision
 
     found = predict(kind, model, images)
