@@ -12,8 +12,8 @@ from mmrank.losses import StableAPLoss, VarifocalLoss
 
 processor, root = hf.RTDetrImageProcessor(size=dict(height=128, width=128)), 'data/shapes_tiny'
 train, val = ([processor(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt')
-               for x, y in CocoDetection(f'{root}/{name}', f'{root}/annotations/{name}.json')]
-              for name in ('train', 'val'))
+               for x, y in CocoDetection(f'{root}/{split}', f'{root}/annotations/{split}.json')]
+              for split in ('train', 'val'))
 torch.manual_seed(0)
 model = hf.RTDetrForObjectDetection(hf.RTDetrConfig(
     backbone_config=hf.RTDetrResNetConfig(
