@@ -38,6 +38,7 @@ demo: env  ## train stable AP and the same detector on focal loss on made-up dat
 
 test: env  ## all tests but the slow ones (6 minutes on 2 cores)
 	@$(RUN) -m pytest -n auto --dist worksteal
+	@$(MAKE) test-adapters
 
 test-adapters: env-adapters  ## detectors and trainers of other libraries, as they are today
 	@$(ADAPTERS)/bin/python -m pytest -n auto --dist worksteal tests/test_adapters

@@ -122,8 +122,9 @@ def make(args):
     run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__, lock))
     os.environ.update(uv_settings(output(python, '-m', 'pip', 'config', 'list')))
     uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python, *FLAGS
-    run(*uv, *pins(args.venv, lambda name: name not in ('onedl-mmcv', *LATER), lock))
-    if not args.lock:
+    later = () if args.lock else ('onedl-mmcv', *LATER)
+    run(*uv, *pins(args.venv, lambda name: name not in later, lock))
+    if later:
         run(*uv, *pins(args.venv, LATER.__contains__))
         install_mmcv(args, python, uv)
     run(*uv, '-e', ROOT)
