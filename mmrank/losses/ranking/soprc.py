@@ -20,7 +20,7 @@ from mmrank.losses.pairs.surrogates import OneSidedSigmoid
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
-from .base import RankedLists, RankingLoss
+from .base import RankedLists, RankingLoss, idle_share
 
 
 def soprc_loss(
@@ -98,7 +98,12 @@ def soprc_terms(
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
     )
-    share = (1 + higher) / (v.size(1) + 1)
+    points = v.size(1)
+    if 'equal' in ScoreVector.RULE:
+        points = torch.where(v.amax(1) > v.amin(1), v.size(1), 1)[:, None]
+    if 'one' in ScoreVector.RULE:
+        points = torch.where(mask.sum(1) > 1, v.size(1), 1)[:, None]
+    share = (1 + higher * points / v.size(1)) / (points + 1)
     argument = scale[:, None] * total / share
     # x/(1 + x), in a form that is finite at inf.
     risk = torch.where(mask, -torch.expm1(-torch.log1p(argument)), 0)
@@ -363,6 +368,7 @@ class SOPRCLoss(RankingLoss):
         spread = spread[0] if self.per_batch else self.reduce_lists(spread, has)
         self.diagnostics = {
             'argument': self.reduce_lists(terms.argument, has).detach(),
+            'idle': idle_share(terms.argument, has),
             'mean_positive': self.logit_centre().mean(),
             'semi_variance': spread.detach(),
             'num_positive': lists.pos_mask.sum(),
