@@ -109,7 +109,6 @@ class ScoreVector(SavedState):
 
     shape_settings = 'num_classes and vector_length'
     REACH = 10.0
-    RULE = ''
     #: (size, length) float32 buffer, in units of the scores; 0 where nothing was seen.
     vector: Tensor
     #: (size,) int64 buffer, batches that each row saw. (A count, as mmengine averages buffers over
@@ -169,11 +168,6 @@ class ScoreVector(SavedState):
         phi = interpolate_scores(pos, length, *self.score_range, mask)
         usable = mask.any(1) & fits_float32(phi).all(1)
         index = self._row_index(rows, pos)
-        if 'shift' in self.RULE:
-            old = self.vector[index].double()
-            single = (mask.sum(1) == 1) & self.seen[index]
-            moved = old + (phi[:, :1] - old.mean(1, keepdim=True))
-            phi = torch.where(single[:, None], moved, phi)
         if self.training and not inside_backward():
             if group is not None and rows is not None:
                 self._step(*_gather_lists_of_ranks(phi, usable, index, group))
