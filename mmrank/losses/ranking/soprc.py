@@ -243,8 +243,8 @@ class SOPRCLoss(RankingLoss):
 
     **One positive in a list.** phi of one score is that score V times, so v is one number, and the
     rank of the positive 1 or 1/(V + 1): of 81 products with 1.2 positives a batch the median
-    argument of h was 77. In such a list v counts as one point, with ``(1 + mean_v l2(s_i - v)) / 2``
-    as the rank. From two positives on all is the paper's.
+    argument of h was 77. In such a list v counts as one point, and the rank is ``(1 + mean_v l2(s_i
+    - v)) / 2``. From two positives on all is the paper's.
 
     **Units.** The defaults are for cosines. For logits widen ``tau1`` (1), ``tau2`` (0.01) and
     ``score_range`` (-5, 5).

@@ -164,6 +164,14 @@ class StableAPLoss(RankingLoss):
     ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
     learnt.
 
+    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin: the best
+    one on 81 products was 1, 3 or 10 as the learning rate made the scores wider. ``tau='auto'``
+    ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the standard deviation
+    of the negatives in a list, saved and the same on all ranks, without gradient. Scores times c
+    then give the same loss and the gradient over c, but for ``score_penalty``. B is that of a range
+    of :attr:`WIDTH` sigma, so ``score_range`` is not needed. Nothing anchors the scale of the
+    scores then: :attr:`MARGIN_LIMITS` keep it from collapsing or growing with the training.
+
     **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
     its box, without gradient, and what is worse counts as a negative in proportion:
 
@@ -189,8 +197,8 @@ class StableAPLoss(RankingLoss):
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
             before that division, with a rho tuned for it).
-        tau: Margin of the surrogate in units of the (activated) scores, > 0. None: 1, and 0.3 for
-            cosines.
+        tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
+            follows their spread (see above). None: 1, and 0.3 for cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
             or ``sigmoid`` (pair matrix in blocks).
         score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
@@ -224,8 +232,10 @@ class StableAPLoss(RankingLoss):
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.
     LARGEST_RISK = 10.0
-    #: tau and the width of the score range of ``tau='auto'``, in spreads of the negatives.
+    #: tau and the width of the score range with ``tau='auto'``, in sigma.
     MARGIN, WIDTH = 1.0, 10.0
+    #: Least and largest margin with ``tau='auto'``, over the default one.
+    MARGIN_LIMITS = (1 / 3, 10.0)
     #: tau, score_range and score_penalty that are left None.
     LOGITS = (1.0, (-5.0, 5.0), 0.001)
     COSINES = (0.3, (-1.0, 1.0), 0.0)
@@ -298,6 +308,7 @@ class StableAPLoss(RankingLoss):
         chosen = (x if y is None else y for x, y in zip(defaults, self._given))
         tau, score_range, self.score_penalty = chosen
         if self.spread is not None:
+            self._limits = [x * defaults[0] / self.MARGIN for x in self.MARGIN_LIMITS]
             tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
         self.surrogate = build_surrogate(self._surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
@@ -342,7 +353,7 @@ class StableAPLoss(RankingLoss):
         if self.spread is not None:
             unit = self.spread.spread(
                 lists.scores, lists.is_negative, has, lists.group, lists.state_group
-            )
+            ).clamp(*self._limits)
             reach = unit * self.WIDTH / 2
             self.mean_positive.score_range = (-reach, reach)
             divisor = unit.to(pos.dtype)[:, None]
@@ -375,6 +386,8 @@ class StableAPLoss(RankingLoss):
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
             }
+            if self.spread is not None:
+                self.diagnostics['tau'] = total(unit) * self.MARGIN
         # Without a positive both parts are 0 and still hang on the scores, through the empty
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
