@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -19,9 +20,10 @@ settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
 
 @pytest.fixture(autouse=True)
-def _own_environment(monkeypatch):
-    """Tools that run in this process switch torch's reader for the processes they start."""
-    monkeypatch.setenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', '0')
+def _own_environment():
+    """Tools that run in this process set torch's reader and ranks for what they start."""
+    with patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD='0'):
+        yield
 
 
 @contextmanager
@@ -31,10 +33,10 @@ def own_loading():
 
     from mmrank import checkpoint_loading
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
-        patch.setattr(checkpoint_loading, '_is_trusting', False)
-        patch.setenv(checkpoint_loading._SWITCH, '0')
+    with pytest.MonkeyPatch.context() as own:
+        own.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+        own.setattr(checkpoint_loading, '_is_trusting', False)
+        own.setenv(checkpoint_loading._SWITCH, '0')
         yield
 
 

@@ -243,8 +243,10 @@ def test_retrieval(loss):
     assert after > before + 10, (before, after)
     assert after > 45
     if loss == 'ranking':
-        ranking = _ranking(model)
-        assert 0.03 < ranking.diagnostics['argument'] < 10
+        found = _ranking(model).diagnostics
+        assert found['argument'] < 10
+        # Small only where rho has risen to the paper's n-/n+: the batches are learnt.
+        assert found['argument'] > 0.03 or found['rho'].item() == pytest.approx(28 / 3)
     first, last = (sum(x['loss'] for x in part) for part in (logs[:10], logs[-10:]))
     assert last < first
     assert METRICS.build(values['test_evaluator'])

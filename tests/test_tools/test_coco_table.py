@@ -100,9 +100,12 @@ def test_folders_make_everything(call, data, tmp_path, evaluator):
     for text in (shown, (out / 'coco_table.md').read_text()):
         assert (note in text) == (evaluator == 'both')
     assert shown.count('image_id ') == 1
-    # A later table has no picture of this one.
-    call(f'good={data}/val_good', '--max-classes', 0, pictures=True)
-    assert not (out / 'side_by_side.jpg').exists()
+    assert 'not of this run' not in shown
+    # A later table names the picture of this one, and leaves it.
+    shown = call(f'good={data}/val_good', '--max-classes', 0, pictures=True)
+    for text in (shown, (out / 'coco_table.md').read_text()):
+        assert 'not of this run, but in the folder before: side_by_side.jpg' in text
+    assert (out / 'side_by_side.jpg').exists()
 
 
 def test_images_without_predictions_are_told(call, data, tmp_path):

@@ -17,9 +17,9 @@ sys.path.insert(0, str(BENCHMARKS))
 import floors  # noqa: E402
 from lower_bounds.row import QUICK, Sizes  # noqa: E402
 
-#: Bases of losses, which compute nothing themselves.
+#: Bases of losses, and what calls one: they compute nothing themselves.
 BASES = {
-    *('ClassCountLoss', 'ContrastiveLoss', 'ErrorDrivenLoss'),
+    *('ClassCountLoss', 'ContrastiveLoss', 'EmbeddingLoss', 'ErrorDrivenLoss'),
     *('PointwiseLoss', 'RankingLoss', 'StatelessRankingLoss'),
 }
 

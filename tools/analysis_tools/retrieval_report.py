@@ -29,7 +29,7 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, foreign_pictures
 from research.retrieval.models import add_model_options, features_by_name
 from research.retrieval.report import (
     describe_test_set,
@@ -134,8 +134,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
         options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}
         options.update(root=args.image_root, indices=indices)
         paths += draw_sheets(models, results, out, **options)
-    for path in paths:
-        say(console, f'wrote {path}')
+    for text in [*(f'wrote {path}' for path in paths), *foreign_pictures(out, paths)]:
+        say(console, text)
 
 
 @show_user_errors(

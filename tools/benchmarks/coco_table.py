@@ -49,7 +49,7 @@ from research.coco.runs import (
     read_result,
 )
 from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from research.common.command_line import Entry, benchmark_parser
+from research.common.command_line import Entry, benchmark_parser, foreign_pictures
 
 HERE = Path(__file__).resolve().parent
 
@@ -193,6 +193,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             paths.append(draw_two(benchmark, results, args, console))
     title = f'{Path(ann_file).name}, {benchmark.num_images} images, {benchmark.evaluator}'
     notes = [*describe_runs(benchmark.rows), *benchmark.notes]
+    notes += foreign_pictures(args.out_dir, paths)
     say(console, title)
     console.print(rich_benchmark(benchmark.rows))
     for note in notes:
