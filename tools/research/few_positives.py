@@ -1,25 +1,28 @@
 r"""Losses on classes with few positives in a batch, on stored features of photographs.
 
-    python tools/research/few_positives.py features data/grocery data/few_positives.pt
-    python tools/research/few_positives.py run PLAN.yaml data/few_positives.pt runs.csv
-    python tools/research/few_positives.py table PLAN.yaml runs.csv
+    python tools/research/few_positives.py features GROCERY data/few_positives.pt
+    python tools/research/few_positives.py run tools/research/few_positives.yaml \
+        data/few_positives.pt tools/research/records
 
-``features`` keeps the pooled features of EfficientNet-Lite0 (ImageNet weights) of the Grocery Store
-photographs as data/grocery holds them, four random crops of each training photograph; a training
-of one layer then takes seconds. ``run`` tunes each method on the validation photographs with seeds
-of their own, equally many trials for all, then measures fresh seeds on the test photographs, and
-goes on where it was. ``table`` prints means, standard deviations and intervals paired by seed.
+``features`` stores the pooled features of EfficientNet-Lite0 (ImageNet weights) of the Grocery
+Store photographs (GROCERY as of dataset_converters/grocery.py), four random crops of each training
+photograph; a training of one layer then takes seconds. ``run`` tunes each method on the validation
+photographs with seeds of their own, equally many trials for all, and measures fresh seeds on the
+test photographs, a record for each set (see results.py). It goes on where it was.
 
-The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail),
-``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``baseline``, ``learning_rates``, and
-``methods``: ``loss``, and ``settings``, which are tuned with the learning rates.
+The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
+the metric), ``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``learning_rates``, and
+``methods``: ``loss``, with ``settings`` to tune and ``learning_rates`` of its own. Methods with
+``one_label`` are left out where images have several.
 """
 
 import argparse
 import csv
 import itertools
 import json
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +37,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
 from mmrank.functional import average_precision
-from research.seeds.statistics import compare_paired
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
-FIELDS = ('set', 'method', 'setting', 'split', 'seed', *METRICS)
+FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
 VIEWS = 4
 
 
@@ -49,10 +51,6 @@ class Photographs:
     train: tuple[Tensor, Tensor]
     val: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor]
-
-    @property
-    def exclusive(self) -> bool:
-        return bool((self.train[1].sum(1) == 1).all())
 
 
 def make_features(folder: Path, out: Path) -> None:
@@ -129,20 +127,16 @@ def batches(rows: int, size: int, seed: int) -> Iterator[Tensor]:
 
 
 def build_loss(settings: dict, labels: Tensor) -> nn.Module:
-    """A loss of mmrank, or ``CrossEntropy`` of sigmoids or a softmax."""
+    """A loss of mmrank with the counts of (n, C) labels."""
     options = dict(settings)
-    kind = options.pop('type')
-    classes = labels.size(1)
-    if kind == 'CrossEntropyLoss':
-        kind, options = 'LogitAdjustedCELoss', dict(options, tau=0.0)
-    loss = getattr(mmrank.losses, kind)(num_classes=classes, **options)
+    loss = getattr(mmrank.losses, options.pop('type'))(num_classes=labels.size(1), **options)
     if getattr(loss, 'wants_class_counts', False):
         loss.set_class_counts(labels.sum(0).tolist(), len(labels))
     return loss
 
 
 def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) -> dict:
-    """Train one layer; percent of the split."""
+    """Train one layer; figures of the split, in [0, 1]."""
     options = dict(settings)
     lr = options.pop('lr')
     x, y = data.train
@@ -178,118 +172,78 @@ def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
 
     def macro(s: Tensor) -> float:
         aps = [average_precision(s[:, c], labels[:, c]) for c in has.nonzero()[:, 0]]
-        return 100 * float(torch.stack(aps).mean())
+        return float(torch.stack(aps).mean())
 
     # The logarithm has fewer ties.
     exclusive = scores.double().log_softmax(1)
     return dict(
         mAP=macro(scores),
         exclusive_mAP=macro(exclusive),
-        AP_of_all=100 * float(average_precision(scores.flatten(), labels.flatten())),
+        AP_of_all=float(average_precision(scores.flatten(), labels.flatten())),
     )
 
 
-class Runs:
-    """Trainings of a plan, recorded in a CSV file line by line."""
-
-    def __init__(self, plan: dict, features: Path, file: Path) -> None:
-        self.plan, self.features, self.file = plan, features, file
-        self.found = read_runs(file)
-        if not file.exists():
-            file.write_text(','.join(FIELDS) + '\n')
-
-    def measure(self, key: tuple, data: Photographs, settings: dict) -> dict[str, float]:
-        """Figures of (set, method, setting, split, seed), from the file or of a new training."""
-        if key not in self.found:
-            *_, split, seed = key
-            self.found[key] = train(data, settings, seed, self.plan, split)
-            row = [*key, *(f'{self.found[key][name]:.4f}' for name in METRICS)]
-            with open(self.file, 'a', newline='') as file:
-                csv.writer(file, lineterminator='\n').writerow(row)
-        return self.found[key]
-
-    def all(self) -> None:
-        for name, options in self.plan['sets'].items():
-            data = photographs(self.features, **options)
-            tuned_by = METRICS[1 if data.exclusive else 0]
-            for method, spec in self.plan['methods'].items():
-                if not (data.exclusive or spec.get('several_labels', True)):
-                    continue
-                scores = {}
-                for setting in grid(self.plan, spec):
-                    full = {**spec['loss'], **setting}
-                    text = json.dumps(setting, sort_keys=True)
-                    scores[text] = np.mean(
-                        [
-                            self.measure((name, method, text, 'val', seed), data, full)[tuned_by]
-                            for seed in self.plan['tune_seeds']
-                        ]
-                    )
-                best = max(scores, key=scores.get)
-                full = {**spec['loss'], **json.loads(best)}
-                for seed in self.plan['seeds']:
-                    self.measure((name, method, best, 'test', seed), data, full)
-
-
-def grid(plan: dict, spec: dict) -> list[dict]:
-    """The trials of a method: each learning rate with each of its settings."""
-    rates = spec.get('learning_rates', plan['learning_rates'])
-    return [
-        dict(setting, lr=lr) for setting, lr in itertools.product(spec.get('settings', [{}]), rates)
+def measure(plan: dict, data: Photographs, method: dict, tuned: str) -> Iterator[dict]:
+    """Tune a method, then a row of the record for each seed."""
+    rates = method.get('learning_rates', plan['learning_rates'])
+    trials = [
+        dict(setting, lr=lr)
+        for setting, lr in itertools.product(method.get('settings', [{}]), rates)
     ]
 
+    def mean(trial: dict) -> float:
+        runs = [
+            train(data, {**method['loss'], **trial}, x, plan, 'val') for x in plan['tune_seeds']
+        ]
+        return float(np.mean([run[tuned] for run in runs]))
 
-def read_runs(file: Path) -> dict[tuple, dict[str, float]]:
-    if not file.exists():
-        return {}
-    with open(file, newline='') as lines:
-        return {
-            (*(row[x] for x in FIELDS[:4]), int(row['seed'])): {x: float(row[x]) for x in METRICS}
-            for row in csv.DictReader(lines)
-        }
+    best = max(trials, key=mean)
+    command = ['git', 'rev-parse', '--short', 'HEAD']
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    for seed in plan['seeds']:
+        begin = time.process_time()
+        found = train(data, {**method['loss'], **best}, seed, plan, 'test')
+        yield dict(
+            seed=seed,
+            step=plan['iterations'],
+            commit=commit,
+            seconds=f'{time.process_time() - begin:.1f}',
+            settings=json.dumps(best),
+            **{name: f'{value:.5f}' for name, value in found.items()},
+        )
 
 
-def print_table(plan: dict, file: Path) -> None:
-    """Markdown of each set: test means, and the difference to the baseline paired by seed."""
-    found = read_runs(file)
-    for name in plan['sets']:
-        values = {}
-        for (set_, method, setting, split, seed), figures_ in found.items():
-            if set_ == name and split == 'test':
-                values.setdefault(method, (setting, {}))[1][seed] = figures_
-        print(f'\n{name}\n\n| loss | tuned |', *(f'{x} |' for x in METRICS), end='')
-        print('', *(f'{x} over {plan["baseline"]} |' for x in METRICS))
-        for method, (setting, runs) in values.items():
-            cells = [method, setting]
-            for metric in METRICS:
-                own = np.array([run[metric] for run in runs.values()])
-                cells.append(f'{own.mean():.2f} ± {own.std(ddof=1):.2f}')
-            for metric in METRICS:
-                sides = [
-                    {seed: run[metric] for seed, run in side.items()}
-                    for side in (runs, values[plan['baseline']][1])
-                ]
-                x = compare_paired(*sides)
-                cells.append(f'{x["difference"]:+.2f} [{x["ci_low"]:+.2f}, {x["ci_high"]:+.2f}]')
-            print('|', ' | '.join(cells), '|')
+def run(plan_file: Path, features: Path, out: Path) -> None:
+    """Write the records of a plan, method by method."""
+    plan = yaml.safe_load(plan_file.read_text())
+    for name, options in plan['sets'].items():
+        tuned = options.pop('tuned')
+        data = photographs(features, **options)
+        one_label = bool((data.train[1].sum(1) == 1).all())
+        file = out / f'{plan_file.stem}_{name}.csv'
+        if not file.exists():
+            file.write_text(','.join(FIELDS) + '\n')
+        with open(file, newline='') as lines:
+            done = {row['method'] for row in csv.DictReader(lines)}
+        for method, spec in plan['methods'].items():
+            if method in done or (spec.get('one_label') and not one_label):
+                continue
+            rows = list(measure(plan, data, spec, tuned))
+            with open(file, 'a', newline='') as lines:
+                writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')
+                writer.writerows(dict(row, method=method) for row in rows)
+            print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('what', choices=['features', 'run', 'table'])
+    parser.add_argument('what', choices=['features', 'run'])
     parser.add_argument('paths', nargs='+', type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    if args.what == 'features':
-        make_features(*args.paths)
-        return
-    plan = yaml.safe_load(args.paths[0].read_text())
-    if args.what == 'run':
-        Runs(plan, *args.paths[1:]).all()
-    else:
-        print_table(plan, args.paths[1])
+    (make_features if args.what == 'features' else run)(*args.paths)
 
 
 if __name__ == '__main__':
