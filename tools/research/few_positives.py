@@ -99,7 +99,7 @@ def photographs(path: Path, labels: str = 'fine', ratio: float | None = None) ->
             kept = long_tail(y[:, 0], ratio)
             x, y = x[kept], y[kept]
         fine = one_hot(y[:, 0], 81)
-        both = torch.cat([fine, one_hot(y[:, 1], 42)], 1)
+        both = torch.cat([fine, one_hot(y[:, 1], 43)], 1)
         parts[split] = (x, fine if labels == 'fine' else both)
     return Photographs(**parts)
 
