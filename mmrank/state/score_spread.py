@@ -13,12 +13,12 @@ class ScoreSpread(RunningMean):
     """Geometric EMA of the standard deviation of the negatives within a list.
 
     ``log sigma <- (1-lam) log sigma + lam log s``, s the mean over the lists of a batch. A batch
-    counts as one within a factor of :attr:`LARGEST_STEP` of the average, so that a broken score
-    widens no margin for long. Scores that are all alike count as :attr:`LEAST`.
+    counts as one within a factor of :attr:`LARGEST_STEP` of the average, and the first within
+    :attr:`RANGE`, so that a broken score widens no margin for long. Infinite scores do not count.
     """
 
     LARGEST_STEP = 10.0
-    LEAST = 0.01
+    RANGE = (0.01, 100.0)
 
     @torch.no_grad()
     def spread(
@@ -30,17 +30,18 @@ class ScoreSpread(RunningMean):
         the same lists, those of ``state_group`` other lists. Where no batch was seen yet, it is
         that of the batch itself.
         """
-        x = torch.where(is_negative, scores.detach(), 0).double()
-        sums = torch.stack([is_negative.sum(1).double(), x.sum(1)])
+        taken = is_negative & scores.isfinite()
+        x = torch.where(taken, scores.detach(), 0).double()
+        sums = torch.stack([taken.sum(1).double(), x.sum(1)])
         if group is not None:
             dist.all_reduce(sums, group=group)
         count = sums[0].clamp(min=1)
         # Around the mean: squares of scores far from 0 would cancel.
-        x = torch.where(is_negative, x - (sums[1] / count)[:, None], 0)
+        x = torch.where(taken, x - (sums[1] / count)[:, None], 0)
         squares = x.square().sum(1)
         if group is not None:
             dist.all_reduce(squares, group=group)
-        own = (squares / count).sqrt().clamp(min=self.LEAST).log()
+        own = (squares / count).sqrt().clamp(*self.RANGE).log()
         mean = self.update(own[:, None], counted[:, None], state_group).double()
         if mean.numel() == 1:
             own = torch.where(counted, own, 0).sum() / counted.sum().clamp(min=1)
