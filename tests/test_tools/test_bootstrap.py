@@ -239,6 +239,7 @@ def test_makefile_works_in_any_path(tmp_path):
     python = place / 'bin' / 'python'
     python.write_text('#!/bin/sh\nfor part in "$@"; do echo "<$part>"; done\n')
     python.chmod(0o755)
+    shutil.copytree(place, f'{place}-adapters')
     done = subprocess.run(
         [
             'make',
@@ -256,5 +257,12 @@ def test_makefile_works_in_any_path(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
-    for part in ('<tools/demo.py>', '<pytest>', '<slow or hypothesis>', '<ruff>'):
+    assert f'<{place}-adapters>\n<--lock>' in done.stdout
+    for part in (
+        '<tests/test_adapters>',
+        '<tools/demo.py>',
+        '<pytest>',
+        '<slow or hypothesis>',
+        '<ruff>',
+    ):
         assert part in done.stdout
