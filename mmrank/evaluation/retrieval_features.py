@@ -121,6 +121,8 @@ def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFea
             arrays['features'] = _map_features(path)
     except Exception as error:  # damaged bytes raise anything, a MemoryError among them
         raise UserError(f'{path} is not an .npz file of features: {error}. {fix}') from error
+    # What is no array of NumPy is read as bytes.
+    arrays = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
     for name, (kinds, ndim, what) in _ARRAYS.items():
         value = arrays.get(name)
         if value is None and name not in ('features', 'labels'):

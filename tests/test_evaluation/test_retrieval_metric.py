@@ -1,3 +1,5 @@
+import zipfile
+
 import numpy as np
 import pytest
 import torch
@@ -225,6 +227,13 @@ def test_wrong_arrays_are_named(tmp_path, labels, message):
     np.savez(file, **{'features': np.ones((3, 2)), **labels})
     with pytest.raises(UserError, match=message):
         load_features(file)
+
+
+def test_a_member_that_is_no_array_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / 'x.npz', 'w') as archive:
+        archive.writestr('features', b'text')
+    with pytest.raises(UserError, match="no array 'features' of floats"):
+        load_features(tmp_path / 'x.npz')
 
 
 @pytest.mark.parametrize('shape', [b'(3, 2(', b'(9**9)', b'(-3,2)'])
