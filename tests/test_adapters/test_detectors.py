@@ -13,7 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import clip_grad_norm_
 
 from mmrank.adapters import remove_ranking_loss, use_ranking_loss
-from mmrank.losses import IABCELoss, QualityFocalLoss, StableAPLoss, VarifocalLoss
+from mmrank.errors import UserError
+from mmrank.losses import ALRPLoss, IABCELoss, QualityFocalLoss, StableAPLoss, VarifocalLoss
 
 transformers = pytest.importorskip('transformers')
 FIVE = transformers.__version__.startswith('5')
@@ -279,6 +280,25 @@ def test_two_ranks_equal_one_process(kind):
     # DistributedDataParallel averages.
     averaged = (ranks[0][-1] + ranks[1][-1]) / 2
     torch.testing.assert_close(averaged, gradient, rtol=1e-3, atol=1e-5)
+
+
+@every
+def test_messages(kind):
+    model = build(kind)
+    with pytest.raises(UserError, match='has no ranking loss'):
+        remove_ranking_loss(model)
+    with pytest.raises(UserError, match=f'which has {CLASSES} classes'):
+        use_ranking_loss(model, StableAPLoss(num_classes=80))
+    if kind not in ('RetinaNet', 'FCOS'):
+        with pytest.raises(UserError, match='replaces the box loss'):
+            use_ranking_loss(model, ALRPLoss())
+    if kind in DETRS:
+        with pytest.raises(UserError, match='balance_boxes=True is not supported'):
+            use_ranking_loss(model, StableAPLoss(), balance_boxes=True)
+    keys = model.state_dict().keys()
+    with pytest.raises(UserError, match='has a ranking loss already'):
+        use_ranking_loss(use_ranking_loss(model, StableAPLoss()), StableAPLoss())
+    assert remove_ranking_loss(model).state_dict().keys() == keys
 
 
 def names_of(function):
