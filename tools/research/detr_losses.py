@@ -11,8 +11,7 @@ first of the plan, and ``<plan>.png``. The table of the runs that are kept, with
 The plan has ``data`` (a folder of make_shapes_coco.py), ``seeds`` and ``methods``: ``name``,
 ``loss`` (a registered loss; without it the stock one), and optionally ``model`` (``rtdetr`` or
 ``dfine``), ``size`` of the images, ``steps``, ``evals``, ``lr``, ``anneal`` (the last half of the
-steps brings the rate to 0), ``ema`` (decay of the average of the weights, which is what is
-measured; ``last`` is the mAP of the weights themselves), ``clip``, ``layers`` (another loss, or a
+steps brings the rate to 0), ``clip``, ``layers`` (another loss, or a
 factor, for the rankings whose names begin so) and ``config`` (of the model). ``common`` holds for
 all methods.
 
@@ -40,7 +39,6 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -49,7 +47,6 @@ from research.seeds.statistics import compare_paired
 HEADS = ('class_embed', 'bbox_embed', 'enc_score_head', 'enc_bbox_head')
 COLUMNS = {
     'mAP': 'map',
-    'last': 'last_map',
     'AP50': 'map_50',
     'AP75': 'map_75',
     'as IoU': 'oracle',
@@ -240,9 +237,6 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     use_losses(model, method.get('loss'), method.get('layers', {}))
     # Memory laid out so is 1.2 times as fast.
     model.to(memory_format=torch.channels_last)
-    average = AveragedModel(
-        model, multi_avg_fn=get_ema_multi_avg_fn(method.get('ema', 0)), use_buffers=True
-    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=method.get('lr', 1e-3), fused=True)
     falls = steps if method.get('anneal') else math.inf
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, 2 * (1 - i / falls)))
@@ -258,11 +252,8 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
         nn.utils.clip_grad_norm_(model.parameters(), method.get('clip', 0.1))
         optimizer.step()
         schedule.step()
-        average.update_parameters(model)
         if step in evals:
-            found = measure(average.module, held_out)
-            own = measure(model, held_out) if method.get('ema') else found
-            found.update(last_map=own['map'], ratio=ratio)
+            found = dict(measure(model, held_out), ratio=ratio)
             found = {key: round(value, 5) for key, value in found.items()}
             settings = json.dumps({k: v for k, v in method.items() if k not in ('name', 'evals')})
             rows.append(
@@ -295,7 +286,7 @@ def read(file: Path) -> list[dict]:
     """Rows of the evaluations so far."""
     if not file.exists():
         return []
-    kinds = dict(name=str, settings=str, commit=str, seed=int, step=int)
+    kinds = dict(method=str, settings=str, commit=str, seed=int, step=int)
     with file.open(encoding='utf-8', newline='') as rows:
         return [{k: kinds.get(k, float)(v) for k, v in row.items()} for row in csv.DictReader(rows)]
 
@@ -320,7 +311,7 @@ def show(rows: list[dict], names: list[str], picture: Path) -> None:
     last = max(row['step'] for row in rows)
     table = Table('loss', 'seeds', *COLUMNS, 'mAP beside the first (95 %)')
     values = {
-        name: {r['seed']: r for r in rows if r['name'] == name and r['step'] == last}
+        name: {r['seed']: r for r in rows if r['method'] == name and r['step'] == last}
         for name in names
     }
     figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
@@ -335,9 +326,9 @@ def show(rows: list[dict], names: list[str], picture: Path) -> None:
         if paired.get('pairs', 0) > 1:
             text = '{difference:+.1f} [{ci_low:+.1f}, {ci_high:+.1f}]'.format(**paired)
         table.add_row(name, str(len(own)), *(f'{x:.3f}' for x in cells), text)
-        steps = sorted({r['step'] for r in rows if r['name'] == name})
+        steps = sorted({r['step'] for r in rows if r['method'] == name})
         curve = [
-            [100 * r['map'] for r in rows if (r['name'], r['step']) == (name, s)] for s in steps
+            [100 * r['map'] for r in rows if (r['method'], r['step']) == (name, s)] for s in steps
         ]
         (line,) = axes.plot(steps, [sum(c) / len(c) for c in curve], marker='.', label=name)
         axes.fill_between(
@@ -366,7 +357,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     results = args.out / f'{args.plan.stem}.csv'
     rows = read(results)
-    done = {(row['name'], row['seed'], row['step']) for row in rows}
+    done = {(row['method'], row['seed'], row['step']) for row in rows}
     jobs = [
         (method, seed, Path(plan['data']))
         for seed in plan['seeds']
@@ -384,7 +375,7 @@ def main() -> None:
             rows += new
             row = new[-1]
             print(
-                f'{number}/{len(jobs)} {row["name"]} seed {row["seed"]}: mAP {row["map"]:.3f}',
+                f'{number}/{len(jobs)} {row["method"]} seed {row["seed"]}: mAP {row["map"]:.3f}',
                 file=sys.stderr,
                 flush=True,
             )

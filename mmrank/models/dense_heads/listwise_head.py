@@ -41,6 +41,7 @@ def ListwiseHead(
     centre_scores: bool = True,
     balance_boxes: bool = False,
     pointwise_loss: dict | None = None,
+    proposal_loss: dict | None = None,
     num_layers: int | None = None,
     federated: bool = False,
     **kwargs,
@@ -91,6 +92,10 @@ def ListwiseHead(
     loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
     loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
+    if proposal_loss is not None:
+        kwargs['proposal_loss'] = with_num_classes(
+            'proposal_loss', proposal_loss, kwargs.get('num_classes')
+        )
     if num_layers is not None:
         if not has_queries(host):
             raise ValueError(
