@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -86,6 +85,7 @@ class EmbeddingBatch:
         for name in ('query_labels', 'gallery_labels'):
             setattr(self, name, whole(getattr(self, name)))
             refuse_nan(name, getattr(self, name), 'give each image its class')
+        self._same = self.query_labels[:, None] == self.gallery_labels
 
     @classmethod
     def of_one_batch(cls, embeddings: Tensor, labels: Tensor):
@@ -107,10 +107,6 @@ class EmbeddingBatch:
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
         return ~self._same & ~self.is_itself
-
-    @cached_property
-    def _same(self) -> Tensor:
-        return self.query_labels[:, None] == self.gallery_labels
 
 
 def check_gather(scope: str, gather: str) -> None:

@@ -6,6 +6,8 @@ losses see the same targets and IoUs. With p = sigmoid(s) and the quality q of a
     loss = ( sum_pos weight(p, q) BCE(s, target(p, q)) + sum_neg weight(p) BCE(s, 0) ) / n_pos
 """
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -50,6 +52,7 @@ class QualityLoss(NamedSettings, RankingLoss):
     """
 
     box_input = 'quality'
+    most_pairs = math.inf
 
     def __init__(
         self,
@@ -84,16 +87,20 @@ class QualityLoss(NamedSettings, RankingLoss):
 
     def rank(self, scores, is_positive, is_negative, values_at=None) -> Tensor:
         """Scalar loss of (1, N) raw scores, at least float32; see :class:`RankingLoss`."""
-        scores, (index, _) = _FirstOrder.apply(scores), positive_index(is_positive)
+        scores = _FirstOrder.apply(scores)
+        index, pos_mask = positive_index(is_positive, self.most_pairs)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = torch.where(is_negative, scores, 0)
         pos, neg = (
             x.to(torch.promote_types(x.dtype, torch.float32))
-            for x in (scores.gather(1, index), neg)
+            for x in (torch.where(pos_mask, scores.gather(1, index), 0), neg)
         )
-        quality = torch.ones_like(pos) if values_at is None else values_at(index).detach()
+        quality = torch.ones_like(pos)
+        if values_at is not None:
+            quality = torch.where(pos_mask, values_at(index).detach(), quality)
         weight, target = self.positives(pos.sigmoid(), quality)
         above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
+        above = torch.where(pos_mask, above, 0)
         below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
         loss, number = above.sum() + below.sum(), is_positive.sum()
         group = world_group() if self.scope == 'global' else None

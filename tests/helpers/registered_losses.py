@@ -176,7 +176,9 @@ def _of_rows(loss, scores, *rest):
     key = {'quality': 'quality', 'loss': 'box_loss'}
     key = key.get(getattr(loss, 'box_input', None))
     if key:
-        options[key] = boxes[0][target.long() < scores.size(1)]
+        has_class = target.long() < scores.size(1)
+        # Of meta tensors nobody knows how many, and no loss asks.
+        options[key] = boxes[0] if boxes[0].is_meta else boxes[0][has_class]
     if getattr(loss, 'keeps_samples', False):
         options['sample_idx'] = idx
     return loss(scores, target, **options)

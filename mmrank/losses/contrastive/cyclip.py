@@ -25,7 +25,7 @@ class _CyclicConsistency(Function):
         if ctx.mirrored:
             all_gap, all_total = gap, total
         ctx.save_for_backward(gap, total, all_gap, all_total)
-        sums = gap.new_zeros(2, len(gap))
+        sums = [gap.new_zeros(len(gap)) for _ in range(2)]
         for part, first in _strips(gap, all_gap, ctx.mirrored):
             x = gap[part] @ all_total[first:].t()
             y = total[part] @ all_gap[first:].t()
@@ -35,7 +35,7 @@ class _CyclicConsistency(Function):
                 own[part] += squares.sum(1)
                 if ctx.mirrored:
                     own[later] += squares[:, part.stop - first :].sum(0)
-        return tuple(sums.mul_(0.25))
+        return tuple(x.mul_(0.25) for x in sums)
 
     @staticmethod
     @once_differentiable('cyclic_consistency')

@@ -49,10 +49,12 @@ class KeyRing:
                 work.wait()
             held = arriving
 
-    def blocks_and_gradients(self, *own: Tensor) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
+    def blocks_and_gradients(
+        self, result: list[Tensor], *own: Tensor
+    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
         """Yield the blocks, each with zeros like its first tensor, to which to add its gradient.
 
-        In the end :attr:`gradient` has what all ranks added to that of this rank.
+        In the end the list ``result`` has what all ranks added to that of this rank.
         """
         size, arriving, works = len(self.counts), None, []
         for step, held in enumerate(self.blocks(*own)):
@@ -62,7 +64,7 @@ class KeyRing:
                 work.wait()
             if arriving is not None:
                 part += arriving
-            self.gradient = part
+            result[:] = [part]
             if size > 1:
                 # The gradient of the block that the rank before has held.
                 owner = (self.rank - step - 1) % size
@@ -71,7 +73,7 @@ class KeyRing:
         for work in works:
             work.wait()
         if arriving is not None:
-            self.gradient = arriving
+            result[:] = [arriving]
 
     def of_views(self, number: int) -> 'KeyRing':
         """A ring for several rows of each of the samples of this one."""
@@ -137,9 +139,9 @@ class RingLogMeanExp(Function):
         grad = torch.where(count > 0, grad, 0)
         log2_sum = torch.where(count > 0, log2_sum, 0)
         per_anchor = grad / tau
-        sums, of_rows = ExpSums(positive, tau), torch.zeros_like(rows)
+        sums, of_rows, of_keys = ExpSums(positive, tau), torch.zeros_like(rows), []
         with torch.autocast(rows.device.type, enabled=False):
-            blocks = ctx.ring.blocks_and_gradients(keys, key_ids)
+            blocks = ctx.ring.blocks_and_gradients(of_keys, keys, key_ids)
             for (block, block_ids), of_block in blocks:
                 same = SameSample(row_ids, block_ids)
                 for part, strip, own in _strips(rows, block, same, ctx.limit):
@@ -148,7 +150,7 @@ class RingLogMeanExp(Function):
                     of_block.addmm_(weights.t(), rows[part])
         # The weights of an anchor add up to 1.
         of_tau = -grad * mean_h / tau.square()
-        return of_rows, ctx.ring.gradient, -per_anchor, of_tau, None, None, None, None
+        return of_rows, *of_keys, -per_anchor, of_tau, None, None, None, None
 
 
 def _strips(rows, keys, same: SameSample, limit: int):

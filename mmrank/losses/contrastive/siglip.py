@@ -33,10 +33,10 @@ class _NegativeSum(Function):
     def backward(ctx, grad):
         rows, keys, scale, bias = ctx.saved_tensors
         row_ids, key_ids = ctx.ids
-        of_rows = torch.zeros_like(rows)
+        of_rows, of_keys = torch.zeros_like(rows), []
         of_scale, of_bias = torch.zeros_like(scale), torch.zeros_like(bias)
         with torch.autocast(rows.device.type, enabled=False):
-            blocks = ctx.ring.blocks_and_gradients(keys, key_ids)
+            blocks = ctx.ring.blocks_and_gradients(of_keys, keys, key_ids)
             for (block, block_ids), of_block in blocks:
                 same = SameSample(row_ids, block_ids)
                 for part, logits, scores in _strips(rows, block, scale, bias, same):
@@ -46,8 +46,7 @@ class _NegativeSum(Function):
                     slope *= scale
                     of_rows[part].addmm_(slope, block)
                     of_block.addmm_(slope.t(), rows[part])
-        of_keys = ctx.ring.gradient
-        return of_rows, of_keys, of_scale, of_bias, None, None, None
+        return of_rows, *of_keys, of_scale, of_bias, None, None, None
 
 
 def _strips(rows, keys, scale, bias, same: SameSample):

@@ -190,7 +190,8 @@ class LogMeanExp(Function):
     """
 
     @staticmethod
-    def forward(ctx, rows, columns, positive, same, limit, *taus):
+    def forward(ctx, rows, columns, positive, same, limit, tau, *others):
+        taus = tau, *others  # torch.compile (2.12) drops ctx before *taus, where they are two
         ctx.mirrored, ctx.pairs = columns is None, positive is None
         columns = rows if columns is None else columns
         own = (rows * columns).sum(1) if positive is None else positive

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import one_of
-from mmrank.losses.ranking.base import check_classified, class_indices, one_vs_all
+from mmrank.losses.labels import check_classified, class_indices, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 

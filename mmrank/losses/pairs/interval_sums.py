@@ -1,11 +1,9 @@
 """The one-sided Huber surrogate by moments of sorted intervals."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-
-from mmrank.autograd import is_compiling
 
 from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
 from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
@@ -78,10 +76,7 @@ def _is_finite(scores: Tensor) -> bool:
 
 
 class IntervalSums:
-    """Exact sums in O((P + N) log P) time and O(N) memory per list.
-
-    Under ``torch.compile``, both passes are opaque operators.
-    """
+    """Exact sums in O((P + N) log P) time and O(N) memory per list."""
 
     def __init__(self, tau: float) -> None:
         self.tau = tau
@@ -105,13 +100,10 @@ class IntervalSums:
         slopes: bool = True,
     ) -> tuple[Tensor, Tensor, tuple]:
         """Sums, their slopes by ``pos`` and what the gradient will need."""
-        if is_compiling():
-            total, slope, bins = _opaque_sums(pos, pos_mask, neg, neg_mask, self.tau)
-            return total, slope, (bins, pos, pos_mask)
-        dtype = _compared_dtype(neg)
+        dtype = compared_dtype(neg)
         tables = PairwiseTables.build(pos, pos_mask, self.tau, dtype)
         self.tables = tables
-        all_bins = _empty_bins(pos, neg)
+        all_bins = empty_bins(pos, neg)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
         self.is_finite = finite = _is_finite(neg)
         has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
@@ -150,8 +142,6 @@ class IntervalSums:
 
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
-        if is_compiling():
-            return _opaque_gradient(grad, neg, *extra, self.tau)
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         by_y /= self.tau
@@ -176,11 +166,11 @@ class IntervalSums:
         return out
 
 
-def _compared_dtype(neg: Tensor) -> torch.dtype:
+def compared_dtype(neg: Tensor) -> torch.dtype:
     return torch.promote_types(neg.dtype, torch.float32)
 
 
-def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
+def empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     """Memory for the interval of each score, which backward reads.
 
     Half precision is there to save memory: no more of it than the scores take, where two bytes hold
@@ -190,57 +180,3 @@ def _empty_bins(pos: Tensor, neg: Tensor) -> Tensor:
     is_half = neg.element_size() == 2
     dtype = torch.int16 if is_half and fits else torch.int32
     return torch.empty(neg.shape, dtype=dtype, device=neg.device)
-
-
-def opaque_operator(name: str, fake: Callable) -> Callable:
-    """Make an operator ``namespace::name`` of a function that the compiler could not trace.
-
-    ``fake`` takes the same arguments and returns empty tensors of the right shapes. Before torch
-    2.4, which has no such operators, the function stays as it is: a compiled graph then breaks
-    there.
-    """
-
-    def decorate(function: Callable) -> Callable:
-        if not hasattr(torch.library, 'custom_op'):
-            return function
-        operator = torch.library.custom_op(name, mutates_args=())(function)
-        operator.register_fake(fake)
-        return operator
-
-    return decorate
-
-
-# Tracing the blocks one by one would unroll them, and the search of the open scores has a size that
-# only the data tell.
-
-
-def _fake_sums(pos, pos_mask, neg, neg_mask, tau):
-    total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
-    return total, torch.empty_like(total), _empty_bins(pos, neg)
-
-
-def _fake_gradient(grad, neg, bins, pos, pos_mask, tau):
-    return torch.empty_like(neg, memory_format=torch.contiguous_format)
-
-
-@opaque_operator('mmrank::interval_sums', _fake_sums)
-def _opaque_sums(
-    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, tau: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    if not pos.numel():
-        return _fake_sums(pos, pos_mask, neg, neg_mask, tau)  # nothing is read of these
-    evaluator = IntervalSums(tau)
-    total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
-    return total, slope, bins
-
-
-@opaque_operator('mmrank::interval_gradient', _fake_gradient)
-def _opaque_gradient(
-    grad: Tensor, neg: Tensor, bins: Tensor, pos: Tensor, pos_mask: Tensor, tau: float
-) -> Tensor:
-    if not pos.numel():
-        return torch.zeros_like(neg, memory_format=torch.contiguous_format)
-    evaluator = IntervalSums(tau)
-    # A small part of the work: sorting the positives once more.
-    evaluator.tables = PairwiseTables.build(pos, pos_mask, tau, _compared_dtype(neg))
-    return evaluator.gradient_of_negatives(grad, neg, bins)

@@ -289,7 +289,10 @@ class _PairSum(Function):
 
 
 def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: str = 'auto'):
-    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster for N = ``width``."""
+    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster for N = ``width``.
+
+    While a graph is compiled it is one that the compiler does not look into.
+    """
     if method not in ('auto', 'intervals', 'pairs'):
         raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
     is_huber = isinstance(surrogate, OneSidedHuber)
@@ -297,20 +300,21 @@ def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: s
         raise ValueError(
             f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
         )
-    if not is_huber or method == 'pairs':
+    # They import what stands above.
+    if is_compiling():
+        from .compiled_sums import CompiledSums
+
+        return CompiledSums(surrogate)
+    pairs = pos_mask.numel() * width
+    if not is_huber or method == 'pairs' or pairs == 0:
         return PairMatrix(surrogate)
-    # The number of positives is not known while a graph is compiled.
-    pairs = None if is_compiling() else pos_mask.numel() * width
-    if pairs == 0:
-        return PairMatrix(surrogate)
-    if method == 'auto' and pairs is not None:
+    if method == 'auto':
         few = pos_mask.size(1) <= _FEW_POSITIVES
         # On a device it is not measured, and the host would wait for the count.
         if on_host(pos_mask) and not few:
             few = int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask)
         if pairs <= DENSE_PAIRS or (few and on_host(pos_mask)):
             return PairMatrix(surrogate)
-    # It imports what stands above.
     from .interval_sums import IntervalSums
 
     return IntervalSums(surrogate.tau)
@@ -365,5 +369,7 @@ def pairwise_surrogate_sum(
         # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
         # twice.
         neg = pos.view_as(pos)
+    if neg_mask is pos_mask:
+        neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
     evaluator = pair_evaluator(surrogate, pos_mask, neg.size(1), method)
     return _PairSum.apply(pos, neg, pos_mask, neg_mask, evaluator, group)

@@ -1,5 +1,6 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -93,6 +94,7 @@ class ALRPLoss(ErrorDrivenLoss):
     """
 
     box_input = 'loss'
+    most_pairs = math.inf
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ They count how many scores lie above a positive with the step ``H(x) = clamp(x /
 so the exact near-linear evaluation of that surrogate serves them as well.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -324,6 +325,8 @@ class APLoss(ErrorDrivenLoss):
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         self.count_quality(quality)
+        if not quality:
+            self.most_pairs = math.inf
         self.interpolate = interpolate
 
     def evaluate(self, lists: RankedLists) -> Tensor:

@@ -1,5 +1,6 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -79,6 +80,8 @@ class AUCLoss(StatelessRankingLoss):
         one_of('surrogate', surrogate, _SURROGATES)
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
+        if kind is OneSidedHuber:
+            self.most_pairs = math.inf
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _auc(lists, self.surrogate, self.factor)

@@ -1,5 +1,7 @@
 """BlackBox AP: exact average precision, gradient by a perturbed ranking."""
 
+import math
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -160,6 +162,8 @@ class BlackBoxAPLoss(StatelessRankingLoss):
         margin: Distance by which positives should lead, in units of the (activated) scores, >= 0.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
+
+    most_pairs = math.inf
 
     def __init__(self, lam: float = 4.0, margin: float = 0.02, **kwargs) -> None:
         super().__init__(**kwargs)

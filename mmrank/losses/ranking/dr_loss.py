@@ -170,6 +170,7 @@ class DRLoss(StatelessRankingLoss):
     """
 
     zero_without_positives = False
+    most_pairs = math.inf
 
     FIXED = ('activation',)
 

@@ -1,5 +1,7 @@
 """List-wise AP (DIR): average precision of a soft histogram of the scores."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -107,6 +109,8 @@ class ListwiseAPLoss(StatelessRankingLoss):
             scores outside count there and have no gradient. (-1, 1) is for cosines.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
+
+    most_pairs = math.inf
 
     def __init__(
         self, num_bins: int = 20, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs

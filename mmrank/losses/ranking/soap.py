@@ -4,12 +4,13 @@ import torch
 from torch import Tensor
 
 from mmrank.gathering import all_gather_lists
+from mmrank.losses.labels import columns_of
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state.sample_ranks import SampleRanks
 
-from .base import RankedLists, RankingLoss, columns_of
+from .base import RankedLists, RankingLoss
 
 
 def soap_loss(

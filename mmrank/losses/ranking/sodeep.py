@@ -1,12 +1,12 @@
 """SoDeep: ranks by a network that learned to sort, as a registered loss."""
 
-import copy
 import io
 import os
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
@@ -97,7 +97,8 @@ class RankSorter(nn.Module):
         """The same for (L, n) scores in descending order."""
         place = torch.empty_like(self.order)
         place[self.order] = torch.arange(self.length, device=place.device)
-        return self(scores[:, self.order])[:, place]
+        weights = {name: x.to(scores.dtype) for name, x in self.named_parameters()}
+        return functional_call(self, weights, scores[:, self.order])[:, place]
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
         """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
@@ -221,11 +222,8 @@ class SoDeepLoss(RankingLoss):
         return tuple(x.gather(1, index) for x in (scores, is_positive, is_real))
 
     def _ranks(self, scores: Tensor) -> Tensor:
-        sorter = self.sorter
-        if next(sorter.parameters()).dtype != scores.dtype:
-            sorter = copy.deepcopy(sorter).to(scores.dtype)
         with torch.autocast(scores.device.type, enabled=False):
-            return sorter.ranks_of_sorted(scores)
+            return self.sorter.ranks_of_sorted(scores)
 
     @torch.no_grad()
     def _note(self, ranks: Tensor, counted: Tensor, num_positive: Tensor) -> None:

@@ -1,5 +1,6 @@
 """SOPRC: AUPRC estimated with a class prior and a score vector."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -275,6 +276,7 @@ class SOPRCLoss(RankingLoss):
     """
 
     zero_without_positives = True
+    most_pairs = math.inf
     saturation_advice = (
         'Raise prior (0.5 in a detector), or set max_prior where the priors '
         'are those of the classes'

@@ -1,5 +1,6 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -322,6 +323,8 @@ class StableAPLoss(RankingLoss):
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
+        if surrogate == 'one_sided_huber' and not quality:
+            self.most_pairs = math.inf
         self.a, self.t, self.eps = a, t, eps
         self.penalty_reduction = penalty_reduction
         size = num_classes if mean_scope == 'per_class' else 1

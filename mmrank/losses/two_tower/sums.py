@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import on_host, once_differentiable
 
 from .pointwise import Pointwise, SquarePointwise
 
@@ -77,6 +77,7 @@ def weighted_cross_sum(
 class _PairScores(Function):
     @staticmethod
     def forward(ctx, left, right, left_index, right_index, block):
+        ctx.block = block
         ctx.save_for_backward(left, right, left_index, right_index)
         scores = left.new_empty(len(left_index))
         for begin in range(0, len(left_index), block):
@@ -90,18 +91,37 @@ class _PairScores(Function):
     @once_differentiable('pair_scores')
     def backward(ctx, grad):
         left, right, left_index, right_index = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        if not on_host(grad):
+            # A sparse matrix makes the host wait.
+            sides = (left, left_index), (right, right_index)
+            grads = [
+                _add_rows(sides[i], sides[1 - i], grad, ctx.block) if wanted[i] else None
+                for i in range(2)
+            ]
+            return *grads, None, None, None
         # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
         # callers; set here, PyTorch does not warn.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
             matrix = torch.sparse_coo_tensor(
                 torch.stack([left_index, right_index]), grad, (len(left), len(right))
             )
-        wanted = ctx.needs_input_grad
         grads = (
             torch.sparse.mm(matrix, right) if wanted[0] else None,
             torch.sparse.mm(matrix.t(), left) if wanted[1] else None,
         )
         return *grads, None, None, None
+
+
+def _add_rows(side, other, grad: Tensor, block: int) -> Tensor:
+    """Gradient of the embeddings of one side: what each pair adds to its row."""
+    (rows, index), (others, other_index) = side, other
+    out = torch.zeros_like(rows)
+    for begin in range(0, len(index), block):
+        own = slice(begin, begin + block)
+        part = others.index_select(0, other_index[own]) * grad[own, None]
+        out.index_add_(0, index[own], part)
+    return out
 
 
 def pair_scores(
