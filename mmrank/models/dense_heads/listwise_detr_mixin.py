@@ -138,11 +138,16 @@ class ListwiseDETRMixin(RankingHeadMixin):
         two_stage = getattr(self, 'as_two_stage', False)
         denoising = hasattr(self.host, '_loss_dn_single')
         self._check_matching()
-        self._check_proposals(loss, two_stage and denoising)
-        of_encoder = None
+        if proposal_loss is not None and not two_stage:
+            raise UserError(
+                f'proposal_loss={proposal_loss!r} has no effect: this {self.host.__name__} has no '
+                'proposals of an encoder; remove it, or set as_two_stage=True of the detector'
+            )
+        proposals = None
         if two_stage:
-            of_encoder = copy.deepcopy(loss) if proposal_loss is None else MODELS.build(proposal_loss)
-        for own in filter(None, (loss, of_encoder)):
+            proposals = MODELS.build(proposal_loss) if proposal_loss else copy.deepcopy(loss)
+            self._check_proposals(proposals, denoising)
+        for own in filter(None, (loss, proposals)):
             if isinstance(own, TakesBoxValues) and own.box_input is not None:
                 check_balance(own, self.balance_boxes)
                 if not isinstance(self.loss_iou, BoxCollector):
@@ -151,7 +156,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         layers = self._decoder_layers(num_layers)
-        self.loss_cls = DecoderLosses(loss, layers, of_encoder, denoising, together=of_mmdet)
+        self.loss_cls = DecoderLosses(loss, layers, proposals, denoising, together=of_mmdet)
 
     def _decoder_layers(self, num_layers: int | None) -> int:
         known = getattr(self, 'num_pred_layer', None)
