@@ -29,7 +29,7 @@ from torch import nn
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.errors import UserError
-from mmrank.losses import StableAPLoss, VarifocalLoss
+from mmrank.losses import StableAPLoss
 from mmrank.models import ListwiseHead
 from mmrank.models.centre_folding import fold_centres
 from mmrank.models.dense_heads.host_heads import REFUSED
@@ -219,33 +219,6 @@ def test_quality_is_the_iou_of_the_matched_query(name):
     assert all(torch.equal(losses[key], plain[key]) for key in plain if 'cls' not in key)
 
 
-@pytest.mark.parametrize('loss', ['StableAPLoss', 'RankSortLoss', 'ALRPLoss'])
-@pytest.mark.parametrize('name', ['DeformableDETRHead, two stages', 'DINOHead'])
-def test_proposals_have_a_loss_of_their_own(name, loss):
-    """Equal to that loss of the proposals and the IoUs of their boxes; the rest keeps its bits."""
-    own = dict(type='mmrank.VarifocalLoss')
-    head = build_query_head(name, dict(type=f'mmrank.{loss}'), proposal_loss=own)
-    told = []
-    head.loss_cls.encoder.loss.register_forward_pre_hook(lambda _, args: told.append(args))
-    args = query_inputs(name, boxes=(BOXES[0][:1], BOXES[1]))
-    losses = head.loss_by_feat(*args)
-    (scores, labels, *_), proposals, truths = told[0], args[3], args[4]
-    assert torch.equal(scores, args[2].flatten(0, 1))
-    rows = (labels < CLASSES).nonzero().squeeze(1)
-    assert torch.equal(rows // proposals.size(1), torch.arange(2))  # the object of each image
-    ious = bbox_overlaps(
-        bbox_cxcywh_to_xyxy(proposals.flatten(0, 1)[rows]) * 128,
-        torch.cat([truth.bboxes for truth in truths]),
-        is_aligned=True,
-    )
-    assert ious.max() > 0
-    expected = VarifocalLoss()(scores, labels, quality=ious.detach(), avg_factor=1)
-    torch.testing.assert_close(losses['enc_loss_cls'], expected)
-    plain = build_query_head(name, dict(type=f'mmrank.{loss}')).loss_by_feat(*args)
-    of_decoder = [key for key in plain if not key.startswith('enc')]
-    assert all(torch.equal(losses[key], plain[key]) for key in of_decoder)
-
-
 @pytest.mark.parametrize('name', HEADS)
 def test_scores_are_shown_centred(name):
     head = build_query_head(name)
@@ -341,8 +314,6 @@ def test_settings_that_do_not_fit():
     assert 'use_sigmoid=True' in text
     text = _message(ValueError, name='DETRHead', pointwise_loss=FOCAL)
     assert 'remove' in text
-    text = _message(ValueError, name='DETRHead', proposal_loss=FOCAL)
-    assert 'as_two_stage=True' in text
     with pytest.raises(ValueError, match='has no decoder'):
         MODELS.build(
             dict(

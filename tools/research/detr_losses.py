@@ -10,8 +10,8 @@ The plan has ``data`` (a folder of make_shapes_coco.py), ``seeds`` and ``methods
 ``loss`` (a registered loss; without it the stock one), and optionally ``model`` (``rtdetr``,
 ``dfine`` or ``dino``), ``size`` of the images, ``steps``, ``evals``, ``lr``, ``anneal`` (the last
 half of the steps brings the rate to 0), ``clip``, ``layers`` (another loss, or a factor, for the
-rankings whose names begin so; of a DINO only ``encoder``, its proposals) and ``config`` (of the
-model). ``common`` holds for all methods.
+rankings whose names begin so) and ``config`` (of the model); a DINO has neither of the last two.
+``common`` holds for all methods.
 
 Columns beside mAP: ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes
 alone allow; ``best_IoU`` of an object by any query; of as many highest scores as there are objects

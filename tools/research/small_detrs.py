@@ -16,7 +16,7 @@ def build(method: dict, num_labels: int) -> nn.Module:
     kind, config = method.get('model', 'rtdetr'), method.get('config', {})
     loss, layers = method.get('loss'), method.get('layers', {})
     if kind == 'dino':
-        return SmallDINO(num_labels, loss, layers.get('encoder'))
+        return SmallDINO(num_labels, loss)
     model = _of_transformers(kind, num_labels=num_labels, **config)
     _use_losses(model, loss, layers)
     return model
@@ -25,7 +25,7 @@ def build(method: dict, num_labels: int) -> nn.Module:
 class SmallDINO(nn.Module):
     """DINO of the blood cells' config (mmdet), stock or on a loss, as transformers' models look."""
 
-    def __init__(self, num_labels: int, loss: dict | None, proposal_loss: dict | None) -> None:
+    def __init__(self, num_labels: int, loss: dict | None) -> None:
         super().__init__()
         import mmdet.models  # noqa: F401
         from mmengine.config import Config
@@ -45,8 +45,6 @@ class SmallDINO(nn.Module):
         if loss is not None:
             head.update(type='mmrank.ListwiseHead', head_type='mmdet.DINOHead')
             head.loss_cls = dict(loss)
-            if proposal_loss is not None:
-                head.proposal_loss = dict(proposal_loss)
         with DefaultScope.overwrite_default_scope('mmdet'):
             self.model = MODELS.build(config)
             self.model.init_weights()

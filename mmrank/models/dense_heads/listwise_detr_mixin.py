@@ -12,7 +12,6 @@ from mmrank.errors import UserError
 from mmrank.losses.protocols import TakesBoxValues
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
-from mmrank.registry import MODELS
 
 from .box_collector import BoxCollector, check_balance, check_box_loss, scale_to_classification
 from .level_collector import LevelCollector
@@ -37,12 +36,7 @@ class DecoderLosses(nn.Module):
     """
 
     def __init__(
-        self,
-        loss: nn.Module,
-        num_layers: int,
-        encoder: nn.Module | None,
-        denoising: bool,
-        together: bool,
+        self, loss: nn.Module, num_layers: int, encoder: bool, denoising: bool, together: bool
     ) -> None:
         super().__init__()
         self.use_sigmoid = True
@@ -51,7 +45,7 @@ class DecoderLosses(nn.Module):
             return nn.ModuleList(LevelCollector(copy.deepcopy(loss)) for _ in range(number))
 
         self.layers = collectors(num_layers)
-        self.encoder = None if encoder is None else LevelCollector(encoder)
+        self.encoder = collectors(1)[0] if encoder else None
         self.denoising = collectors(num_layers if denoising else 0)
         self.together = together
         # Lists, so that they are no second path to the same buffers in the state_dict.
@@ -117,12 +111,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
     """
 
     def __init__(
-        self,
-        *args,
-        pointwise_loss: dict | None = None,
-        proposal_loss: dict | None = None,
-        num_layers: int | None = None,
-        **kwargs,
+        self, *args, pointwise_loss: dict | None = None, num_layers: int | None = None, **kwargs
     ) -> None:
         super().__init__(*args, **kwargs)
         # (N, C) of the batch that is being computed.
@@ -138,25 +127,15 @@ class ListwiseDETRMixin(RankingHeadMixin):
         two_stage = getattr(self, 'as_two_stage', False)
         denoising = hasattr(self.host, '_loss_dn_single')
         self._check_matching()
-        if proposal_loss is not None and not two_stage:
-            raise UserError(
-                f'proposal_loss={proposal_loss!r} has no effect: this {self.host.__name__} has no '
-                'proposals of an encoder; remove it, or set as_two_stage=True of the detector'
-            )
-        proposals = None
-        if two_stage:
-            proposals = MODELS.build(proposal_loss) if proposal_loss else copy.deepcopy(loss)
-            self._check_proposals(proposals, denoising)
-        for own in filter(None, (loss, proposals)):
-            if isinstance(own, TakesBoxValues) and own.box_input is not None:
-                check_balance(own, self.balance_boxes)
-                if not isinstance(self.loss_iou, BoxCollector):
-                    check_box_loss(self.loss_iou, type(own).__name__)
-                    self.loss_iou = BoxCollector(self.loss_iou, own.box_input)
+        self._check_proposals(loss, two_stage and denoising)
+        if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
+            check_balance(loss, self.balance_boxes)
+            check_box_loss(self.loss_iou, type(loss).__name__)
+            self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         layers = self._decoder_layers(num_layers)
-        self.loss_cls = DecoderLosses(loss, layers, proposals, denoising, together=of_mmdet)
+        self.loss_cls = DecoderLosses(loss, layers, two_stage, denoising, together=of_mmdet)
 
     def _decoder_layers(self, num_layers: int | None) -> int:
         known = getattr(self, 'num_pred_layer', None)
@@ -241,11 +220,9 @@ class ListwiseDETRMixin(RankingHeadMixin):
         self, collector: LevelCollector, host_losses: Callable, cls_scores: Tensor, *args, **kwargs
     ) -> tuple:
         """Classification, L1 and IoU loss of one ranking."""
-        kind = getattr(collector.loss, 'box_input', None)
-        boxes = self._box_collector('loss_iou') if kind else None
+        boxes = self._box_collector('loss_iou')
         self.loss_cls.open(collector)
         if boxes is not None:
-            boxes.kind = kind
             boxes.open()
         _, loss_bbox, loss_iou = host_losses(cls_scores, *args, **kwargs)
         if not collector.targets:

@@ -41,7 +41,6 @@ def ListwiseHead(
     centre_scores: bool = True,
     balance_boxes: bool = False,
     pointwise_loss: dict | None = None,
-    proposal_loss: dict | None = None,
     num_layers: int | None = None,
     federated: bool = False,
     **kwargs,
@@ -78,9 +77,6 @@ def ListwiseHead(
         pointwise_loss: For heads that choose their positives by an element-wise classification loss
             (PAA, PISA): config of that loss, which is evaluated on scores centred as at test time
             and never trained on. None: focal loss.
-        proposal_loss: For heads of two-stage detectors with queries (DINOHead, DeformableDETRHead):
-            config of the loss of the encoder's proposals, from which the decoder starts. None: a
-            copy of ``loss_cls``.
         num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number of decoder layers if
             it is not 6. Other heads take no such argument, or know it.
         federated: For data sets such as LVIS, whose images are annotated for some of the classes
@@ -101,13 +97,6 @@ def ListwiseHead(
                 f'num_layers={num_layers} has no effect: {host.__name__} has no decoder; remove it'
             )
         kwargs['num_layers'] = num_layers
-    if proposal_loss is not None:
-        if not has_queries(host):
-            raise ValueError(
-                f'proposal_loss={proposal_loss!r} has no effect: {host.__name__} has no encoder; '
-                'remove it'
-            )
-        kwargs['proposal_loss'] = proposal_loss
     return listwise_class(host)(
         loss_cls=loss_cls,
         centre_scores=centre_scores,
