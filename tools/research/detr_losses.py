@@ -200,7 +200,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
                     step=step,
                     **found,
                     seconds=round(time.process_time() - start),
-                    commit=_commit(),
+                    commit=method['commit'],
                     settings=method['settings'],
                 )
             )
@@ -260,12 +260,9 @@ def main() -> None:
     parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')
     args = parser.parse_args()
     plan = yaml.safe_load(args.plan.read_text(encoding='utf-8'))
+    kept = dict(plan.get('common', {}), commit=_commit())
     methods = [
-        {
-            **plan.get('common', {}),
-            **own,
-            'settings': json.dumps({k: v for k, v in own.items() if k != 'name'}),
-        }
+        {**kept, **own, 'settings': json.dumps({k: v for k, v in own.items() if k != 'name'})}
         for own in plan['methods']
     ]
     args.out.mkdir(parents=True, exist_ok=True)
