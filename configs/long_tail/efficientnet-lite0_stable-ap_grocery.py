@@ -1,7 +1,4 @@
-_base_ = [
-    '../_base_/fine_tuning_runtime.py',
-    '../_base_/long_tail_losses/stable_ap.py',
-]
+_base_ = '../_base_/fine_tuning_runtime.py'
 
 # The 81 grocery products, one against the rest, on stored feature maps; the
 # published split of 2,640, 296 and 2,485 photographs. Make data/grocery with
@@ -80,24 +77,24 @@ model = dict(
         type='mmrank.OneVsRestHead',
         num_classes=81,
         in_channels=1280,
-        # On raw scores, which learn faster than sigmoids.
-        loss=dict(
-            _base_.loss,
-            activation='none',
-            tau=1.0,
-            mean_mode='plain',
-            score_range=(-5.0, 5.0),
-            score_penalty=0.001)))
+        # One ranking of all products: a product has 1.2 photographs in a batch,
+        # too few for a ranking of its own.
+        loss=dict(type='mmrank.StableAPLoss', tau='auto')))
 
 # Fine-tuning of the last stages of EfficientNet-Lite0 on 81 grocery products, one
 # against the rest: 120 iterations of 96 images, four passes. The layer of the
-# scores is new and learns ten times as fast.
+# scores is new and learns ten times as fast; so does conv_head, the last layer of
+# the network, without which class-balanced cross-entropy loses 5 mAP.
 max_iters = 120
 train_cfg = dict(
     type='IterBasedTrainLoop', max_iters=max_iters, val_interval=max_iters + 1)
 optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=1e-4, weight_decay=0.01),
-    paramwise_cfg=dict(custom_keys={'head': dict(lr_mult=10.0)}))
+    paramwise_cfg=dict(
+        custom_keys={
+            'head.fc': dict(lr_mult=10.0),
+            'backbone.timm_model.conv_head': dict(lr_mult=10.0),
+        }))
 param_scheduler = [
     dict(
         type='CosineAnnealingLR', T_max=max_iters, by_epoch=False, begin=0,

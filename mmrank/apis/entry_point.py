@@ -7,11 +7,8 @@ import argparse
 import importlib.util
 import os
 import re
-import signal
 import subprocess
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import metadata
@@ -22,11 +19,10 @@ from typing import TYPE_CHECKING
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
-from mmengine.registry import OPTIMIZERS, RUNNERS
+from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 
-from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
@@ -179,14 +175,20 @@ def read_config(path: str) -> Config:
                 'packages).\n  Fix: inherit by path, or with read_base() from mmrank.configs'
             ) from error
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}'
+            f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
+            'that place of it, or name another file'
         ) from error
 
 
 def check_packages(cfg: Config) -> None:
     """Check that the packages of types and scope, and a fitting transformers, are installed."""
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
-    scopes.add(cfg.get('default_scope') or 'mmengine')
+    scope = cfg.get('default_scope') or 'mmengine'
+    if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
+        raise UserError(
+            f'default_scope={scope!r} is no registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
+        )
+    scopes.add(scope)
     for name in sorted(scopes & set(PACKAGES)):
         if importlib.util.find_spec(name) is None:
             raise _missing_package(name)
@@ -228,7 +230,12 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
     """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
         _check_names(cfg, options)
-        cfg.merge_from_dict(options)
+        try:
+            cfg.merge_from_dict(options)
+        except Exception as error:
+            raise UserError(
+                f'--cfg-options {" ".join(options)}: {error}\n  Fix: name a setting of the config'
+            ) from error
     check_packages(cfg)
 
 
@@ -343,6 +350,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     from mmengine.runner import Runner
 
     from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
+    from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
@@ -360,6 +368,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
             f"'{close[0]}', or import yours by custom_imports"
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    runner.register_hook(StartCheckHook())
     if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
@@ -381,51 +390,16 @@ def _check_dump(cfg: Config) -> None:
             )
 
 
-def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
-    """Check the files of a config's data sets; a UserError names every problem."""
+def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:
+    """Check the files of a config's data sets; a UserError names every problem.
+
+    Returns what is only warned of: a tool says it again when it ends, below hundreds of lines.
+    """
     from mmrank.datasets.checks import coco_check, retrieval_check
 
     # The files are the same for all processes: one check, one message.
-    if is_main_process():
-        coco_check.check_config(cfg, splits=splits)
-        retrieval_check.check_config(cfg, splits=splits)
-
-
-def _config_error(error: Exception) -> Exception:
-    """The same error, or one for the user if it comes from building a part of the config."""
-    frames = traceback.extract_tb(error.__traceback__)
-    # mmengine's registries, and what its runner builds without them.
-    built = any('mmengine' in x.filename and x.name.startswith('build') for x in frames)
-    if not built or isinstance(error, UserError) or 'Fix:' in str(error):
-        return error
-    message = error.args[0] if len(error.args) == 1 else error
-    return UserError(
-        f'the config cannot be built: {type(error).__name__}: {message}\n  Raised in '
-        f'{frames[-1].filename}, line {frames[-1].lineno}.\n  Fix: correct that part of the config'
-    )
-
-
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a tool without a traceback; return its exit status, 2 for the user's errors."""
-
-    def end_in_order(args: argparse.Namespace) -> int:
-        interruption.end_on_signals()
-        try:
-            return main(args) or 0
-        except Exception as error:
-            # After a signal any error is its consequence: a data loading worker that got it too, a
-            # process that is gone.
-            number = interruption.received_signal()
-            if number is None:
-                raise _config_error(error) from error
-            sys.stderr.write(f'{type(error).__name__}: {error}\n')
-            interruption.leave(number)
-        except interruption.Interrupted:
-            number = interruption.received_signal() or signal.SIGINT
-            # Here, while the traceback still holds the data loader, whose own end waits for its
-            # workers for seconds.
-            interruption.leave(number)
-        finally:
-            interruption.defer_signals(False)
-
-    return show_user_errors()(end_in_order)(args)
+    if not is_main_process():
+        return []
+    checks = (check.check_config(cfg, splits=splits) for check in (coco_check, retrieval_check))
+    reports = [report for found in checks for report in found if report.warnings]
+    return [f'warning: {report.describe(report.warnings)}' for report in reports]
