@@ -109,8 +109,9 @@ def install_mmcv(args, python, uv):
 def make(args):
     """Make the environment, or bring it up to date."""
     python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
-    wanted = f'{ROOT}\n{LOCK.read_text(encoding="utf-8")}'
-    find = 'import importlib.util as u; print(all(map(u.find_spec, ("torch", "mmcv", "mmrank"))))'
+    wanted = f'{ROOT}\n{LOCK.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone
+    names = 'torch', 'mmrank' if args.torch_alone else 'mmcv'
+    find = f'import importlib.util as u; print(all(map(u.find_spec, {names})))'
     if stamp.is_file() and stamp.read_text() == wanted and output(python, '-c', find) == 'True':
         return
     stamp.unlink(missing_ok=True)
@@ -119,11 +120,18 @@ def make(args):
     run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__))
     os.environ.update(uv_settings(output(python, '-m', 'pip', 'config', 'list')))
     uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python, *FLAGS
-    run(*uv, *pins(args.venv, lambda name: name not in ('onedl-mmcv', *LATER)))
-    run(*uv, *pins(args.venv, LATER.__contains__))
-    install_mmcv(args, python, uv)
+    if args.torch_alone:
+        # uv takes version and hash of each package from the lock file.
+        run(*uv[: -len(FLAGS)], '-r', ROOT / 'requirements' / 'runtime.txt', '-c', LOCK)
+    else:
+        run(*uv, *pins(args.venv, lambda name: name not in ('onedl-mmcv', *LATER)))
+        run(*uv, *pins(args.venv, LATER.__contains__))
+        install_mmcv(args, python, uv)
     run(*uv, '-e', ROOT)
-    run(python, '-c', 'import mmengine, mmcv, mmdet, mmpretrain, mmrank.registry')
+    parts = (
+        'StableAPLoss' if args.torch_alone else 'registry; import mmengine, mmcv, mmdet, mmpretrain'
+    )
+    run(python, '-c', f'from mmrank import {parts}')
     stamp.write_text(wanted)
     print(f'Ready: source "{args.venv}/bin/activate"')
 
@@ -134,8 +142,9 @@ def main():
     parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')
     parser.add_argument('--sha256', help='of the wheel of --find-links; another one is not taken')
     parser.add_argument('--cuda', choices=('auto', 'on', 'off'), default='auto', help='ops of mmcv')
+    parser.add_argument('--torch-alone', action='store_true', help='for losses: no OpenMMLab')
     args = parser.parse_args()
-    if not (3, 10) <= sys.version_info[:2] <= (3, 12):
+    if not (3, 10) <= sys.version_info[:2] <= (3, 13 if args.torch_alone else 12):
         sys.exit('This needs Python 3.10, 3.11 or 3.12.\n  Fix: make env PYTHON=python3.11')
     args.venv = args.venv.absolute()
     try:

@@ -145,15 +145,16 @@ def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, tmp_path):
     assert set(bootstrap.uv_settings('')) <= {'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
 
 
+@pytest.mark.parametrize('alone', [False, True])
 def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
-    bootstrap, monkeypatch, tmp_path
+    alone, bootstrap, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(
         bootstrap, 'output', lambda *argv: 'True' if 'import importlib' in argv[-1] else ''
     )
     monkeypatch.setattr(bootstrap, 'install_mmcv', lambda *args: None)
-    args = bootstrap.argparse.Namespace(venv=tmp_path)
-    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'mmrank.registry' in command))
+    args = bootstrap.argparse.Namespace(venv=tmp_path, torch_alone=alone)
+    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'from mmrank' in command))
     with pytest.raises(subprocess.CalledProcessError):
         bootstrap.make(args)
     first, second = Commands(), Commands()
@@ -161,6 +162,7 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         monkeypatch.setattr(bootstrap, 'run', commands)
         bootstrap.make(args)
     assert first.count('install')
+    assert first.count('mmdet') == (not alone)
     assert not second.done
     # A new lock file makes it work again.
     monkeypatch.setattr(bootstrap, 'LOCK', tmp_path / 'lock.txt')
@@ -232,11 +234,13 @@ def test_makefile_works_in_any_path(tmp_path):
             'make',
             '-C',
             ROOT,
+            'try',
             'demo',
             'test',
             'test-slow',
             'lint',
             f'VENV={place}',
+            f'TRY_VENV={place}',
             f'PYTHON={python}',
         ],
         capture_output=True,
@@ -244,5 +248,12 @@ def test_makefile_works_in_any_path(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
-    for part in ('<tools/demo.py>', '<pytest>', '<slow or hypothesis>', '<ruff>'):
+    for part in (
+        '<--torch-alone>',
+        '<tools/first_result.py>',
+        '<tools/demo.py>',
+        '<pytest>',
+        '<slow or hypothesis>',
+        '<ruff>',
+    ):
         assert part in done.stdout
