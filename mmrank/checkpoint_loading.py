@@ -111,7 +111,10 @@ def guard_checkpoints(trust: bool = False) -> None:
     def load_from_local(filename: str, map_location: Any = None) -> Any:
         filename = os.path.expanduser(filename)
         if not os.path.isfile(filename):
-            raise FileNotFoundError(f'{filename} can not be found.')
+            raise CheckpointError(
+                f'checkpoint {filename} does not exist.\n  Fix: the path of a .pth file, from '
+                f'{os.getcwd()} on, in load_from or init_cfg.checkpoint'
+            )
         return load_checkpoint(filename, map_location)
 
     @wraps(checkpoint.load_from_ceph)

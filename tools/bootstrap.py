@@ -2,7 +2,8 @@
 """Make the environment of this checkout with uv: the pinned reference stack in ``.venv``.
 
 Each package matches its hash in ``requirements/lock.txt`` (``uv.lock`` would name one index). mmcv
-has no wheel on PyPI: it is compiled once, and kept in ``~/.cache/mmrank/wheels``.
+has no wheel on PyPI: it is compiled once, and kept in ``~/.cache/mmrank/wheels``. An environment
+of another ``--lock`` has no mmcv.
 """
 
 import argparse
@@ -69,9 +70,9 @@ def output(*command):
     return found.stdout.strip() if found else ''
 
 
-def pins(folder, wanted):
+def pins(folder, wanted, lock=None):
     """Write the locked requirements whose names are wanted; return pip's options for them."""
-    lines = LOCK.read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()
+    lines = (lock or LOCK).read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()
     path = folder / 'pins.txt'
     path.write_text('\n'.join(x for x in lines if wanted(x.split('==')[0])), encoding='utf-8')
     return '--require-hashes', '-r', path
@@ -137,29 +138,31 @@ def install_mmcv(args, python, uv):
 def make(args):
     """Make the environment, or bring it up to date."""
     python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
-    wanted = f'{ROOT}\n{LOCK.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone
-    names = 'torch', 'mmrank' if args.torch_alone else 'mmcv'
-    find = f'import importlib.util as u; print(all(map(u.find_spec, {names})))'
+    lock = args.lock or LOCK
+    whole = not (args.lock or args.torch_alone)
+    wanted = f'{ROOT}\n{lock.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone
+    modules = ('torch', 'mmrank', *(('mmcv',) if whole else ()))
+    find = f'import importlib.util as u; print(all(map(u.find_spec, {modules})))'
     if stamp.is_file() and stamp.read_text() == wanted and output(python, '-c', find) == 'True':
         return
     stamp.unlink(missing_ok=True)
     if not output(python, '-c', 'print(1)'):
         run(sys.executable, '-m', 'venv', args.venv)
-    run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__))
+    run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__, lock))
     os.environ.update(uv_settings(output(python, '-m', 'pip', 'config', 'list')))
     uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python, *FLAGS
     if args.torch_alone:
         # uv takes version and hash of each package from the lock file.
-        run(*uv[: -len(FLAGS)], '-r', ROOT / 'requirements' / 'runtime.txt', '-c', LOCK)
+        run(*uv[: -len(FLAGS)], '-r', ROOT / 'requirements' / 'runtime.txt', '-c', lock)
     else:
-        run(*uv, *pins(args.venv, lambda name: name not in ('onedl-mmcv', *LATER)))
+        later = ('onedl-mmcv', *LATER) if whole else ()
+        run(*uv, *pins(args.venv, lambda name: name not in later, lock))
+    if whole:
         run(*uv, *pins(args.venv, LATER.__contains__))
         install_mmcv(args, python, uv)
     run(*uv, '-e', ROOT)
-    parts = (
-        'StableAPLoss' if args.torch_alone else 'registry; import mmengine, mmcv, mmdet, mmpretrain'
-    )
-    run(python, '-c', f'from mmrank import {parts}')
+    checked = 'mmengine, mmcv, mmdet, mmpretrain, mmrank.registry' if whole else 'mmrank.losses'
+    run(python, '-c', f'import {checked}')
     stamp.write_text(wanted)
     print(f'Ready: source "{args.venv}/bin/activate"')
 
@@ -167,12 +170,14 @@ def make(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
+    parser.add_argument('--lock', type=Path, help='of an environment without mmcv')
     parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')
     parser.add_argument('--sha256', help='of the wheel of --find-links; another one is not taken')
     parser.add_argument('--cuda', choices=('auto', 'on', 'off'), default='auto', help='ops of mmcv')
     parser.add_argument('--torch-alone', action='store_true', help='for losses: no OpenMMLab')
     args = parser.parse_args()
-    if not (3, 10) <= sys.version_info[:2] <= (3, 13 if args.torch_alone else 12):
+    newest = (3, 14) if args.lock else (3, 13) if args.torch_alone else (3, 12)
+    if not (3, 10) <= sys.version_info[:2] <= newest:
         sys.exit('This needs Python 3.10, 3.11 or 3.12.\n  Fix: make env PYTHON=python3.11')
     args.venv = args.venv.absolute()
     try:

@@ -149,7 +149,8 @@ def main(args: argparse.Namespace) -> None:
     check_folder(cfg, args.checkpoint)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
         raise UserError(
-            f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested'
+            f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested.\n  Fix: '
+            'add them, as in configs/_base_/datasets'
         )
     cfg.load_from = args.checkpoint
     cfg.resume = False
@@ -159,8 +160,7 @@ def main(args: argparse.Namespace) -> None:
         cfg.test_cfg.fp16 = True
     if args.tta:
         set_tta(cfg)
-    if not args.no_check:
-        check_data(cfg, splits=('test',))
+    warnings = [] if args.no_check else check_data(cfg, splits=('test',))
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     if args.out is not None and args.out_item == 'pred':
         dump = DumpResults
@@ -174,6 +174,7 @@ def main(args: argparse.Namespace) -> None:
     metrics = runner.test()
     if args.out is not None and args.out_item == 'metrics':
         mmengine.dump(metrics, args.out)
+    sys.stderr.writelines(f'{text}\n' for text in warnings)
 
 
 if __name__ == '__main__':

@@ -194,14 +194,14 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
     """Train in a work folder that this process holds."""
     if args.resume is not None:
         set_resume(cfg, args.resume)
-    if not args.no_check:
-        check_data(cfg, splits=('train', 'val', 'test'))
+    warnings = [] if args.no_check else check_data(cfg, splits=('train', 'val', 'test'))
     # Weights to start from may be those of another task.
     runner = build_runner(cfg, bool(cfg.get('resume')), args.allow_partial)
     from mmrank.engine.hooks import InterruptHook
 
     runner.register_hook(InterruptHook(args.save_on_signal))
     runner.train()
+    sys.stderr.writelines(f'{text}\n' for text in warnings)
 
 
 if __name__ == '__main__':

@@ -7,8 +7,8 @@ from torchmetrics.detection import MeanAveragePrecision
 from torchvision.datasets import CocoDetection
 from torchvision.ops import box_convert
 
-from mmrank.adapters import use_ranking_loss
-from mmrank.losses import StableAPLoss
+from mmrank.adapters import remove_ranking_loss, use_ranking_loss
+from mmrank.losses import StableAPLoss, VarifocalLoss
 
 processor, root = hf.RTDetrImageProcessor(size=dict(height=128, width=128)), 'data/shapes_tiny'
 train, val = ([processor(x, annotations=dict(image_id=0, annotations=y), return_tensors='pt')
@@ -22,19 +22,19 @@ model = hf.RTDetrForObjectDetection(hf.RTDetrConfig(
     encoder_in_channels=[64, 96, 128], encoder_hidden_dim=64, encoder_attention_heads=4,
     encoder_ffn_dim=128, d_model=64, decoder_in_channels=[64] * 3, decoder_attention_heads=4,
     decoder_ffn_dim=128, decoder_layers=2, num_queries=30, num_denoising=20, num_labels=5))
-if '--vfl' not in sys.argv:
-    use_ranking_loss(model, StableAPLoss())
+use_ranking_loss(model, VarifocalLoss() if '--vfl' in sys.argv else StableAPLoss())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(1, 401):
     batch = [train[i] for i in torch.randint(len(train), (8,))]
-    pixels = torch.cat([x['pixel_values'] for x in batch])
     optimizer.zero_grad()
-    model(pixels, labels=[x['labels'][0] for x in batch]).loss.backward()
+    pixels = torch.cat([x.pixel_values for x in batch])
+    model(pixels, labels=[x.labels[0] for x in batch]).loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
     optimizer.step()
-with torch.no_grad():
-    out = model.eval()(torch.cat([x['pixel_values'] for x in val]))
+out = model.eval().requires_grad_(False)(torch.cat([x.pixel_values for x in val]))
 true = [dict(boxes=box_convert(y['boxes'], 'cxcywh', 'xyxy'), labels=y['class_labels'])
-        for x in val for y in x['labels']]
+        for x in val for y in x.labels]
 found = MeanAveragePrecision()(processor.post_process_object_detection(out, 0.0), true)
 print('mAP: {map:.3f} AP50: {map_50:.3f}'.format(**found))
+for part in (processor, remove_ranking_loss(model)):
+    part.save_pretrained('work_dirs/rt_detr')

@@ -1,124 +1,69 @@
-"""RT-DETR, RT-DETRv2 and D-FINE of transformers on a ranking loss."""
+"""DETRs of transformers on a ranking loss."""
 
-import copy
+from functools import cache
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses import RankingLoss, VarifocalLoss
-from mmrank.losses.quality_losses import QualityLoss
+from mmrank.losses import IABCELoss, RankingLoss, VarifocalLoss
 from mmrank.required_package import required_package
 
 from .detectors import centre_of, check_fit, check_ranks
+from .ranked_queries import LAST, RankedQueries, copies_of
 
 with required_package(
-    'transformers', 'The adapter of RT-DETR and D-FINE', "pip install 'mmrank[adapters]'"
+    'transformers', 'The adapter of the DETRs of transformers', "pip install 'mmrank[adapters]'"
 ):
-    from transformers.image_transforms import center_to_corners_format
-    from transformers.loss.loss_d_fine import DFineLoss
-    from transformers.loss.loss_for_object_detection import box_iou
-    from transformers.loss.loss_rt_detr import RTDetrLoss
+    from transformers import PreTrainedModel
 
-#: The last decoder layer, whose scores the model predicts.
-LAST = 'last'
 PREFIX = '_loss_function.'
 
 
-class RankedLabels:
-    """Mixin for criterions: ranks in place of the varifocal loss, each layer by its own loss.
+class RankedVarifocal(RankedQueries):
+    """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
 
-    Matching and box losses stay those of the criterion. It expects the name of each layer as
-    ``layer`` in its outputs.
-    """
+    loss_name, aux_mark = 'loss_ranking', '_aux_'
 
-    def __init__(self, config, rankings: nn.ModuleDict) -> None:
+    def __init__(self, config) -> None:
         super().__init__(config)
-        self.rankings = rankings
-        self.ranked: set[str] = set()
-        self.weight_dict['loss_ranking'] = self.weight_dict.pop('loss_vfl')
+        self.loss_factor = self.weight_dict['loss_vfl']
 
-    def forward(self, outputs: dict, targets: list[dict]) -> dict[str, Tensor]:
-        """Losses of all layers; the names are those of the criterion."""
-        losses = super().forward(outputs, targets)
-        if world_group() is not None:
-            # A rank without boxes has no denoising queries. The others wait for it to take part in
-            # their rankings.
-            logits = outputs['logits']
-            empty = logits.new_zeros(0, logits.size(-1)), logits.new_zeros(0, dtype=torch.long)
-            for name in self.rankings:
-                if name not in self.ranked:
-                    self._rank(name, *empty, logits.new_zeros(0))
-        return losses
-
-    def loss_labels_vfl(
-        self, outputs: dict, targets: list[dict], indices: list, num_boxes: float, log: bool = True
-    ) -> dict[str, Tensor]:
-        """Scalar ``loss_ranking`` of one layer: all queries of all images together.
-
-        ``outputs`` has ``logits`` (B, Q, C) and ``pred_boxes`` (B, Q, 4), ``targets`` the
-        ``class_labels`` and ``boxes`` of each image, and ``indices`` its matched queries and
-        objects. A ranking has its own normalisation: ``num_boxes`` is not used.
-        """
-        logits, rows = outputs['logits'], self._get_source_permutation_idx(indices)
-        classes, boxes = (
-            torch.cat([t[key][j] for t, (_, j) in zip(targets, indices)])
-            for key in ('class_labels', 'boxes')
-        )
-        labels = torch.full(logits.shape[:2], logits.size(-1), device=logits.device)
-        labels[rows] = classes
-        with torch.no_grad():
-            ious, _ = box_iou(
-                center_to_corners_format(outputs['pred_boxes'][rows].float()),
-                center_to_corners_format(boxes.float()),
-            )
-        quality = torch.zeros(logits.shape[:2], device=logits.device)
-        quality[rows] = ious.diag()
-        # Of the matched queries, in the order of the rows.
-        quality = quality[labels < logits.size(-1)]
-        loss = self._rank(outputs['layer'], logits.flatten(0, 1), labels.flatten(), quality)
-        return dict(loss_ranking=loss)
-
-    def _rank(self, name: str, logits: Tensor, labels: Tensor, quality: Tensor) -> Tensor:
-        self.ranked.add(name)
-        ranking = self.rankings[name]
-        boxes = {} if ranking.box_input is None else {'quality': quality}
-        # The factor says that C is the background, also of one class.
-        return ranking(logits, labels, avg_factor=1, **boxes)
+    loss_labels_vfl = RankedQueries.loss_labels
 
 
-class RTDetrRankedLabels(RankedLabels, RTDetrLoss):
-    """Criterion of RT-DETR on ranking losses."""
-
-
-class DFineRankedLabels(RankedLabels, DFineLoss):
-    """Criterion of D-FINE on ranking losses."""
+@cache
+def ranked_criterion(mixin: type, file: str, name: str) -> type:
+    """Subclass of a criterion in ``transformers.loss``."""
+    host = getattr(import_module(f'transformers.loss.{file}'), name)
+    return type(f'Ranked{name}', (mixin, host), {})
 
 
 class RankingCriterion(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
-    the layers for ours. Each of the ``rankings`` gets a copy of the loss with its own state: the
-    scores of a decoder layer have another level and spread than those of the next. ``last`` is the
-    last decoder layer, ``aux_<i>`` are the layers before it and, as the last of these, the
-    encoder's proposals, ``dn_<i>`` the denoising queries of each layer. ``fine``: the model is
-    D-FINE, whose boxes are distributions of corners.
-
-    The encoder's proposals keep the varifocal loss: a ranking of them costs half of the mAP
-    (docs/pages/results/detr.md).
+    the layers for ours, which is derived from theirs. ``rankings`` has the loss of each layer, see
+    :class:`.ranked_queries.RankedQueries`.
     """
 
-    def __init__(self, loss: RankingLoss, num_layers: int, centre_scores: bool, fine: bool) -> None:
+    def __init__(self, loss: RankingLoss, config, centre_scores: bool) -> None:
         super().__init__()
-        self.centre_scores, self.fine = centre_scores, fine
-        names = [LAST, *(f'{k}_{i}' for k in ('aux', 'dn') for i in range(num_layers))]
-        self.rankings = nn.ModuleDict({name: copy.deepcopy(loss) for name in names})
-        if not isinstance(loss, QualityLoss):
-            self.rankings[f'aux_{num_layers - 1}'] = VarifocalLoss(scope=loss.scope)
+        self.centre_scores = centre_scores
+        self.rankings = self.rankings_of(loss, config)
+
+
+class RTDetrRankings(RankingCriterion):
+    """For RT-DETR, RT-DETRv2 and D-FINE; the last of ``aux_<i>`` are the encoder's proposals."""
+
+    def rankings_of(self, loss: RankingLoss, config) -> nn.ModuleDict:
+        """A loss for each layer of the decoder, for its denoising queries, and the proposals."""
+        number, kinds = config.decoder_layers, ('aux', 'dn')[: 2 if config.num_denoising else 1]
+        names = [LAST, *(f'{kind}_{i}' for kind in kinds for i in range(number))]
+        return copies_of(loss, names, {f'aux_{number - 1}': VarifocalLoss(scope=loss.scope)})
 
     def forward(
         self,
@@ -141,43 +86,105 @@ class RankingCriterion(nn.Module):
         The arguments are those of the functions in ``transformers.loss``. (B, L, Q, ...) outputs of
         L layers begin with the denoising queries.
         """
-        criterion = (DFineRankedLabels if self.fine else RTDetrRankedLabels)(config, self.rankings)
+        fine = hasattr(config, 'weight_loss_fgl')
+        file, name = ('loss_d_fine', 'DFineLoss') if fine else ('loss_rt_detr', 'RTDetrLoss')
+        criterion = ranked_criterion(RankedVarifocal, file, name)(config)
+        criterion.rankings = self.rankings
+        # D-FINE's boxes may lie outside.
+        inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
         # In the last layer the box losses, too, leave out the denoising queries, which have losses
         # of their own: transformers < 5 matches them there with the objects that they were made
         # from (fixed by its pull request 48528).
         queries = slice(-config.num_queries, None)
-        outputs = dict(logits=logits[:, queries], layer=LAST)
-        outputs['pred_boxes'] = self._inside(pred_boxes[:, queries])
+        outputs = dict(logits=logits[:, queries], pred_boxes=inside(pred_boxes[:, queries]))
         auxiliary = None
-        # As in transformers: D-FINE has further losses only where there are denoising queries.
-        if config.auxiliary_loss and not (self.fine and denoising_meta_values is None):
-            layers = [outputs_class, self._inside(outputs_coord)]
-            if self.fine:
+        if config.auxiliary_loss:
+            layers = [outputs_class, inside(outputs_coord)]
+            if fine:
                 layers += [predicted_corners, initial_reference_points]
             if denoising_meta_values is not None:
                 sizes = denoising_meta_values['dn_num_split']
                 denoising, layers = zip(*(x.split(sizes, dim=2) for x in layers))
-                outputs['dn_auxiliary_outputs'] = _layers('dn', *denoising)
+                outputs['dn_auxiliary_outputs'] = _layers(*denoising)
                 outputs['denoising_meta_values'] = denoising_meta_values
-            proposals = dict(logits=enc_topk_logits, pred_boxes=self._inside(enc_topk_bboxes))
-            auxiliary = _layers('aux', *layers)[:-1]
-            auxiliary.append({**proposals, 'layer': f'aux_{len(auxiliary)}'})
-            outputs['auxiliary_outputs'] = auxiliary
+            proposals = dict(logits=enc_topk_logits, pred_boxes=inside(enc_topk_bboxes))
+            auxiliary = outputs['auxiliary_outputs'] = [*_layers(*layers)[:-1], proposals]
         losses = criterion.to(device)(outputs, labels)
         return sum(losses.values()), losses, auxiliary
 
-    def _inside(self, boxes: Tensor) -> Tensor:
-        return boxes.clamp(0, 1) if self.fine else boxes
+
+class DeformableRankings(RankingCriterion):
+    """For Deformable DETR, LW-DETR and RF-DETR.
+
+    The last two train several groups of queries: those of all groups of a layer are one ranking.
+    """
+
+    def rankings_of(self, loss: RankingLoss, config) -> nn.ModuleDict:
+        """A loss for each layer of the decoder, and for the proposals where they are trained."""
+        names = [LAST, *(f'aux_{i}' for i in range(config.decoder_layers - 1))]
+        grouped = hasattr(config, 'group_detr')
+        proposals = IABCELoss(config.focal_alpha, scope=loss.scope)
+        return copies_of(loss, names, {'enc': proposals} if grouped else {})
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: list[dict],
+        device: torch.device,
+        pred_boxes: Tensor,
+        config,
+        outputs_class: Tensor | None = None,
+        outputs_coord: Tensor | None = None,
+        enc_outputs_class: Tensor | None = None,
+        enc_outputs_coord: Tensor | None = None,
+        **kwargs,
+    ) -> tuple[Tensor, dict[str, Tensor], list[dict] | None]:
+        """Loss of a batch, its parts, and the outputs of the auxiliary layers.
+
+        (L, B, Q, ...) outputs of L layers.
+        """
+        grouped = enc_outputs_class is not None
+        file, kind = ('lw_detr', 'LwDetr') if grouped else ('deformable_detr', 'DeformableDetr')
+        file = f'loss_{file}'
+        matcher = getattr(import_module(f'transformers.loss.{file}'), f'{kind}HungarianMatcher')
+        criterion = ranked_criterion(RankedQueries, file, f'{kind}ImageLoss')(
+            matcher(config.class_cost, config.bbox_cost, config.giou_cost),
+            config.num_labels,
+            config.focal_alpha,
+            ['labels', 'boxes', 'cardinality'],
+            **(dict(group_detr=config.group_detr) if grouped else {}),
+        )
+        criterion.rankings = self.rankings
+        outputs, auxiliary = dict(logits=logits, pred_boxes=pred_boxes), None
+        if grouped:
+            outputs['enc_outputs'] = dict(logits=enc_outputs_class, pred_boxes=enc_outputs_coord)
+        if config.auxiliary_loss:
+            layers = zip(outputs_class[:-1], outputs_coord[:-1])
+            auxiliary = [dict(logits=x, pred_boxes=y) for x, y in layers]
+            outputs['auxiliary_outputs'] = auxiliary
+        # In eval mode there is one group.
+        losses = criterion.to(device).train(self.training)(outputs, labels)
+        factors = {
+            'ce': getattr(config, 'class_loss_coefficient', 1),
+            'bbox': config.bbox_loss_coefficient,
+            'giou': config.giou_loss_coefficient,
+        }
+        total = sum(
+            factors[name.split('_')[1]] * loss
+            for name, loss in losses.items()
+            if name.startswith('loss_')
+        )
+        return total, losses, auxiliary
 
 
 def _layers(
-    kind: str, logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None
+    logits: Tensor, boxes: Tensor, corners: Tensor | None = None, points=None
 ) -> list[dict]:
     """Outputs of each layer, in the form of transformers' criterions."""
     layers = []
     # D-FINE has logits, but no corners, of its first boxes, too.
     for i in range(logits.size(1) if corners is None else corners.size(1)):
-        layers.append(dict(logits=logits[:, i], pred_boxes=boxes[:, i], layer=f'{kind}_{i}'))
+        layers.append(dict(logits=logits[:, i], pred_boxes=boxes[:, i]))
         if corners is not None:
             layers[i].update(
                 pred_corners=corners[:, i],
@@ -203,21 +210,22 @@ def show_centred(model: nn.Module, args: tuple, outputs):
     return (*outputs[:at], logits, *outputs[at + 1 :])
 
 
-def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+def attach(
+    model: PreTrainedModel, loss: RankingLoss, centre_scores: bool, balance_boxes: bool
+) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
     check_ranks(model, isinstance(model.loss_function, RankingCriterion), False)
     name, config = type(model).__name__, model.config
     if balance_boxes:
         raise UserError(
             f'balance_boxes=True is not supported for {name}, whose layers have box losses of '
-            'their own weights. Fix: remove it; set config.weight_loss_bbox and '
-            'config.weight_loss_giou'
+            'their own weights. Fix: remove it; set the weights of the box losses in the config'
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
-    fine = any(base.__name__.startswith('DFine') for base in type(model).__mro__)
-    criterion = RankingCriterion(loss, config.decoder_layers, centre_scores, fine)
-    # Not loss_function=..., which would hide a module behind the property.
-    model._loss_function = criterion.to(model.device).train(model.training)
+    made = RTDetrRankings if hasattr(config, 'weight_loss_vfl') else DeformableRankings
+    criterion = made(loss, config, centre_scores).to(model.device).train(model.training)
+    # What model.loss_function = criterion calls; torch would hide a module behind the property.
+    type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
 
 
@@ -226,8 +234,14 @@ def detach(model: nn.Module) -> None:
     criterion = model.loss_function
     check_ranks(model, isinstance(criterion, RankingCriterion), True)
     if criterion.centre_scores:
-        # D-FINE may predict by another layer than the last.
-        bias = model.class_embed[getattr(model, 'eval_idx', -1)].bias
+        heads = getattr(model, 'class_embed', None)
+        if heads is None:
+            heads = model.model.decoder.class_embed
+        if isinstance(heads, nn.ModuleList):
+            # D-FINE may predict by another layer than the last; those of Deformable DETR may end
+            # with the encoder's.
+            heads = heads[getattr(model, 'eval_idx', model.config.decoder_layers - 1)]
+        bias = heads.bias
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
@@ -11,9 +12,15 @@ from mmrank.losses import KeepsSampleState, RankingLoss
 SERVED = {
     'RetinaNet': 'torchvision_detectors',
     'FCOS': 'torchvision_detectors',
+    # and Mask and Keypoint R-CNN, which are derived from it
+    'FasterRCNN': 'torchvision_rcnn',
     'RTDetrForObjectDetection': 'detection_transformers',
     'RTDetrV2ForObjectDetection': 'detection_transformers',
     'DFineForObjectDetection': 'detection_transformers',
+    'DeformableDetrForObjectDetection': 'detection_transformers',
+    'LwDetrForObjectDetection': 'detection_transformers',
+    'RfDetrForObjectDetection': 'detection_transformers',
+    'RFDETRModelModule': 'rfdetr_module',
 }
 
 
@@ -31,10 +38,13 @@ def use_ranking_loss(
 
     * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
       between the two IoU thresholds are ignored.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2ForObjectDetection`` and ``DFineForObjectDetection``
-      of transformers: each decoder layer and the denoising queries of each layer have a ranking of
-      their own, by a copy of the loss with its own state. The encoder's proposals keep the
-      varifocal loss, see :class:`.detection_transformers.RankingCriterion`.
+    * ``FasterRCNN`` and what is derived from it, such as ``MaskRCNN``: one ranking of all sampled
+      boxes. The proposals' loss stays. See :class:`.torchvision_rcnn.RankingRoIHeads`.
+    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``DeformableDetr...``,
+      ``LwDetr...`` and ``RfDetr...`` of transformers, ``RFDETRModelModule`` of rfdetr: each decoder
+      layer, and the denoising queries of each layer, have a ranking of their own, by a copy of the
+      loss with its own state. The encoder's proposals keep their point-wise loss. See
+      :class:`.ranked_queries.RankedQueries`.
 
     The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
     ``torch.save(model)``.
@@ -113,6 +123,17 @@ def centre_of(loss: RankingLoss, scores: Tensor) -> Tensor:
     """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
     centre = loss.logit_centre()
     return scores.new_zeros(1) if centre is None else centre.to(scores)
+
+
+def aligned_iou(first: Tensor, second: Tensor) -> Tensor:
+    """(n,) IoU in [0, 1] of (n, 4) boxes, corner and corner, at least float32."""
+    dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+    first, second = first.to(dtype), second.to(dtype)
+    low = torch.maximum(first[:, :2], second[:, :2])
+    high = torch.minimum(first[:, 2:], second[:, 2:])
+    inter = (high - low).clamp(min=0).prod(1)
+    union = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (first, second)) - inter
+    return (inter / union.clamp(min=torch.finfo(dtype).tiny)).clamp(0, 1)
 
 
 def _adapter_of(model: nn.Module):

@@ -22,6 +22,7 @@ from mmrank.losses import (
     RankingLoss,
     TrainsEmbeddings,
 )
+from mmrank.losses.contrastive.grad_cache import grad_cache
 from mmrank.required_package import required_package
 
 with required_package(
@@ -35,12 +36,15 @@ with required_package(
 class SentenceLoss(nn.Module):
     """Base: embeds the columns and calls a loss, whose state :class:`SaveLossState` saves.
 
-    While the model is in eval mode, the state of the loss does not move.
+    While the model is in eval mode, the state of the loss does not move. ``mini_batch_size`` of a
+    subclass embeds so many rows at a time, with their activations alone in memory, and once more
+    in the backward pass: the loss still sees the whole batch, and its gradient is the same. See
+    :func:`mmrank.losses.contrastive.grad_cache.grad_cache`.
     """
 
-    def __init__(self, model: nn.Module, loss: nn.Module) -> None:
+    def __init__(self, model: nn.Module, loss: nn.Module, mini_batch_size: int | None) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
 
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
@@ -52,7 +56,13 @@ class SentenceLoss(nn.Module):
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """(B, D) embeddings of each column."""
-        return [self.model(x)['sentence_embedding'] for x in columns]
+        rows, size = map(_Rows, columns), self.mini_batch_size
+        if size is None or not torch.is_grad_enabled():
+            return [self._encode(x) for x in rows]
+        return [grad_cache(self._encode, x, size, [self.model]) for x in rows]
+
+    def _encode(self, rows: '_Rows') -> Tensor:
+        return self.model(dict(rows.column))['sentence_embedding']
 
     def compute_loss_from_embeddings(
         self, embeddings: list[Tensor], labels: Tensor | None
@@ -74,6 +84,20 @@ class SentenceLoss(nn.Module):
             )
 
 
+class _Rows:
+    """Inputs of a column, of which :func:`grad_cache` takes slices."""
+
+    def __init__(self, column: dict) -> None:
+        self.column = column
+
+    def __len__(self) -> int:
+        return len(next(x for x in self.column.values() if isinstance(x, Tensor)))
+
+    def __getitem__(self, rows: slice) -> '_Rows':
+        column = self.column.items()
+        return _Rows({key: x[rows] if isinstance(x, Tensor) else x for key, x in column})
+
+
 class SentenceContrastLoss(SentenceLoss):
     """Contrastive losses: InfoNCE, CLIP, SogCLR, iSogCLR, VICReg and others.
 
@@ -89,13 +113,15 @@ class SentenceContrastLoss(SentenceLoss):
     trainer with such state, whose rows would be taken for those of the training set.
     """
 
-    def __init__(self, model: nn.Module, loss: ContrastiveLoss) -> None:
+    def __init__(
+        self, model: nn.Module, loss: ContrastiveLoss, *, mini_batch_size: int | None = None
+    ) -> None:
         if not isinstance(loss, ContrastiveLoss):
             raise TypeError(
                 f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
                 'mmrank.losses.InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
             )
-        super().__init__(model, loss)
+        super().__init__(model, loss, mini_batch_size)
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """Two views: of two columns, or of one column twice."""
@@ -130,15 +156,23 @@ class SentenceRetrievalLoss(SentenceLoss):
         model: A ``SentenceTransformer``.
         loss: A loss with ``embedding_loss``: a ranking loss or ``PMLLoss``.
         normalize: Rank by cosines instead of inner products.
+        mini_batch_size: Rows to embed at a time; None: all.
     """
 
-    def __init__(self, model: nn.Module, loss: TrainsEmbeddings, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: TrainsEmbeddings,
+        normalize: bool = True,
+        *,
+        mini_batch_size: int | None = None,
+    ) -> None:
         if not isinstance(loss, TrainsEmbeddings):
             raise TypeError(
                 f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
                 'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
             )
-        super().__init__(model, loss)
+        super().__init__(model, loss, mini_batch_size)
         self.normalize = normalize
         if normalize and isinstance(loss, RankingLoss):
             loss.expect_cosines()
@@ -199,15 +233,23 @@ class SentenceInBatchLoss(SentenceLoss):
         model: A ``SentenceTransformer``.
         loss: An :class:`mmrank.losses.InBatchLoss`.
         pairs: The column ``label`` of the training set, (|O|, 2) integers.
+        mini_batch_size: Rows to embed at a time; None: all.
     """
 
-    def __init__(self, model: nn.Module, loss: InBatchLoss, pairs: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: InBatchLoss,
+        pairs: Sequence[Sequence[int]],
+        *,
+        mini_batch_size: int | None = None,
+    ) -> None:
         if not isinstance(loss, InBatchLoss):
             raise TypeError(
                 f'loss={type(loss).__name__} is no InBatchLoss. Fix: pass '
                 'mmrank.losses.InBatchLoss()'
             )
-        super().__init__(model, loss)
+        super().__init__(model, loss, mini_batch_size)
         known = torch.as_tensor(pairs)
         _check_pairs('pairs', known)
         loss.set_pairs(*known.unbind(1), tuple((known.amax(0) + 1).tolist()))

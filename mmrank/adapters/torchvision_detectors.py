@@ -12,7 +12,7 @@ from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
 
-from .detectors import centre_of, check_fit, check_ranks
+from .detectors import aligned_iou, centre_of, check_fit, check_ranks
 
 with required_package(
     'torchvision',
@@ -23,7 +23,6 @@ with required_package(
     from torchvision.models.detection.fcos import FCOSHead
     from torchvision.models.detection.retinanet import RetinaNetHead
     from torchvision.ops import generalized_box_iou_loss
-    from torchvision.ops._utils import _loss_inter_union
 
 
 class RankingHead(MadeClass):
@@ -101,8 +100,7 @@ class RankingHead(MadeClass):
         if kind == 'loss':
             # In [0, 1], as aLRP has it.
             return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
-        inter, union = _loss_inter_union(boxes.detach(), true)
-        return dict(quality=(inter / union.clamp(min=1e-7)).clamp(0, 1))
+        return dict(quality=aligned_iou(boxes.detach(), true))
 
     def _decode(self, codes: Tensor, anchors: Tensor) -> Tensor:
         if isinstance(self, FCOSHead):

@@ -5,6 +5,7 @@ A detection config runs with mmpretrain absent and a retrieval config with mmdet
 
 import argparse
 import importlib.util
+import logging
 import os
 import re
 import signal
@@ -22,7 +23,9 @@ from typing import TYPE_CHECKING
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
-from mmengine.registry import OPTIMIZERS, RUNNERS
+from mmengine.logging import MMLogger
+from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
+from mmengine.runner import BaseLoop
 
 from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
@@ -48,6 +51,11 @@ _MORE_SETTINGS = (
     'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
     'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'
 )
+
+
+#: Arguments of mmengine's functions that are a part of a config.
+_PARTS = ('cfg', 'dataloader', 'loop', 'seed')
+_SETTING = str | int | float | list | tuple | dict | None
 
 
 def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
@@ -179,14 +187,20 @@ def read_config(path: str) -> Config:
                 'packages).\n  Fix: inherit by path, or with read_base() from mmrank.configs'
             ) from error
         raise UserError(
-            f'{path} cannot be read as a config: {type(error).__name__}: {error}'
+            f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
+            'that place of it, or name another file'
         ) from error
 
 
 def check_packages(cfg: Config) -> None:
     """Check that the packages of types and scope, and a fitting transformers, are installed."""
     scopes = {name.split('.')[0] for name in walk_types(cfg.to_dict())}
-    scopes.add(cfg.get('default_scope') or 'mmengine')
+    scope = cfg.get('default_scope') or 'mmengine'
+    if not {scope} & {'mmengine', *PACKAGES, *MODELS.children}:
+        raise UserError(
+            f'default_scope={scope!r} is no registry.\n  Fix: one of mmdet, mmpretrain, mmengine'
+        )
+    scopes.add(scope)
     for name in sorted(scopes & set(PACKAGES)):
         if importlib.util.find_spec(name) is None:
             raise _missing_package(name)
@@ -228,7 +242,12 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
     """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
         _check_names(cfg, options)
-        cfg.merge_from_dict(options)
+        try:
+            cfg.merge_from_dict(options)
+        except Exception as error:
+            raise UserError(
+                f'--cfg-options {" ".join(options)}: {error}\n  Fix: name a setting of the config'
+            ) from error
     check_packages(cfg)
 
 
@@ -343,6 +362,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     from mmengine.runner import Runner
 
     from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
+    from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
@@ -360,6 +380,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
             f"'{close[0]}', or import yours by custom_imports"
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
+    runner.register_hook(StartCheckHook())
     if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
@@ -381,28 +402,75 @@ def _check_dump(cfg: Config) -> None:
             )
 
 
-def check_data(cfg: Config, splits: tuple[str, ...]) -> None:
-    """Check the files of a config's data sets; a UserError names every problem."""
+def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:
+    """Check the files of a config's data sets; a UserError names every problem.
+
+    Returns what is only warned of: a tool says it again when it ends, below hundreds of lines.
+    """
     from mmrank.datasets.checks import coco_check, retrieval_check
 
     # The files are the same for all processes: one check, one message.
-    if is_main_process():
-        coco_check.check_config(cfg, splits=splits)
-        retrieval_check.check_config(cfg, splits=splits)
+    if not is_main_process():
+        return []
+    checks = (check.check_config(cfg, splits=splits) for check in (coco_check, retrieval_check))
+    reports = [report for found in checks for report in found if report.warnings]
+    return [f'warning: {report.describe(report.warnings)}' for report in reports]
 
 
 def _config_error(error: Exception) -> Exception:
-    """The same error, or one for the user if it comes from building a part of the config."""
-    frames = traceback.extract_tb(error.__traceback__)
-    # mmengine's registries, and what its runner builds without them.
-    built = any('mmengine' in x.filename and x.name.startswith('build') for x in frames)
-    if not built or isinstance(error, UserError) or 'Fix:' in str(error):
+    """The same error, or one for the user if nothing has worked yet.
+
+    Such is one from building a part of the config, from the first iteration, or from what computes
+    the metrics: nearly always a setting or the data. The log file gets the traceback.
+    """
+    if isinstance(error, UserError) or 'Fix:' in str(error):
         return error
-    message = error.args[0] if len(error.args) == 1 else error
+    part, where, loop, fix = '', '', None, 'correct that part of the config, or the data'
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name, values = frame.f_code.co_name, frame.f_locals
+        own = values.get('self')
+        if name == build_runner.__name__:
+            where = 'cannot be built'
+        elif 'mmengine' in frame.f_code.co_filename:
+            if isinstance(own, BaseLoop) and name != '__init__':
+                loop = own
+                has_worked = getattr(own, '_iter', values.get('idx', 0))
+                where = '' if has_worked else 'fails where it is first used'
+            if name.startswith('build'):
+                where = 'cannot be built'
+            elif name == 'evaluate':
+                where = 'fails where metrics are computed'
+            configs = (_plain(values[x]) for x in _PARTS if x in values)
+            if (config := next((x for x in configs if x is not None), None)) is not None:
+                part, fix = f', at {config!r:.300}', _unquoted(config) or fix
+        if loop is not None and isinstance(own, torch.nn.Module):
+            names = (name for name, x in loop.runner.model.named_modules() if x is own and name)
+            part = next((f', in model.{name}' for name in names), part)
+    if not where:
+        return error
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    message = f'{error.args[0] if len(error.args) == 1 else error}'.strip()
+    for handler in MMLogger.get_current_instance().handlers if loop is not None else ():
+        if isinstance(handler, logging.FileHandler):
+            handler.stream.writelines(traceback.format_exception(error))
     return UserError(
-        f'the config cannot be built: {type(error).__name__}: {message}\n  Raised in '
-        f'{frames[-1].filename}, line {frames[-1].lineno}.\n  Fix: correct that part of the config'
+        f'the config {where}{part}: {type(error).__name__}: {message}\n  Raised in '
+        f'{last.filename}, line {last.lineno}.\n  Fix: {fix}'
     )
+
+
+def _plain(value: object) -> object:
+    """A part of a config without what is no setting; None for what is no part of one."""
+    if isinstance(value, dict):
+        return {k: v for k, v in value.items() if isinstance(v, _SETTING) and k != 'params'}
+    return value if isinstance(value, str | int) else None
+
+
+def _unquoted(config: object) -> str:
+    """How to write numbers that a part of the config has in quotes; '' without one."""
+    texts = config.items() if isinstance(config, dict) else ()
+    found = [(k, v) for k, v in texts if isinstance(v, str) and re.fullmatch(r'-?[\d.e-]+', v)]
+    return ', '.join(f'{k}={v} without quotes' for k, v in found)
 
 
 def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:

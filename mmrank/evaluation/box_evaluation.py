@@ -115,14 +115,14 @@ def shown_box(box: dict) -> str:
 def number_objects(truth: COCO) -> COCO:
     """Give objects ids from 1 where one has another: evaluators mark an unmatched box by the id 0.
 
-    Changes the index in place and returns it.
+    Changes the index, of COCO or LVIS, in place and returns it.
     """
     objects = truth.dataset.get('annotations', ())
-    if any(x['id'] < 1 for x in objects):
+    if any(isinstance(x['id'], str) or x['id'] < 1 for x in objects):
         for number, x in enumerate(objects, 1):
             x['id'] = number
         with contextlib.redirect_stdout(io.StringIO()):
-            truth.createIndex()
+            (getattr(truth, 'createIndex', None) or truth._create_index)()
     return truth
 
 

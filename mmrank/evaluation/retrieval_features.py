@@ -17,8 +17,15 @@ from mmrank.errors import UserError
 from mmrank.files import replace_atomically
 from mmrank.functional import StoredEmbeddings
 
-# What NumPy raises for text, half a file, an empty one and an .npy array.
-_NO_NPZ = (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
+#: Kinds of NumPy, dimensions and contents of the arrays of a file.
+_ARRAYS = {
+    'features': ('f', 2, 'floats, (N, D)'),
+    'labels': ('iu', 1, 'integers'),
+    'in_gallery': ('b', 1, 'bool'),
+    'paths': ('U', 1, 'texts'),
+    'classes': ('U', 1, 'texts'),
+    'similarity': ('U', 0, 'one text'),
+}
 
 
 @dataclass(frozen=True)
@@ -112,16 +119,22 @@ def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFea
             arrays = {name: file[name] for name in file.files if not stored or name != 'features'}
         if stored:
             arrays['features'] = _map_features(path)
-    except _NO_NPZ as error:
+    except Exception as error:  # damaged bytes raise anything, a MemoryError among them
         raise UserError(f'{path} is not an .npz file of features: {error}. {fix}') from error
-    for name, kinds in (('features', 'f'), ('labels', 'iu')):
-        if name not in arrays or arrays[name].dtype.kind not in kinds:
-            found = {k: str(v.dtype) for k, v in arrays.items()}
-            raise UserError(
-                f'{path} has no array {name!r} of '
-                f'{"floats" if kinds == "f" else "integers"}, only {found}. {fix}'
-            )
-    samples = len(arrays['features'])
+    for name, (kinds, ndim, what) in _ARRAYS.items():
+        value = arrays.get(name)
+        if value is None and name not in ('features', 'labels'):
+            continue
+        if value is None or value.dtype.kind not in kinds or value.ndim != ndim:
+            found = {k: f'{v.dtype} of {v.ndim} dimensions' for k, v in arrays.items()}
+            raise UserError(f'{path} has no array {name!r} of {what}, only {found}. {fix}')
+    features, in_gallery = arrays['features'], arrays.get('in_gallery')
+    if not features.dtype.isnative or features.dtype.itemsize > 8:
+        raise UserError(f"{path}: 'features' are {features.dtype.str}. Fix: write them as float32")
+    similarity = str(arrays.get('similarity', 'cosine'))
+    if similarity not in ('cosine', 'dot'):
+        raise UserError(f"{path}: similarity={similarity!r:.80}. Fix: 'cosine' or 'dot'")
+    samples = len(features)
     for name in ('labels', 'in_gallery', 'paths'):
         if name in arrays and arrays[name].shape != (samples,):
             raise UserError(
@@ -129,14 +142,13 @@ def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFea
                 f"'features' holds {samples} samples. Fix: write one entry "
                 'per sample.'
             )
-    features, in_gallery = arrays['features'], arrays.get('in_gallery')
     return RetrievalFeatures(
         features=features if stored else torch.from_numpy(features),
         labels=torch.from_numpy(arrays['labels'].astype(np.int64)),
-        in_gallery=None if in_gallery is None else torch.from_numpy(in_gallery.astype(bool)),
+        in_gallery=None if in_gallery is None else torch.from_numpy(in_gallery),
         paths=arrays['paths'].tolist() if 'paths' in arrays else None,
         classes=arrays['classes'].tolist() if 'classes' in arrays else None,
-        similarity=str(arrays.get('similarity', 'cosine')),
+        similarity=similarity,
     )
 
 

@@ -43,6 +43,7 @@ _MODULES = {
         'Logistic OneSidedSigmoid SURROGATES SquaredHinge build_surrogate one_sided_huber '
         'one_sided_sigmoid pairwise_surrogate_mean'
     ),
+    'mmrank.losses.pairs.rank_weights': 'mean_one practical_weight smoothed_rank theorem1_weight',
     'mmrank.losses.ranking.alrp': 'ALRP alrp_loss',
     'mmrank.losses.ranking.ap_loss': 'ap_loss piecewise_linear_step',
     'mmrank.losses.ranking.auc': 'auc_loss mauc_loss',
@@ -53,9 +54,7 @@ _MODULES = {
     'mmrank.losses.ranking.smooth_ap': 'smooth_ap_loss',
     'mmrank.losses.ranking.soap': 'soap_loss',
     'mmrank.losses.ranking.soprc': 'semi_variance soprc_loss',
-    'mmrank.losses.ranking.stable_ap': (
-        'mean_one practical_weight smoothed_rank stable_ap_loss stable_ap_outer theorem1_weight'
-    ),
+    'mmrank.losses.ranking.stable_ap': 'stable_ap_loss stable_ap_outer',
     'mmrank.losses.score_lists': 'like_scores split_lists',
     'mmrank.losses.two_tower.in_batch': 'IN_BATCH_MODES in_batch_embedding_loss in_batch_loss',
     'mmrank.losses.two_tower.in_batch_softmax': 'in_batch_softmax_losses',

@@ -30,13 +30,19 @@ class _Separate(nn.Module):
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
-    """Whether :func:`separate_rankings` does all that calling copies of one loss does."""
+    """Whether :func:`separate_rankings` does all that calling these losses does."""
     return all(
         getattr(loss, 'can_be_separate', False)
+        and _settings(loss) == _settings(losses[0])
         # A hook expects calls.
         and not (loss._forward_hooks or loss._forward_pre_hooks)
         for loss in losses
     )
+
+
+def _settings(loss: nn.Module) -> dict:
+    plain = (int, float, str, tuple, type(None))
+    return {name: value for name, value in vars(loss).items() if isinstance(value, plain)}
 
 
 def separate_rankings(

@@ -7,6 +7,7 @@ from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, SelfB
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_ranks import SampleRanks
 from .sample_state import SampleState
+from .score_spread import ScoreSpread
 from .score_vector import ScoreVector
 from .sharding import ShardedState, load_shards, save_shard
 from .streaming_frequency import StreamingFrequency
@@ -24,6 +25,7 @@ __all__ = [
     'SampleRanks',
     'SampleState',
     'SampleTemperature',
+    'ScoreSpread',
     'ScoreVector',
     'SelfBalance',
     'ShardedState',

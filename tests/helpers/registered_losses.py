@@ -113,6 +113,7 @@ SETTINGS = {
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
         dict(mean_mode='fixed', fixed_mean=0.5, reduction='sum'),
         dict(quality=0.9),
+        dict(tau='auto', num_classes=CLASSES, mode='per_class'),
         dict(quality=0.5, num_classes=CLASSES, mode='per_class', surrogate='logistic'),
     ],
     'SumLoss': [

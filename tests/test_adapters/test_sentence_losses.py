@@ -304,3 +304,27 @@ def test_the_trainer_trains_and_resumes(tmp_path):
     for a, b in zip(whole, again):
         for key, value in a.items():
             torch.testing.assert_close(b[key], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda model, **k: SentenceContrastLoss(model, ISogCLRLoss(num_samples=24), **k),
+        lambda model, **k: SentenceRetrievalLoss(model, StableAPLoss(), **k),
+    ],
+)
+@pytest.mark.parametrize('size', [5, 100])
+def test_mini_batches_change_no_gradient(make, size):
+    found = []
+    for chunks in ({}, {'mini_batch_size': size}):
+        model, calls = sentence_model(), []
+        loss = make(model, **chunks).train()
+        model.register_forward_pre_hook(lambda _, args, calls=calls: calls.append(1))
+        labels = torch.arange(24) if loss.loss.__class__ is ISogCLRLoss else None
+        if labels is None:
+            loss.loss.mode = 'flatten'
+        value = loss(features(model, *pairs()), labels)
+        found.append((value, gradients(model, value), loss.loss.state_dict()))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-7)
+    # Two columns of five chunks, of which all but the last are embedded twice.
+    assert len(calls) == (2 * (5 + 4) if size == 5 else 2)

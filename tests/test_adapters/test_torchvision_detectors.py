@@ -1,11 +1,10 @@
-"""RetinaNet and FCOS of torchvision on ranking losses."""
+"""What RetinaNet and FCOS of torchvision have beside test_detectors.py."""
 
 import copy
 import pickle
 
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from torch import nn
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -231,43 +230,6 @@ def test_a_centre_for_each_class_goes_to_its_column():
         model.head.centre_scores = True
         left = remove_ranking_loss(model)
         torch.testing.assert_close(left.head(x)['cls_logits'], shown)
-
-
-@pytest.mark.parametrize('kind', [RetinaNet, FCOS])
-def test_a_batch_without_boxes_and_half_precision(kind):
-    model = use_ranking_loss(detector(kind), StableAPLoss())
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        losses = model(*batch())
-        empty = model(*batch(boxes=False))
-    assert empty['classification'] == 0
-    assert losses['classification'].dtype == torch.float32
-    sum([*losses.values(), *empty.values()]).backward()
-    for parameter in model.parameters():
-        assert parameter.grad.isfinite().all()
-
-
-def _step(rank, own):
-    model = use_ranking_loss(detector(RetinaNet), StableAPLoss(momentum=0.5))
-    images, targets = batch()
-    images, targets = images[own[rank]], targets[own[rank]]
-    loss = model(images, targets)['classification']
-    loss.backward()
-    grad = model.head.classification_head.cls_logits.weight.grad
-    return [loss, grad, model.head.ranking_loss.mean_positive.mean]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_two_ranks_rank_together():
-    # The second rank has an image without boxes as well as one with.
-    ranks = run_on_ranks(_step, 2, [slice(0, 1), slice(1, 3)])
-    loss, grad, mean = _step(0, [slice(0, 3)])
-    for found, _, state in ranks:
-        torch.testing.assert_close(found, loss.detach())
-        torch.testing.assert_close(state, mean)
-    # DistributedDataParallel averages.
-    averaged = (ranks[0][1] + ranks[1][1]) / 2
-    torch.testing.assert_close(averaged, grad, rtol=1e-4, atol=1e-6)
 
 
 def test_messages():

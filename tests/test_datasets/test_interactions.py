@@ -84,6 +84,7 @@ def test_duplicates(tmp_path):
         ('a,b,1,2,3\n', {}, 'line 1: expected user,item'),
         ('a,x\nb\n', {}, "line 2: expected 2 fields .* got 'b'"),
         ('a,x\n\nb,y,3\n', {}, 'line 3: expected 2 fields'),
+        ('user,item,age\na,x\n', {}, r'line 2: expected 3 fields \(user,item,\.\.\.\)'),
         ('a,x\n,y\n', {}, 'a user or item is empty'),
         ('a,x\n', dict(min_rating=4), 'has no rating'),
         ('a,x,1\n', dict(min_rating=4), 'rating >= 4'),

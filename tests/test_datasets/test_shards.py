@@ -327,6 +327,28 @@ def test_nothing_but_an_index_is_replaced(shards, tmp_path, run_script):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.parametrize('kind', [b'x', b'g', b'L', b'K', b'S', b'0'])
+@pytest.mark.parametrize('size', [-(10**6), -512, 3, 1 << 40, 1 << 80])
+def test_headers_of_nonsense(tmp_path, kind, size):
+    """Python raises a ValueError, an OSError, a MemoryError, an OverflowError."""
+    info = tarfile.TarInfo('b.txt')
+    info.type = kind
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = bytes([0o377 if size < 0 else 0o200]) + (size % 256**11).to_bytes(11, 'big')
+    header[148:156] = b' ' * 8
+    header[148:156] = b'%06o\0 ' % sum(header)
+    (tmp_path / '0.tar').write_bytes(header + b'30 GNU.sparse.map=1,x\n'.ljust(2048, b'\0'))
+    with pytest.raises(UserError, match=r'0\.tar.* (damaged|cut off|0 images).*Fix: '):
+        index_tars(tmp_path)
+
+
+def test_a_caption_of_gigabytes_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr('mmrank.datasets.shards.tar_shard._LONGEST', 3)
+    write_tar(tmp_path / '0.tar', [('a.png', numbered(0)), ('a.txt', b'four')])
+    with pytest.raises(UserError, match='has a caption of 4 bytes, more than 3'):
+        index_tars(tmp_path)
+
+
 def test_image_that_is_none(shards, tmp_path):
     write_tar(tmp_path / '0.tar', [('a.png', b'none'), ('a.txt', b'a')])
     index_tars(tmp_path)

@@ -211,6 +211,32 @@ def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
     assert "rho='auto'" in caplog.text
 
 
+@pytest.mark.parametrize(
+    'loss',
+    [dict(type='StableAPLoss'), dict(type='SOPRCLoss', tau1=1.0), dict(type='BlackBoxAPLoss')],
+)
+def test_monitor_sees_lists_without_a_gradient(caplog, loss):
+    """Two classes are ranked right beyond the margin, the third is not; a fourth is empty."""
+    loss = MODELS.build(
+        {**loss, 'type': f'mmrank.{loss["type"]}', 'mode': 'per_class', 'num_classes': 4}
+    )
+    target = torch.tensor([0, 1, 2, 4, 4])
+    scores = torch.zeros(5, 4)
+    scores[0, 0] = scores[1, 1] = 50.0
+    scores.requires_grad_()
+    loss(scores, target).backward()
+    assert loss.diagnostics['idle'].item() == pytest.approx(2 / 3)
+    assert not scores.grad[3:, :2].any()
+    assert scores.grad[3:, 2].all()
+    hook = RankingMonitorHook(interval=1, patience=2)
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        for k in range(4):
+            hook.after_train_iter(_fake(k, 0.0, loss), k)
+    assert caplog.text.count('learns from few of its lists') == 1
+    assert '67% of those with positives' in caplog.text
+    assert "Fix: mode='flatten'" in caplog.text
+
+
 @pytest.mark.parametrize(('eta', 'warns'), [(0.02, True), (0.001, False)])
 def test_monitor_sees_temperatures_that_repeat_their_last_batch(caplog, eta, warns):
     """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""

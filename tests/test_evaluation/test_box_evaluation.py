@@ -108,13 +108,13 @@ def test_best_f1_by_brute_force(tmp_path):
         best_f1_thresholds(evaluation, 0.52)
 
 
-@pytest.mark.parametrize('first', [0, -3])
+@pytest.mark.parametrize('first', [0, -3, 'a'])
 def test_ids_of_objects_may_start_anywhere(tmp_path, first):
     document = make_document(0, objects=1)
     boxes = make_predictions(document, 0, 0.0, 0)
     expected = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
-    for number, ann in enumerate(document['annotations'], first):
-        ann['id'] = number
+    for number, ann in enumerate(document['annotations']):
+        ann['id'] = first + (str(number) if first == 'a' else number)
     found = evaluate_boxes(write_json(tmp_path / 'ann.json', document), boxes)
     assert summary(found) == pytest.approx(summary(expected), nan_ok=True)
     assert found.stats[0] > 0.5

@@ -213,13 +213,28 @@ def test_other_files_are_named(tmp_path, content):
         ({}, "no array 'labels'"),
         (dict(labels=np.ones(3)), "'labels' of integers"),
         (dict(labels=np.arange(4)), r"'labels' has the shape \(4,\)"),
+        (dict(labels=np.zeros((3, 1), int)), "no array 'labels' of integers"),
+        (dict(labels=np.arange(3), features=np.ones(3)), r"'features' of floats, \(N, D\)"),
+        (dict(labels=np.arange(3), features=np.ones((3, 2), '>f4')), 'Fix: write them as float32'),
+        (dict(labels=np.arange(3), in_gallery=np.array(list('abc'))), "'in_gallery' of bool"),
+        (dict(labels=np.arange(3), similarity='cos'), "similarity='cos'. Fix: 'cosine' or 'dot'"),
     ],
 )
 def test_wrong_arrays_are_named(tmp_path, labels, message):
     file = tmp_path / 'x.npz'
-    np.savez(file, features=np.ones((3, 2)), **labels)
+    np.savez(file, **{'features': np.ones((3, 2)), **labels})
     with pytest.raises(UserError, match=message):
         load_features(file)
+
+
+@pytest.mark.parametrize('shape', [b'(3, 2(', b'(9**9)', b'(-3,2)'])
+@pytest.mark.parametrize('stored', [False, True])
+def test_a_damaged_header_is_named(tmp_path, shape, stored):
+    file = tmp_path / 'x.npz'
+    np.savez(file, features=np.ones((3, 2)), labels=np.zeros(3, int))
+    file.write_bytes(file.read_bytes().replace(b'(3, 2)', shape, 1))
+    with pytest.raises(UserError, match=r'x.npz is not an \.npz file of features'):
+        load_features(file, stored)
 
 
 def test_compressed_features_cannot_stay_on_disk(tmp_path):

@@ -23,6 +23,7 @@ SETTINGS = [
     dict(rho=3.0, surrogate='squared_hinge', weights='printed'),
     dict(mean_mode='fixed', fixed_mean=0.5, scope='local'),
     dict(quality=0.9),
+    dict(tau='auto'),
 ]
 
 

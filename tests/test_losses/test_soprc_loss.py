@@ -5,8 +5,15 @@ import torch
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from mmrank.functional import interpolate_scores, semi_variance, soprc_loss
+from mmrank.functional import (
+    OneSidedHuber,
+    interpolate_scores,
+    semi_variance,
+    soprc_loss,
+    split_lists,
+)
 from mmrank.losses import SOPRCLoss
+from mmrank.losses.ranking.soprc import soprc_terms
 from mmrank.registry import MODELS
 
 LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
@@ -35,6 +42,27 @@ def _retrieval(seed=0, dtype=torch.float32):
     labels = torch.tensor([5, 2, 5, 0, 2, 5, 3, 2, 0, 2])
     e = torch.randn(len(labels), 6, generator=g, dtype=torch.float64)
     return normalize(e, dim=1).to(dtype), labels
+
+
+def _queries_soprc(scores, is_pos, v, prior, mask):
+    """SOPRC of each query; in a list of one positive v counts as one point."""
+    lists = split_lists(scores, is_pos, mask)
+    return soprc_terms(lists, v, prior, OneSidedHuber(1.0), 0.05, lone_points=1).loss
+
+
+def test_v_is_one_point_in_a_list_of_one_positive():
+    """By hand, below and above what was seen; equal to a vector of one point."""
+    for first, second, share in ((2.0, 1.0, 1.0), (1.0, 2.0, 0.5)):
+        scores, is_pos = torch.tensor([second, 1.8, -3.0]), torch.tensor([1, 0, 0])
+        losses = []
+        for length in (100, 1):
+            loss = SOPRCLoss(prior=0.5, vector_length=length, momentum=1e-6, **LOGITS)
+            loss(torch.tensor([first, 0.0]), torch.tensor([1, 0]))
+            losses.append(loss(scores, is_pos))
+        pair = 1 - 2 * (second - 1.8) if second < 1.8 else (1 - (second - 1.8)) ** 2
+        x = pair / 2 / share
+        torch.testing.assert_close(losses[0].item(), x / (1 + x), rtol=1e-5, atol=0)
+        torch.testing.assert_close(losses[0], losses[1])
 
 
 def test_flatten_is_one_list_of_all_scores():
@@ -98,11 +126,11 @@ def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
         ]
         v[c] = torch.stack(phis).mean(0)
     # Class 3 has one image: no positive, no loss, no vector.
-    expected = soprc_loss(
-        scores, is_pos, v[labels], prior=(counts / 400)[labels], mask=is_pos | is_neg, **TAUS
+    expected = _queries_soprc(
+        scores, is_pos, v[labels], (counts / 400)[labels], mask=is_pos | is_neg
     )
     assert expected[6] == 0
-    torch.testing.assert_close(got, expected.sum() / 9)
+    torch.testing.assert_close(got, (expected.sum() / 9).float())
     assert loss.score_vector.num_updates.tolist() == [1, 0, 1, 0, 0, 1]
     torch.testing.assert_close(loss.score_vector.vector, v)
 
@@ -119,8 +147,8 @@ def test_retrieval_with_one_vector_for_all_queries():
     ]
     v = torch.stack(phis).mean(0)
     torch.testing.assert_close(loss.score_vector.vector[0], v)
-    expected = soprc_loss(scores, is_pos, v, prior=0.2, mask=is_pos | is_neg, **TAUS)
-    torch.testing.assert_close(got, expected.sum() / 9)
+    expected = _queries_soprc(scores, is_pos, v, 0.2, mask=is_pos | is_neg)
+    torch.testing.assert_close(got, (expected.sum() / 9).float())
 
 
 def test_ablation_rows():
@@ -142,7 +170,7 @@ def test_ablation_rows():
         phi[q] = interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0)
 
     def expected(v, prior):
-        lists = soprc_loss(scores, is_pos, v, prior=prior, mask=is_pos | is_neg, **TAUS)
+        lists = _queries_soprc(scores, is_pos, v, prior, mask=is_pos | is_neg)
         return lists.sum() / 9
 
     before = torch.linspace(-1, 1, 9).expand(6, 9)

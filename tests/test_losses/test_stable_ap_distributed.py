@@ -78,6 +78,7 @@ def _train_part(rank, sizes, kwargs, empty):
         ((50, 9), dict(rho='batch'), True),
         ((31, 17), dict(mode='per_class'), True),
         ((40, 23), dict(quality=0.9), False),
+        ((31, 17), dict(tau='auto', mode='per_class'), True),
         pytest.param(
             (3000, 1200, 7), dict(rho=1.0, mode='per_class'), False, marks=pytest.mark.slow
         ),

@@ -325,3 +325,84 @@ def test_auto_state_is_saved_and_numbers_have_none():
     assert state['imbalance.num_updates'].dtype == torch.long
     for rho in ('batch', 1.0):
         assert not [k for k in StableAPLoss(rho=rho).state_dict() if 'imb' in k]
+
+
+def _feed(loss, batches, factor=1.0):
+    for scores, target in batches:
+        loss(factor * scores, target)
+    return loss
+
+
+@pytest.mark.parametrize('settings', [{}, dict(mode='per_class'), dict(surrogate='logistic')])
+def test_an_auto_margin_follows_the_scale_of_the_scores(settings):
+    """Scores times c, history included: the same loss, and the gradient over c."""
+    batches = [_batch(seed=k, dtype=torch.float64) for k in range(4)]
+    found = []
+    for factor in (1.0, 0.5, 4.0):
+        loss = StableAPLoss(num_classes=4, tau='auto', score_penalty=0.0, **settings)
+        _feed(loss, batches[:3], factor)
+        scores = (factor * batches[3][0]).requires_grad_()
+        value = loss.double()(scores, batches[3][1])
+        found.append((value, factor * torch.autograd.grad(value, scores)[0]))
+    for value, gradient in found[1:]:
+        # The log of the spread is kept in float32.
+        torch.testing.assert_close(value, found[0][0], rtol=1e-6, atol=0)
+        torch.testing.assert_close(gradient, found[0][1], rtol=1e-5, atol=1e-10)
+
+
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_an_auto_margin_is_a_multiple_of_the_running_spread(mode):
+    """By hand: the margin in units of exp(EMA of log std) of the negatives, B in the same unit."""
+    batches = [_batch(seed=k, dtype=torch.float64) for k in range(3)]
+    loss = StableAPLoss(num_classes=4, mode=mode, tau='auto', rho=2.0, score_penalty=0.0)
+    logs, means = [], []
+    for scores, target in batches:
+        labels = _labels(scores, target)
+        change = torch.t if mode == 'per_class' else lambda x: x.reshape(1, -1)
+        lists = change(scores), change(labels)
+        stds = torch.stack([x[~y].std(correction=0) for x, y in zip(*lists)])
+        means.append(torch.stack([x[y].mean() for x, y in zip(*lists)]))
+        logs.append(stds.log().mean())
+        value = loss(scores, target)
+    log, mean = logs[0], means[0]
+    for k in (1, 2):
+        log = log + loss.spread.momentum * (logs[k] - log)
+        mean = mean + 0.01 * (means[k] - mean)
+    unit, tau, width = log.exp(), loss.MARGIN, loss.WIDTH
+    scores, labels = lists
+    expected = stable_ap_loss(
+        scores, labels, mean, tau=tau * float(unit), bound=1 + 2 * width / tau, rho=2.0
+    )
+    torch.testing.assert_close(value.double(), expected.mean(), rtol=1e-6, atol=0)
+
+
+def test_an_auto_margin_of_scores_that_are_all_alike():
+    loss = StableAPLoss(tau='auto')
+    scores = torch.zeros(50, 4, requires_grad=True)
+    loss(scores, _batch(50)[1]).backward()
+    assert scores.grad.isfinite().all()
+    assert (scores.grad != 0).any()
+    # Not 0, and not far above what logits are.
+    assert loss.diagnostics['tau'].item() == pytest.approx(1 / 3)
+    for _ in range(60):
+        loss(1e3 * torch.randn(50, 4), _batch(50)[1])
+    assert loss.diagnostics['tau'].item() == pytest.approx(10)
+
+
+@pytest.mark.parametrize('broken', [1e6, float('inf'), float('nan')])
+def test_an_auto_margin_survives_a_broken_score(broken):
+    scores, target = _batch()
+    loss = _feed(StableAPLoss(tau='auto'), [(scores, target)])
+    before = loss.spread.mean.clone()
+    wild = scores.clone()
+    wild[target == 4] = broken
+    loss(wild, target)
+    assert loss.spread.mean - before <= loss.spread.momentum * torch.tensor(10.0).log() + 1e-6
+
+
+@pytest.mark.parametrize(
+    'settings', [dict(tau='wide'), dict(tau='auto', score_range=(-5.0, 5.0)), dict(tau=-1.0)]
+)
+def test_margins_that_are_refused(settings):
+    with pytest.raises(ValueError, match='tau'):
+        StableAPLoss(**settings)

@@ -190,6 +190,7 @@ def test_adapters_say_which_library_is_absent():
         '    ("sentence_losses", "transformers"),\n'
         '    ("detection_transformers", "transformers"),\n'
         '    ("torchvision_detectors", "torchvision"),\n'
+        '    ("torchvision_rcnn", "torchvision"),\n'
         '):\n'
         '    try:\n'
         '        importlib.import_module("mmrank.adapters." + name)\n'

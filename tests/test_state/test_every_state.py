@@ -18,6 +18,7 @@ from mmrank.state import (
     RunningMean,
     SampleLogMean,
     SampleRanks,
+    ScoreSpread,
     ScoreVector,
     SelfBalance,
     StreamingFrequency,
@@ -72,6 +73,7 @@ STATES = {
         lambda s, g: s.rho(torch.rand(3, generator=g), torch.full((3,), 9.0), torch.ones(3) > 0),
         'mean',
     ),
+    'ScoreSpread': (ScoreSpread, lambda s, g: s.spread(*lists(g), torch.ones(3) > 0), 'mean'),
     'SelfBalance': (
         lambda size: SelfBalance(period=3),
         lambda s, g: s.update(*torch.rand(2, generator=g)),

@@ -38,7 +38,7 @@ class Commands:
             raise subprocess.CalledProcessError(1, command)
         if 'wheel' in command:
             folder = Path(command[-1])
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / 'mmcv-new.whl').write_text('built')
 
     def count(self, words):
@@ -110,14 +110,19 @@ def test_failed_build_or_ops_are_not_kept(mmcv, words):
     assert not [path for path in mmcv.kept if not path.parent.name.startswith('.')]
 
 
-def test_everything_is_installed_by_hash(bootstrap, tmp_path):
-    *flags, path = bootstrap.pins(tmp_path, lambda name: True)
+@pytest.mark.parametrize('lock', ['lock.txt', 'lock_adapters.txt'])
+def test_everything_is_installed_by_hash(bootstrap, tmp_path, lock):
+    lock = ROOT / 'requirements' / lock
+    *flags, path = bootstrap.pins(tmp_path, lambda name: True, lock)
     assert flags == ['--require-hashes', '-r']
     lines = path.read_text().splitlines()
     assert len(lines) > 50
     assert all('==' in line and '--hash=sha256:' in line for line in lines)
     names = {line.split('==')[0] for line in lines}
-    assert {'uv', 'torch', 'onedl-mmcv', *bootstrap.LATER} <= names
+    assert {'uv', 'torch'} < names
+    assert ({'onedl-mmcv', *bootstrap.LATER} <= names) == (lock == bootstrap.LOCK)
+    # Its licence, AGPL, would be that of whatever imports it.
+    assert 'ultralytics' not in names
 
 
 def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, tmp_path):
@@ -153,8 +158,8 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         bootstrap, 'output', lambda *argv: 'True' if 'import importlib' in argv[-1] else ''
     )
     monkeypatch.setattr(bootstrap, 'install_mmcv', lambda *args: None)
-    args = bootstrap.argparse.Namespace(venv=tmp_path, torch_alone=alone)
-    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'from mmrank' in command))
+    args = bootstrap.argparse.Namespace(venv=tmp_path, torch_alone=alone, lock=None)
+    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'import mm' in command))
     with pytest.raises(subprocess.CalledProcessError):
         bootstrap.make(args)
     first, second = Commands(), Commands()
@@ -168,7 +173,14 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
     monkeypatch.setattr(bootstrap, 'LOCK', tmp_path / 'lock.txt')
     bootstrap.LOCK.write_text('uv==1 --hash=sha256:0')
     bootstrap.make(args)
-    assert second.done
+    assert second.count('mmrank.losses' if alone else 'mmrank.registry')
+    # An environment of its own lock has nothing of OpenMMLab.
+    args.lock = bootstrap.LOCK
+    second.done.clear()
+    (tmp_path / 'mmrank-bootstrap.txt').unlink()
+    bootstrap.make(args)
+    assert second.count('mmrank.losses')
+    assert not second.count('mmcv')
 
 
 def run_script(*argv, **env):
@@ -229,6 +241,7 @@ def test_makefile_works_in_any_path(tmp_path):
     python = place / 'bin' / 'python'
     python.write_text('#!/bin/sh\nfor part in "$@"; do echo "<$part>"; done\n')
     python.chmod(0o755)
+    shutil.copytree(place, f'{place}-adapters')
     done = subprocess.run(
         [
             'make',
@@ -248,9 +261,11 @@ def test_makefile_works_in_any_path(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert f'<--venv>\n<{place}>' in done.stdout
+    assert f'<{place}-adapters>\n<--lock>' in done.stdout
     for part in (
         '<--torch-alone>',
         '<tools/first_result.py>',
+        '<tests/test_adapters>',
         '<tools/demo.py>',
         '<pytest>',
         '<slow or hypothesis>',

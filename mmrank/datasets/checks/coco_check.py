@@ -10,6 +10,7 @@ from mmengine.registry import DATASETS
 from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
@@ -66,6 +67,7 @@ def check_config(
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
+        sources = []
         for where, dataset in config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset'):
             if 'ann_file' not in dataset or not _is_coco(dataset.get('type'), scope):
                 continue
@@ -86,6 +88,8 @@ def check_config(
             if key not in reports:
                 reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
+            sources.append(source)
+        _compare_evaluator(evaluator, f'{split}_evaluator', sources)
     return list(reports.values())
 
 
@@ -101,6 +105,31 @@ def _check_source(source: _Source) -> CocoReport:
 
 
 _warn = partial(print_log, logger='current', level=30)
+
+
+def _compare_evaluator(evaluator: object, name: str, sources: list[_Source]) -> None:
+    """Refuse an evaluator's file of other images: image 7 would be judged by another image 7."""
+    parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
+    paths = {x['ann_file'] for x in parts if isinstance(x, Mapping) and x.get('ann_file')}
+    for path in sorted(x for x in paths if isinstance(x, str) and os.path.isfile(x)):
+        for source in sources if len(sources) == 1 else ():
+            if os.path.realpath(path) == os.path.realpath(source.ann_file):
+                continue
+            check_coco_file(path, require_annotations=False)
+            known, names = map(_image_names, (path, source.ann_file))
+            other = [x for x in names if known.get(x) != names[x]]
+            if other:
+                raise UserError(
+                    f'{name}.ann_file={path!r} has other images than {source.where}.ann_file='
+                    f'{source.ann_file!r}: id {other[0]} is {known.get(other[0], "none")!r} there '
+                    f'and {names[other[0]]!r} here. Fix: the same file for both'
+                )
+
+
+def _image_names(path: str) -> dict:
+    """File names of images, without folders, by their ids."""
+    images = read_coco_json(path)['images']
+    return {x['id']: os.path.basename(x.get('file_name') or x['coco_url']) for x in images}
 
 
 def _has_labels(evaluator: object) -> bool:

@@ -49,14 +49,14 @@ def inspect_config(
     return reports
 
 
-def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
+def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> list[RetrievalReport]:
     """Check the retrieval data sets of a config before anything is built.
 
     Warnings go to the current logger. Where training is checked too, errors of the test split are
-    warnings: only testing needs it.
+    warnings: only testing needs it. Returns one report per data set.
     """
-    bad = []
-    for report in inspect_config(cfg, splits):
+    bad, reports = [], inspect_config(cfg, splits)
+    for report in reports:
         is_spare = report.where.startswith('test') and 'train' in splits
         errors = [] if is_spare else report.errors
         rest = report.problems if is_spare else report.warnings
@@ -69,6 +69,7 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> None:
             '\n'.join(bad) + '\nAll findings as tables: python '
             'tools/dataset_converters/check_retrieval.py CONFIG'
         )
+    return reports
 
 
 def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: int) -> None:

@@ -247,8 +247,9 @@ def _check_lengths(chunk, numbers, columns, path, separator) -> None:
         if len(fields) != len(columns):
             raise ValueError(
                 f'{path}, line {number}: expected {len(columns)} fields '
-                f'({separator.join(columns)}), got {separator.join(fields)!r:.80}. Fix: correct '
-                'the line; the first line decides the number of fields'
+                f'({separator.join(x or "..." for x in columns)}), got '
+                f'{separator.join(fields)!r:.80}. Fix: correct the line; the first line decides '
+                'the number of fields'
             )
 
 

@@ -26,6 +26,8 @@ from mmrank.errors import UserError
 IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
 _NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
 _BLOCK, _CHUNK = 512, 1 << 20
+#: Bytes of a caption: a member of a gigabyte is not read into memory.
+_LONGEST = 1 << 24
 _PACKED = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
@@ -63,12 +65,14 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
             if member in members:
                 offset, size = members[member]
                 file.seek(offset)
-                captions = captions_in(file.read(size), caption)
+                captions = captions_in(file.read(min(size, _LONGEST)), caption)
             if len(images) != 1:
                 some = ', '.join(IMAGE_MEMBERS[:4])
                 fault = f'has {len(images)} images, and needs one of {some}'
             elif member not in members:
                 fault = f'has no caption: no member {member}'
+            elif size > _LONGEST:
+                fault = f'has a caption of {size:,} bytes, more than {_LONGEST:,}'
             elif captions is None:
                 fault = f'has no caption: {caption} is empty or no text'
             else:
@@ -107,10 +111,13 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
                         'write the shard again, with one key a sample'
                     )
                 members[member] = info.offset_data, info.size
-    except tarfile.TarError as error:
+    except UserError:
+        raise
+    except Exception as error:  # damaged headers raise anything, a MemoryError among them
         raise UserError(
-            f'shard {path} is damaged or no tar file: {error}. Fix: fetch or write it again; a '
-            'compressed one has to be unpacked (gunzip), as its samples are read from the middle'
+            f'shard {path} is damaged or no tar file: {type(error).__name__} {error}. Fix: fetch '
+            'or write it again; a compressed one has to be unpacked (gunzip), as its samples are '
+            'read from the middle'
         ) from error
     # The end of a tar file is marked by zeros. tarfile ends at a damaged header, too.
     if end + _BLOCK > total:

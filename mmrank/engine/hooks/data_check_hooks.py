@@ -1,9 +1,11 @@
-"""Hooks that refuse data sets which a training cannot use."""
+"""Hooks that refuse data sets and settings which a training cannot use."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 
 from mmengine.dist import get_world_size, is_main_process
-from mmengine.hooks import Hook
+from mmengine.hooks import CheckpointHook, Hook
 from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
@@ -122,6 +124,106 @@ class SampleIndexHook(Hook):
                 'would go to other samples. Fix: resume with the shards, their index and the '
                 'unit of before; or restart, with load_from'
             )
+
+
+class StartCheckHook(Hook):
+    """Refuses a training that would learn nothing, or fail with its first results.
+
+    The tools add it; no config needs to.
+
+    Raises:
+        UserError: Before training, if there is no batch, no step, no rate or no weight to learn;
+            before training or after the first validation, if it has no metric of ``save_best``.
+    """
+
+    # The CheckpointHook fails on such a metric.
+    priority = 'VERY_HIGH'
+
+    def before_train(self, runner) -> None:
+        loop, loader = runner.train_loop, runner.train_loop.dataloader
+        with suppress(TypeError):  # a stream has no length
+            if not len(loader):
+                raise UserError(
+                    f'train_dataloader has no batch: {len(loader.dataset)} samples, batch_size='
+                    f'{loader.batch_size} and drop_last={loader.drop_last}. Fix: a smaller '
+                    'train_dataloader.batch_size, or drop_last=False'
+                )
+        for name in ('max_epochs', 'max_iters'):
+            if getattr(loop, name) < 1:
+                raise UserError(
+                    f'train_cfg.{name}={getattr(loop, name)}: nothing is trained. Fix: at least 1'
+                )
+        _check_pipeline(loader.dataset, 'train')
+        for hook in runner.hooks:
+            if isinstance(getattr(hook, 'interval', None), str):
+                raise UserError(
+                    f'interval={hook.interval!r} of {type(hook).__name__} is a text. Fix: a whole '
+                    'number of epochs or iterations'
+                )
+        groups = runner.optim_wrapper.param_groups
+        if isinstance(groups, Mapping):  # of several optimisers
+            groups = chain(*groups.values())
+        if not any(group.get('initial_lr', group['lr']) for group in groups):
+            raise UserError(
+                'optim_wrapper.optimizer.lr=0, of every weight: nothing is learned. Fix: lr > 0'
+            )
+        if not any(p.requires_grad for p in runner.model.parameters()):
+            raise UserError(
+                'no weight of the model is trained: all are frozen. Fix: fewer frozen_stages, or '
+                'a head that learns'
+            )
+        metrics = [] if runner.val_loop is None else runner.val_loop.evaluator.metrics
+        names = [*map(_metric_names, metrics)]
+        if names and all(names):
+            _check_save_best(runner, [*chain(*names)])
+
+    def before_val(self, runner) -> None:
+        _check_pipeline(runner.val_dataloader.dataset, 'val')
+
+    def before_test(self, runner) -> None:
+        _check_pipeline(runner.test_dataloader.dataset, 'test')
+
+    def after_val_epoch(self, runner, metrics: Mapping | None = None) -> None:
+        if metrics:
+            _check_save_best(runner, metrics)
+
+
+def _check_pipeline(dataset, split: str) -> None:
+    """Refuse one without the transform that makes ``inputs`` of all others' results."""
+    while getattr(dataset, 'dataset', None) is not None:
+        dataset = dataset.dataset
+    steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', None)
+    last = type(steps[-1]) if steps else object
+    is_known = last.__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
+    if is_known and 'Pack' not in last.__name__:
+        raise UserError(
+            f'{split}_dataloader.dataset.pipeline ends with {last.__name__}, and nothing packs '
+            "inputs. Fix: end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
+        )
+
+
+def _metric_names(metric) -> list[str]:
+    """What mmdet's metric of COCO is going to report; none where it is not known before."""
+    if type(metric).__name__ != 'CocoMetric':
+        return []
+    if not {*metric.metrics} <= {'bbox', 'segm'}:
+        return []
+    items = metric.metric_items or ['mAP', *(f'mAP_{x}' for x in ('50', '75', 's', 'm', 'l'))]
+    names = [f'{kind}_{item}' for kind in metric.metrics for item in items]
+    if metric.classwise:
+        names += [f'{name}_precision' for name in (metric.dataset_meta or {}).get('classes', ())]
+    return [f'{metric.prefix}/{name}' for name in names]
+
+
+def _check_save_best(runner, names: Collection[str]) -> None:
+    for hook in runner.hooks:
+        if isinstance(hook, CheckpointHook) and hook.save_best:
+            for name in hook.key_indicators:
+                if name != 'auto' and name not in names:
+                    raise UserError(
+                        f'default_hooks.checkpoint.save_best={name!r} is no metric of the '
+                        f'validation. Fix: one of {", ".join(sorted(map(str, names)))}'
+                    )
 
 
 def _digests(dataset) -> Iterator[str]:

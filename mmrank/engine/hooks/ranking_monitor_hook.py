@@ -22,13 +22,14 @@ class RankingMonitorHook(Hook):
     positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
     ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
 
-    It warns once for each loss whose outer function is saturated, whose temperatures repeat their
-    last batch, or that has not moved for 200 iterations.
+    It warns once for each loss whose outer function is saturated, most of whose lists are ``idle``
+    (have positives, but no pair within the margin), whose temperatures repeat their last batch, or
+    that has not moved for 200 iterations.
 
     Args:
         interval: Iterations between readings, each of which makes the host wait for the device.
-        patience: Readings of a loss in a row above :attr:`SATURATION` or :attr:`LARGEST_GAIN`
-            before its one warning.
+        patience: Readings of a loss in a row above :attr:`SATURATION`, :attr:`LARGEST_IDLE` or
+            :attr:`LARGEST_GAIN` before its one warning.
 
     Raises:
         ValueError: If a parameter is not > 0.
@@ -42,6 +43,8 @@ class RankingMonitorHook(Hook):
     #: Iterations in which a loss that is learnt from must move. It has not moved where all its
     #: readings lie within 0.5 % of their mean, and it was never twice as large.
     STILL_ITERS = 200
+    #: Share of lists without a gradient above which most of a batch teaches nothing.
+    LARGEST_IDLE = 0.3
     #: Share of the way to what its last batch says that a temperature may go.
     LARGEST_GAIN = 0.5
 
@@ -80,6 +83,14 @@ class RankingMonitorHook(Hook):
                         f'function is flat and the gradient vanishes. {loss.saturation_advice}'
                     )
                     self._warn_once(runner, name, value, self.SATURATION, text)
+                if key == 'idle':
+                    text = (
+                        f'{name} learns from few of its lists: {value:.0%} of those with positives '
+                        "have no pair within the margin, and so no gradient. Fix: mode='flatten' "
+                        'for a head of several classes, or a wider margin (tau); none if the '
+                        'training is done and all is ranked right'
+                    )
+                    self._warn_once(runner, f'{name}.idle', value, self.LARGEST_IDLE, text)
                 if key.endswith('tau_gain'):
                     text = (
                         f'{name}.{key} = 2 eta rho / tau is {value:.2g}: a temperature mostly '

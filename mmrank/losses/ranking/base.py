@@ -117,7 +117,8 @@ class RankingLoss(HeadInterface, nn.Module):
     Attributes:
         diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
             ``argument`` is what ``x/(1 + x)`` or the like is applied to: far above 1 its gradient
-            vanishes, and the hook gives the ``saturation_advice``.
+            vanishes, and the hook gives the ``saturation_advice``. ``idle`` is the share of the
+            lists with positives that have no gradient, as no pair is within the margin.
 
     Raises:
         ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
@@ -363,6 +364,12 @@ class RankingLoss(HeadInterface, nn.Module):
 RankingLoss.__signature__ = signature_of(RankingLoss)
 
 
+@torch.no_grad()
+def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
+    """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
+    return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
+
+
 class StatelessRankingLoss(RankingLoss):
     """Base of losses that keep no state: subclasses implement :meth:`losses`."""
 
@@ -376,6 +383,7 @@ class StatelessRankingLoss(RankingLoss):
         losses = self.losses(lists)
         self.diagnostics = {
             'num_positive': lists.pos_mask.sum(),
+            'idle': idle_share(losses, lists.has_positive),
             **self.extra_diagnostics(losses.detach(), lists),
         }
         loss = self.reduce_lists(losses, self.counted(lists))

@@ -21,7 +21,7 @@ from mmrank.losses.pairs.surrogates import OneSidedSigmoid
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
-from .base import RankedLists, RankingLoss
+from .base import RankedLists, RankingLoss, idle_share
 
 
 def soprc_loss(
@@ -78,8 +78,12 @@ def soprc_terms(
     surrogate: Surrogate,
     tau2: float,
     rank_gradient: bool = True,
+    lone_points: int | None = None,
 ) -> SOPRCTerms:
-    """SOPRC with any surrogate l1; parameters as of :func:`soprc_loss`."""
+    """SOPRC with any surrogate l1; parameters as of :func:`soprc_loss`.
+
+    ``lone_points``: Points that v counts as in a list of one positive; None: V.
+    """
     pos, mask = lists.pos, lists.pos_mask
     if not v.is_floating_point():
         raise TypeError(f'v must be of a float dtype, got {v.dtype}; call v.float()')
@@ -99,7 +103,9 @@ def soprc_terms(
     higher = pairwise_surrogate_sum(
         pos if rank_gradient else pos.detach(), v.detach(), OneSidedSigmoid(tau2), pos_mask=mask
     )
-    share = (1 + higher) / (v.size(1) + 1)
+    length = v.size(1)
+    points = torch.where(mask.sum(1, keepdim=True) > 1, length, lone_points or length)
+    share = (1 + higher * (points / length)) / (points + 1)
     argument = scale[:, None] * total / share
     # x/(1 + x), in a form that is finite at inf.
     risk = torch.where(mask, -torch.expm1(-torch.log1p(argument)), 0)
@@ -236,6 +242,11 @@ class SOPRCLoss(RankingLoss):
     In distributed training with ``scope='global'`` every rank passes the queries of all ranks
     against its own images; with ``scope='local'`` its own queries alone: v is shared either way.
 
+    **One positive in a list.** phi of one score is that score V times, so v is one number, and the
+    rank of the positive 1 or 1/(V + 1): of 81 products with 1.2 positives a batch the median
+    argument of h was 77. In such a list v counts as one point, and the rank is ``(1 + mean_v l2(s_i
+    - v)) / 2``. From two positives on all is the paper's.
+
     **Units.** The defaults are for cosines. For logits widen ``tau1`` (1), ``tau2`` (0.01) and
     ``score_range`` (-5, 5).
 
@@ -360,11 +371,14 @@ class SOPRCLoss(RankingLoss):
         prior = None
         if self.prior is not None:
             prior = self.prior.of(pos.size(0), lists.list_classes)
-        terms = soprc_terms(lists, v, prior, self.surrogate, self.tau2, self.rank_gradient)
+        terms = soprc_terms(
+            lists, v, prior, self.surrogate, self.tau2, self.rank_gradient, lone_points=1
+        )
         spread = _semi_variance(lists, self.lam1, self.lam2, self.per_batch)
         spread = spread[0] if self.per_batch else self.reduce_lists(spread, has)
         self.diagnostics = {
             'argument': self.reduce_lists(terms.argument, has).detach(),
+            'idle': idle_share(terms.argument, has),
             'mean_positive': self.logit_centre().mean(),
             'semi_variance': spread.detach(),
             'num_positive': lists.pos_mask.sum(),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,9 +11,10 @@ from torch import Tensor
 from mmrank.losses.inputs import one_of
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
+from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
 from mmrank.losses.pairs.surrogates import build_surrogate
 from mmrank.losses.score_lists import like_scores, split_lists
-from mmrank.state import CappedImbalance, MeanPositiveScore
+from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
 from .base import RankedLists, RankingLoss
 
@@ -85,61 +87,6 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
-
-
-def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
-    """Weight for which the stable AP risk bounds the AP risk.
-
-    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``, the rank among the positives over their number, and the largest value B of the surrogate on
-    the score range. Source: stable AP (2025), theorem 1.
-    """
-    upper = (1 + rho * bound) / (rank + rho * bound)
-    head = rank.clamp(max=0.5)
-    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper)
-
-
-def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
-    """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
-    if not a > 0:
-        raise ValueError(f'a must be > 0, got {a!r}')
-    if not t >= 0:
-        raise ValueError(f't must be >= 0, got {t!r}')
-    return ((1 + a) / (x + a)) ** t
-
-
-def smoothed_rank(
-    pos: Tensor, mean_pos: Tensor | float, surrogate: Surrogate, bound: float
-) -> Tensor:
-    """Rank of a positive from the mean positive score mu: ``l(s_i - mu)/B``, clamped to [0, 1].
-
-    0 for a positive far above mu. The clamp covers scores outside the range for which B was
-    declared, such as detector logits. Source: stable AP (2025), section 4.2.
-    """
-    if not bound > 0:
-        raise ValueError(f'bound must be > 0, got {bound!r}')
-    return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
-
-
-def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
-    """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list.
-
-    Why stable AP divides: theorem 1's weights sum to between n+ and about 1.3 n+ (lemma 3), and
-    step (b) of its proof divides by their sum,
-
-    ``mean_i htilde(rho l_i/r_i) <= S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S = 1/n+ sum_i w_i``,
-
-    because ``sum_i w_i (.)/sum_i w_i`` is a mean, to which Jensen's inequality applies. So the
-    weights inside h have mean 1. Equation 4 is meant to be of that order, but its weights have a
-    mean of 50 to 120 for ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they make
-    h flat.
-    """
-    if mask is None:
-        count = torch.full_like(weight[:, :1], weight.size(1))
-    else:
-        count = mask.sum(1, keepdim=True).to(weight.dtype)
-    total = weight.sum(1, keepdim=True)
-    return weight * torch.where(count > 0, count / total, 0)
 
 
 class WeightedRisk(NamedTuple):
@@ -218,6 +165,14 @@ class StableAPLoss(RankingLoss):
     ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
     learnt.
 
+    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin: the best
+    one on 81 products was 1, 3 or 10 as the learning rate made the scores wider. ``tau='auto'``
+    ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the standard deviation
+    of the negatives in a list, saved and the same on all ranks, without gradient. Scores times c
+    then give the same loss and the gradient over c, but for ``score_penalty``. B is that of a range
+    of :attr:`WIDTH` sigma, so ``score_range`` is not needed. Nothing anchors the scale of the
+    scores then: :attr:`MARGIN_LIMITS` keep it from collapsing or growing with the training.
+
     **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
     its box, without gradient, and what is worse counts as a negative in proportion:
 
@@ -243,8 +198,8 @@ class StableAPLoss(RankingLoss):
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
             before that division, with a rho tuned for it).
-        tau: Margin of the surrogate in units of the (activated) scores, > 0. None: 1, and 0.3 for
-            cosines.
+        tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
+            follows their spread (see above). None: 1, and 0.3 for cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
             or ``sigmoid`` (pair matrix in blocks).
         score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
@@ -278,6 +233,10 @@ class StableAPLoss(RankingLoss):
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.
     LARGEST_RISK = 10.0
+    #: tau and the width of the score range with ``tau='auto'``, in sigma.
+    MARGIN, WIDTH = 1.0, 10.0
+    #: Least and largest margin with ``tau='auto'``, over the default one.
+    MARGIN_LIMITS = (1 / 3, 10.0)
     #: tau, score_range and score_penalty that are left None.
     LOGITS = (1.0, (-5.0, 5.0), 0.001)
     COSINES = (0.3, (-1.0, 1.0), 0.0)
@@ -288,7 +247,7 @@ class StableAPLoss(RankingLoss):
         mode: str = 'flatten',
         rho: float | str = 'auto',
         weights: str = 'normalised',
-        tau: float | None = None,
+        tau: float | str | None = None,
         surrogate: str = 'one_sided_huber',
         score_range: tuple[float, float] | None = None,
         a: float = 0.1,
@@ -320,6 +279,13 @@ class StableAPLoss(RankingLoss):
                 "mean_scope='per_class' requires num_classes: set it to the "
                 'number of classes of the data set'
             )
+        if isinstance(tau, str):
+            one_of('tau', tau, ('auto',))
+            if score_range is not None:
+                raise ValueError(
+                    f"score_range={score_range!r} has no effect with tau='auto', which measures "
+                    'the spread of the scores. Fix: leave it out'
+                )
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
@@ -333,6 +299,7 @@ class StableAPLoss(RankingLoss):
         if rho == 'auto':
             per_class = mode == 'per_class' and num_classes is not None
             self.imbalance = CappedImbalance(num_classes if per_class else 1)
+        self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
         self._surrogate, self._given = surrogate, (tau, score_range, score_penalty)
         self._settle(self.LOGITS)
 
@@ -344,6 +311,9 @@ class StableAPLoss(RankingLoss):
         """Choose the settings that depend on what the scores are, where None was given."""
         chosen = (x if y is None else y for x, y in zip(defaults, self._given))
         tau, score_range, self.score_penalty = chosen
+        if self.spread is not None:
+            self._limits = [x * defaults[0] / self.MARGIN for x in self.MARGIN_LIMITS]
+            tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
         self.surrogate = build_surrogate(self._surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.mean_positive.score_range = score_range
@@ -383,9 +353,18 @@ class StableAPLoss(RankingLoss):
         if relevance is not None:
             # A positive without relevance is no positive.
             has = (mask & (relevance != 0)).any(1)
+        scaled, unit = lists, 1
+        if self.spread is not None:
+            unit = self.spread.spread(
+                lists.scores, lists.is_negative, has, lists.group, lists.state_group
+            ).clamp(*self._limits)
+            reach = unit * self.WIDTH / 2
+            self.mean_positive.score_range = (-reach, reach)
+            divisor = unit.to(pos.dtype)[:, None]
+            scaled = replace(lists, pos=pos / divisor, scores=lists.scores / divisor)
         mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
         weighted = weighted_risk(
-            lists, mu, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
+            scaled, mu / unit, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
         )
         rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
@@ -405,11 +384,14 @@ class StableAPLoss(RankingLoss):
                 'argument': total(torch.where(has, argument, 0)) / count,
                 'rho': total(torch.where(has, rho, 0)) / count,
                 'risk': total(torch.where(has, weighted.risk, 0)) / count,
+                'idle': total(has & (weighted.risk == 0)) / count,
                 'mean_positive': mu,
                 'weight_spread': spread.sqrt() / mean_weight.clamp(min=1e-12),
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
             }
+            if self.spread is not None:
+                self.diagnostics['tau'] = total(unit) * self.MARGIN
         # Without a positive both parts are 0 and still hang on the scores, through the empty
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))

@@ -19,7 +19,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import STAT_NAMES, match_boxes
+from mmrank.evaluation.box_evaluation import STAT_NAMES, match_boxes, number_objects
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'
@@ -117,7 +117,7 @@ def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:
         )
     # lvis warns at each call that it takes the boxes as they are.
     logging.getLogger('lvis.results').setLevel(logging.ERROR)
-    truth = lvis.LVIS(str(ann_file))
+    truth = number_objects(lvis.LVIS(str(ann_file)))
     found = lvis.LVISResults(truth, [dict(box) for box in boxes])
     evaluation = lvis.LVISEval(truth, found, 'bbox')
     evaluation.run()

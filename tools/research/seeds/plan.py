@@ -235,13 +235,15 @@ def read_plan(path: str | Path) -> SeedPlan:
     """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file; errors as :func:`parse_plan`."""
     path = Path(path)
     if not path.is_file():
-        raise UserError(f'Plan file {str(path)!r} does not exist.')
+        raise UserError(f'Plan file {str(path)!r} does not exist. Fix: its path from here on')
     try:
         content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
     except Exception as error:  # YAML, JSON and Python have their own
-        raise UserError(f'The plan {path} cannot be read: {error}') from error
+        raise UserError(
+            f'The plan {path} cannot be read: {error}. Fix: correct that line'
+        ) from error
     if not isinstance(content, Mapping):
-        raise UserError(f'The plan {path} is not a mapping of fields.')
+        raise UserError(f'The plan {path} is not a mapping of fields. Fix: begin with methods:')
     return parse_plan(content)
 
 

@@ -1,0 +1,126 @@
+"""Criterions of DETR libraries with rankings in place of their classification loss."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.distributed import world_group
+from mmrank.losses import RankingLoss
+from mmrank.losses.quality_losses import QualityLoss
+from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+
+from .detectors import aligned_iou
+
+#: The last decoder layer, whose scores the model predicts.
+LAST = 'last'
+_LISTS = {'auxiliary_outputs': 'aux', 'aux_outputs': 'aux', 'dn_auxiliary_outputs': 'dn'}
+
+
+def copies_of(
+    loss: RankingLoss, names: list[str], proposals: dict[str, RankingLoss]
+) -> nn.ModuleDict:
+    """A copy of the loss for each ranking, with its own state.
+
+    The scores of a decoder layer have another level and spread than those of the next. The
+    encoder's ``proposals`` keep their own point-wise loss: a ranking of them costs half of the mAP
+    (docs/pages/results/detr.md). Another point-wise loss, to compare with, takes them over too.
+    """
+    own = {} if isinstance(loss, QualityLoss) else proposals
+    names = [*names, *(name for name in proposals if name not in names)]
+    return nn.ModuleDict({name: own.get(name) or copy.deepcopy(loss) for name in names})
+
+
+class RankedQueries:
+    """Mixin for criterions: all queries of all images of a layer are one ranking.
+
+    Matching and box losses stay those of the criterion; the rankings of all layers are computed in
+    one call where the loss allows it. ``rankings`` has the loss of each layer: ``last``, ``aux_0``
+    and so on before it, ``dn_0`` ... of denoising queries, ``enc`` of the encoder's proposals.
+    """
+
+    rankings: nn.ModuleDict
+    #: Keys of the library: of its outputs, targets and losses.
+    logits, classes, loss_name, aux_mark = 'logits', 'class_labels', 'loss_ce', '_'
+    loss_factor = 1.0
+
+    def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
+        """Losses of all layers; the names are those of the criterion."""
+        # Scores, classes and IoUs of each layer.
+        self.calls: dict[str, tuple[Tensor, Tensor, Tensor | None]] = {}
+        losses = super().forward(_named(outputs), targets, **kwargs)
+        if world_group() is not None:
+            # A rank without boxes has no denoising queries. The others wait for it to take part in
+            # their rankings.
+            rows = outputs[self.logits].flatten(0, 1)[:0]
+            empty = rows, rows.new_zeros(0, dtype=torch.long), rows.new_zeros(0)
+            lacking = [x for x in self.rankings if x.startswith('dn_') and x not in self.calls]
+            ranked = self._ranked({**self.calls, **dict.fromkeys(lacking, empty)})
+        else:
+            ranked = self._ranked(self.calls)
+        for name in self.calls:
+            key = '' if name == LAST else f'_{name}'.replace('_aux_', self.aux_mark)
+            losses[self.loss_name + key] = self.loss_factor * ranked[name]
+        self.calls = {}
+        return losses
+
+    def loss_labels(
+        self, outputs: dict, targets: list[dict], indices: list, num_boxes, **kwargs
+    ) -> dict[str, Tensor]:
+        """Note the scores of one layer, (B, Q, C), and its matched queries and objects."""
+        logits, name = outputs[self.logits], outputs['layer']
+        rows = torch.cat([i + n * logits.size(1) for n, (i, _) in enumerate(indices)])
+        rows, order = rows.to(logits.device).sort()
+        classes, boxes = (
+            torch.cat([t[key][j.to(t[key].device)] for t, (_, j) in zip(targets, indices)])[order]
+            for key in (self.classes, 'boxes')
+        )
+        labels = classes.new_full((logits.shape[:2].numel(),), logits.size(-1))
+        labels[rows] = classes
+        quality = None
+        if self.rankings[name].box_input is not None:
+            found = outputs['pred_boxes'].detach().flatten(0, 1)[rows]
+            quality = aligned_iou(_corners(found), _corners(boxes))
+        self.calls[name] = logits.flatten(0, 1), labels, quality
+        return {}
+
+    def _ranked(self, calls: dict) -> dict[str, Tensor]:
+        """Scalar loss of each layer. The order is that of ``rankings``, the same on all ranks."""
+        batches: dict[tuple, list[str]] = {}
+        for name, loss in self.rankings.items():
+            if name in calls:
+                batches.setdefault((name[:3] == 'dn_', type(loss)), []).append(name)
+        found = {}
+        for names in batches.values():
+            losses = [self.rankings[name] for name in names]
+            if len(names) > 1 and can_be_separate(losses):
+                scores, labels, ious = zip(*(calls[name] for name in names))
+                lists = [(x, y, None) for x, y in zip(scores, labels)]
+                ious = None if losses[0].box_input is None else ious
+                found.update(zip(names, separate_rankings(losses, lists, ious)))
+                continue
+            for name, loss in zip(names, losses):
+                scores, labels, ious = calls[name]
+                boxes = {} if loss.box_input is None else {'quality': ious}
+                # The factor says that C is the background, also of one class.
+                found[name] = loss(scores, labels, avg_factor=1, **boxes)
+        return found
+
+
+def _named(outputs: dict) -> dict:
+    """Copy with the name of each layer as ``layer``."""
+    named = {**outputs, 'layer': LAST}
+    for key, kind in _LISTS.items():
+        if key in outputs:
+            layers = enumerate(outputs[key])
+            named[key] = [{**layer, 'layer': f'{kind}_{i}'} for i, layer in layers]
+    if 'enc_outputs' in outputs:
+        named['enc_outputs'] = {**outputs['enc_outputs'], 'layer': 'enc'}
+    return named
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    """(n, 4) centre and size as corners, at least float32."""
+    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
+    centre, size = boxes[:, :2], boxes[:, 2:]
+    return torch.cat([centre - size / 2, centre + size / 2], 1)

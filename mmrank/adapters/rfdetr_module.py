@@ -1,0 +1,77 @@
+"""The ``rfdetr`` package on a ranking loss."""
+
+from functools import cache, partial
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.losses import IABCELoss, RankingLoss
+from mmrank.made_class import MadeClass, make_class
+
+from .detectors import centre_of, check_fit, check_ranks
+from .ranked_queries import LAST, RankedQueries, copies_of
+
+
+class RankedSetCriterion(MadeClass, RankedQueries):
+    """Mixin for ``rfdetr.models.criterion.SetCriterion``."""
+
+    logits, classes = 'pred_logits', 'labels'
+
+    def forward(
+        self, outputs: dict, targets: list[dict], num_boxes: Tensor | float | None = None
+    ) -> dict[str, Tensor]:
+        """Losses of all layers; without ``class_error``, which is logged alone."""
+        if targets and 'valid' in targets[0]:
+            raise UserError(
+                'pad_targets_to adds objects that are none, and a ranking would take them for '
+                'positives. Fix: TrainConfig(pad_targets_to=None)'
+            )
+        return super().forward(outputs, targets, num_boxes=num_boxes)
+
+
+@cache
+def ranked_criterion_class(host: type) -> type:
+    """The class ``Listwise<host>``; one and the same for every call."""
+    return make_class(ranked_criterion_class, host, (RankedSetCriterion, host), 'on rankings')
+
+
+def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> tuple:
+    """Forward pre-hook of the post-processing: the mean positive score at 0."""
+    outputs, *others = args
+    logits = outputs['pred_logits']
+    centred = logits - centre_of(criterion.rankings[LAST], logits)
+    return ({**outputs, 'pred_logits': centred}, *others)
+
+
+def attach(module: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+    """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
+    criterion, name = module.criterion, type(module).__name__
+    check_ranks(module, isinstance(criterion, RankedSetCriterion), False)
+    if balance_boxes or 'keypoints' in criterion.losses:
+        given = 'balance_boxes=True' if balance_boxes else 'a keypoint model'
+        raise UserError(f'{given} is not supported for {name}. Fix: use one without')
+    check_fit(loss, criterion.num_classes, (None, 'quality'), name)
+    names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
+    names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
+    proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
+    criterion.__class__ = ranked_criterion_class(type(criterion))
+    criterion.rankings = copies_of(loss, names, proposals).to(module.model.class_embed.bias.device)
+    criterion.rankings.train(criterion.training)
+    if centre_scores:
+        hook = partial(show_centred, criterion)
+        criterion.centring = module.postprocess.register_forward_pre_hook(hook)
+
+
+def detach(module: nn.Module) -> None:
+    """Undo :func:`attach`; the centre moves into the bias of the scores."""
+    criterion = module.criterion
+    check_ranks(module, isinstance(criterion, RankedSetCriterion), True)
+    if hasattr(criterion, 'centring'):
+        bias = module.model.class_embed.bias
+        with torch.no_grad():
+            bias -= centre_of(criterion.rankings[LAST], bias.detach())
+        criterion.centring.remove()
+        del criterion.centring
+    criterion.__class__ = criterion.host
+    del criterion.rankings, criterion.calls

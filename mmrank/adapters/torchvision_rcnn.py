@@ -1,0 +1,136 @@
+"""Faster, Mask and Keypoint R-CNN of torchvision on a ranking loss."""
+
+import copy
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from mmrank.errors import UserError
+from mmrank.losses import RankingLoss
+from mmrank.losses.ranking.rank_sort import box_balance
+from mmrank.made_class import MadeClass, make_class
+from mmrank.required_package import required_package
+
+from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+
+with required_package(
+    'torchvision',
+    'The adapter of Faster R-CNN',
+    'install the torchvision that fits your torch, see pytorch.org',
+):
+    from torchvision.models.detection.roi_heads import RoIHeads
+
+
+class RankingRoIHeads(MadeClass):
+    """Mixin for RoI heads: the classification loss becomes a ranking of all sampled boxes.
+
+    The score of a class is ``log(p / (1 - p))`` of its softmax probability p, so what is ranked is
+    what the detector shows, and weights that were trained with cross-entropy already rank well.
+    """
+
+    ranking_loss: RankingLoss
+    centre_scores: bool
+    balance_boxes: bool
+
+    def select_training_samples(self, proposals: list[Tensor], targets: list[dict]) -> tuple:
+        """Those of the host, which are noted."""
+        samples = super().select_training_samples(proposals, targets)
+        self.noted = [samples, targets]
+        return samples
+
+    def forward(self, features, proposals, image_shapes, targets=None) -> tuple:
+        """Detections and losses of the host head, the classification loss a ranking."""
+        hook = self.box_predictor.register_forward_hook(lambda _, args, out: self.noted.append(out))
+        self.noted = []
+        try:
+            result, losses = super().forward(features, proposals, image_shapes, targets)
+            if self.training:
+                losses['loss_classifier'] = self._rank(*self.noted)
+        finally:
+            hook.remove()
+            self.noted = []
+        if self.training and self.balance_boxes:
+            cls, box = losses['loss_classifier'], losses['loss_box_reg']
+            losses['loss_box_reg'] = box * box_balance(cls, box)
+        return result, losses
+
+    def _rank(self, samples: tuple, targets: list[dict], predicted: tuple) -> Tensor:
+        (proposals, matched, labels, _), (logits, codes) = samples, predicted
+        labels = torch.cat(labels)
+        number = logits.size(1) - 1
+        # 0 is the background there, C here; < 0 counts for nothing.
+        target = torch.where(labels > 0, labels - 1, number)
+        boxes = {}
+        if self.ranking_loss.box_input is not None:
+            rows = (labels > 0).nonzero().squeeze(1)
+            wide = torch.promote_types(codes.dtype, torch.float32)
+            decoded = self.box_coder.decode(codes.detach().to(wide), proposals)
+            true = torch.cat(
+                [
+                    t['boxes'][i] if len(t['boxes']) else t['boxes'].new_zeros(len(i), 4)
+                    for t, i in zip(targets, matched)
+                ]
+            )
+            boxes['quality'] = aligned_iou(decoded[rows, labels[rows]], true[rows])
+        return self.ranking_loss(log_odds(logits)[:, 1:], target, (labels >= 0).float(), **boxes)
+
+    def postprocess_detections(self, class_logits, *args, **kwargs) -> tuple:
+        """Those of the host, the mean positive score shown as 0.5."""
+        if self.centre_scores:
+            class_logits = class_logits.clone()
+            class_logits[:, 0] += centre_of(self.ranking_loss, class_logits).mean()
+        return super().postprocess_detections(class_logits, *args, **kwargs)
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """(n, C) logits to ``log(p / (1 - p))`` of their softmax p, at least float32.
+
+    ``1 - p`` of the highest score, which may be close to 1, is the sum of the others.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_p = logits.log_softmax(1)
+    top = log_p.detach().argmax(1, keepdim=True)
+    others = log_p.scatter(1, top, -torch.inf)
+    rest = torch.log1p(-others.exp()).scatter(1, top, others.logsumexp(1, keepdim=True))
+    return log_p - rest
+
+
+@cache
+def ranking_roi_heads_class(host: type) -> type:
+    """The class ``Listwise<host>``; one and the same for every call."""
+    return make_class(ranking_roi_heads_class, host, (RankingRoIHeads, host), 'on a ranking loss')
+
+
+def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+    """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
+    heads = model.roi_heads
+    check_ranks(model, isinstance(heads, RankingRoIHeads), False)
+    predictor = getattr(heads.box_predictor, 'cls_score', None)
+    if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):
+        raise TypeError(
+            f'model.roi_heads={type(heads).__name__} has no adapter. Fix: use RoIHeads of '
+            'torchvision with a FastRCNNPredictor, or classes of yours derived from these'
+        )
+    if getattr(loss, 'mode', 'flatten') == 'per_class':
+        raise UserError(
+            "mode='per_class' leaves the scores of each class at a level of their own, and a "
+            f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
+        )
+    check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
+    # Not heads around the heads: the keys of state_dict stay.
+    heads.__class__ = ranking_roi_heads_class(type(heads))
+    heads.ranking_loss = copy.deepcopy(loss).to(predictor.weight.device).train(heads.training)
+    heads.centre_scores, heads.balance_boxes, heads.noted = centre_scores, balance_boxes, []
+
+
+def detach(model: nn.Module) -> None:
+    """Undo :func:`attach`; the centre moves into the bias of the background."""
+    heads = model.roi_heads
+    check_ranks(model, isinstance(heads, RankingRoIHeads), True)
+    if heads.centre_scores:
+        bias = heads.box_predictor.cls_score.bias
+        with torch.no_grad():
+            bias[0] += centre_of(heads.ranking_loss, bias.detach()).mean()
+    heads.__class__ = heads.host
+    del heads.ranking_loss, heads.centre_scores, heads.balance_boxes, heads.noted

@@ -1,0 +1,256 @@
+"""Small detectors of other libraries, of random weights, behind one interface."""
+
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+from torchvision.ops import box_convert
+
+CLASSES, SIZE, QUERIES, LAYERS = 3, 64, 12, 2
+TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
+DENOISING = ['RTDetr', 'RTDetrV2', 'DFine']
+#: What transformers 5 has.
+GROUPED = ['LwDetr', 'RfDetr']
+TRANSFORMERS = [*DENOISING, 'DeformableDetr', *GROUPED]
+KINDS = [*TORCHVISION, *TRANSFORMERS, 'rfdetr']
+
+
+class Backbone(nn.Module):
+    """Two levels of 32 channels, as many as GroupNorm has groups."""
+
+    out_channels = 32
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=2, padding=1),
+        )
+        self.down = nn.Conv2d(32, 32, 3, stride=2, padding=1)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        return {'0': x, '1': self.down(x).relu()}
+
+
+def build(kind, seed=0, **config):
+    """A detector in training mode; ``config`` is that of transformers."""
+    torch.manual_seed(seed)
+    if kind == 'rfdetr':
+        return _rfdetr().train()
+    if kind in TORCHVISION:
+        return _torchvision(kind).train()
+    import transformers as hf
+
+    resnet = dict(
+        embedding_size=8,
+        hidden_sizes=[8, 16, 16, 16],
+        depths=[1] * 4,
+        layer_type='basic',
+        out_features=['stage2', 'stage3', 'stage4'],
+    )
+    options = dict(num_labels=CLASSES, d_model=32, num_queries=QUERIES, decoder_ffn_dim=64)
+    options['decoder_layers'] = LAYERS
+    if kind in DENOISING:
+        options.update(
+            backbone_config=hf.RTDetrResNetConfig(**resnet),
+            freeze_backbone_batch_norms=False,
+            encoder_in_channels=[16] * 3,
+            encoder_hidden_dim=32,
+            encoder_ffn_dim=32,
+            encoder_attention_heads=2,
+            decoder_in_channels=[32] * 3,
+            decoder_attention_heads=2,
+            num_denoising=10,
+            hidden_expansion=1.0,
+            depth_mult=1.0,
+            **(dict(lqe_hidden_dim=8) if kind == 'DFine' else {}),
+        )
+    elif kind == 'DeformableDetr':
+        options.update(
+            backbone_config=hf.ResNetConfig(**resnet),
+            # The default of transformers 4 is a name.
+            **({} if hf.__version__.startswith('5') else {'backbone': None}),
+            use_timm_backbone=False,
+            use_pretrained_backbone=False,
+            encoder_layers=1,
+            encoder_ffn_dim=64,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            num_feature_levels=3,
+            auxiliary_loss=True,
+            with_box_refine=True,
+        )
+    else:
+        vit = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=SIZE)
+        if kind == 'LwDetr':
+            backbone = hf.LwDetrViTConfig(
+                **vit,
+                pretrain_image_size=SIZE,
+                patch_size=8,
+                num_windows=4,
+                window_block_indices=[0],
+                out_indices=[1, 2],
+            )
+            options['projector_scale_factors'] = [1.0]
+        else:
+            names = dict(out_features=['stage1', 'stage2'], num_register_tokens=0)
+            backbone = hf.RfDetrDinov2Config(**vit, patch_size=8, num_windows=2, **names)
+        options.update(
+            backbone_config=backbone,
+            c2f_num_blocks=1,
+            decoder_self_attention_heads=2,
+            decoder_cross_attention_heads=2,
+            group_detr=3,
+        )
+    config = getattr(hf, f'{kind}Config')(**{**options, **config})
+    return getattr(hf, f'{kind}ForObjectDetection')(config).train()
+
+
+def _torchvision(kind):
+    from torchvision.models import detection
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+
+    ratios = 1 if kind == 'FCOS' else 2
+    anchors = AnchorGenerator(((16,), (32,)), ((1.0, 2.0)[:ratios],) * 2)
+    sizes = dict(min_size=SIZE, max_size=SIZE)
+    if kind.endswith('RCNN'):
+        from torchvision.ops import MultiScaleRoIAlign
+
+        pools = dict(box_roi_pool=MultiScaleRoIAlign(['0', '1'], 5, 2))
+        if kind == 'MaskRCNN':
+            pools['mask_roi_pool'] = MultiScaleRoIAlign(['0', '1'], 6, 2)
+        return getattr(detection, kind)(
+            Backbone(),
+            num_classes=CLASSES + 1,
+            rpn_anchor_generator=anchors,
+            box_batch_size_per_image=32,
+            rpn_batch_size_per_image=32,
+            box_score_thresh=0.0,
+            **pools,
+            **sizes,
+        )
+    model = getattr(detection, kind)(
+        Backbone(), num_classes=CLASSES, anchor_generator=anchors, score_thresh=0.0, **sizes
+    )
+    if kind == 'RetinaNet':
+        # Logits of the first step differ enough to be ranked.
+        nn.init.normal_(model.head.classification_head.cls_logits.weight)
+    return model
+
+
+def _rfdetr():
+    from rfdetr.config import RFDETRNanoConfig, TrainConfig
+    from rfdetr.training import RFDETRModelModule
+
+    config = RFDETRNanoConfig(
+        pretrain_weights=None,
+        num_classes=CLASSES - 1,  # it adds one
+        resolution=SIZE,
+        positional_encoding_size=SIZE // 8,
+        patch_size=8,
+        out_feature_indexes=[1, 2],
+        num_queries=QUERIES,
+        num_select=QUERIES,
+        group_detr=3,
+        hidden_dim=32,
+        sa_nheads=2,
+        ca_nheads=2,
+        dec_layers=LAYERS,
+        device='cpu',
+    )
+    return RFDETRModelModule(config, TrainConfig(dataset_dir='.', output_dir='.'))
+
+
+def batch(dtype=torch.float32, boxes=True):
+    """Three images, with two, one and no rectangle in the colour of its class; (n, 4) centres."""
+    g = torch.Generator().manual_seed(1)
+    images = 0.2 * torch.rand(3, 3, SIZE, SIZE, generator=g)
+    true = torch.tensor([[12, 14, 18, 20], [40, 44, 28, 30], [46, 16, 24, 18.0]]) / SIZE
+    objects = [([0, 2], true[:2]), ([1], true[2:]), ([], true[:0])]
+    targets = []
+    for image, (labels, own) in zip(images, objects):
+        for label, (x0, y0, x1, y1) in zip(labels, _corners(own).int().tolist()):
+            image[label, y0:y1, x0:x1] += 0.8
+        targets.append(dict(labels=torch.tensor(labels).long(), boxes=own.to(dtype)))
+    if not boxes:
+        images, targets = images[2:].repeat(3, 1, 1, 1), [targets[2]] * 3
+    return images.to(dtype), targets
+
+
+def _corners(boxes):
+    return box_convert(boxes, 'cxcywh', 'xyxy') * SIZE
+
+
+def compute(kind, model, images, targets):
+    """``total``, its ``parts`` by name, and all ``outputs`` that the library gives."""
+    if kind in TORCHVISION:
+        first = 1 if kind.endswith('RCNN') else 0
+        own = [dict(labels=t['labels'] + first, boxes=_corners(t['boxes'])) for t in targets]
+        if kind == 'MaskRCNN':
+            for t in own:
+                t['masks'] = _masks(t['boxes'])
+        parts = model([*images], own)
+        return SimpleNamespace(total=sum(parts.values()), parts=parts, outputs=None)
+    if kind == 'rfdetr':
+        from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
+
+        outputs = model.model(nested_tensor_from_tensor_list([*images]), targets)
+        parts, weights = model.criterion(outputs, targets), model.criterion.weight_dict
+        total = sum(weights[key] * loss for key, loss in parts.items() if key in weights)
+        return SimpleNamespace(total=total, parts=parts, outputs=outputs)
+    own = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
+    outputs = model(pixel_values=images, labels=own)
+    return SimpleNamespace(total=outputs.loss, parts=outputs.loss_dict, outputs=outputs)
+
+
+def _masks(boxes):
+    masks = torch.zeros(len(boxes), SIZE, SIZE, dtype=torch.uint8)
+    for mask, (x0, y0, x1, y1) in zip(masks, boxes.int().tolist()):
+        mask[y0:y1, x0:x1] = 1
+    return masks
+
+
+@torch.no_grad()
+def predict(kind, model, images):
+    """Boxes (corners), scores and labels of each image, in eval mode."""
+    model.eval()
+    if kind in TORCHVISION:
+        found = model([*images])
+        first = 1 if kind.endswith('RCNN') else 0
+        return [dict(x, labels=x['labels'] - first) for x in found]
+    sizes = torch.full((len(images), 2), SIZE)
+    if kind == 'rfdetr':
+        from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
+
+        outputs = model.model(nested_tensor_from_tensor_list([*images]))
+        return model.postprocess(outputs, sizes)
+    from transformers import DeformableDetrImageProcessor, RTDetrImageProcessor
+
+    processor = RTDetrImageProcessor if kind in DENOISING else DeformableDetrImageProcessor
+    return processor().post_process_object_detection(
+        model(pixel_values=images), threshold=0.0, target_sizes=sizes
+    )
+
+
+def rankings(model):
+    """The losses of a model by name, those of the encoder's proposals left out."""
+    if hasattr(model, 'head'):
+        return {'all': model.head.ranking_loss}
+    if hasattr(model, 'roi_heads'):
+        return {'all': model.roi_heads.ranking_loss}
+    losses = getattr(model, 'criterion', None) or model.loss_function
+    own = losses.rankings
+    return {name: own[name] for name in own if type(own[name]) is type(own['last'])}
+
+
+def average_precision(kind, model, images, targets):
+    """COCO's mAP of a batch."""
+    from torchmetrics.detection import MeanAveragePrecision
+
+    found = predict(kind, model, images)
+    true = [dict(labels=t['labels'], boxes=_corners(t['boxes'])) for t in targets]
+    return float(MeanAveragePrecision()(found, true)['map'])

@@ -1,0 +1,342 @@
+"""What every detector of another library keeps to on a ranking loss."""
+
+import copy
+import importlib.util
+import inspect
+
+import adapter_models as models
+import pytest
+import torch
+from adapter_models import CLASSES, DENOISING, GROUPED, KINDS, LAYERS, TORCHVISION, batch, build
+from gloo_processes import run_on_ranks
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import clip_grad_norm_
+
+from mmrank.adapters import remove_ranking_loss, use_ranking_loss
+from mmrank.losses import IABCELoss, QualityFocalLoss, StableAPLoss, VarifocalLoss
+
+transformers = pytest.importorskip('transformers')
+FIVE = transformers.__version__.startswith('5')
+LATER = pytest.mark.skipif(not FIVE, reason='transformers 5 has it')
+PACKAGE = pytest.mark.skipif(not importlib.util.find_spec('rfdetr'), reason='needs rfdetr')
+MARKS = {'LwDetr': LATER, 'RfDetr': LATER, 'rfdetr': PACKAGE}
+#: One for each way in which the adapters reach a loss; the others share their code.
+FAST = ['RetinaNet', 'FasterRCNN', 'RTDetr', 'DeformableDetr', 'LwDetr']
+
+
+def all_of(kinds, fast=KINDS):
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize(
+        'kind',
+        [
+            pytest.param(x, marks=[m for m in (MARKS.get(x), None if x in fast else slow) if m])
+            for x in kinds
+        ],
+    )
+
+
+every, every_shared = all_of(KINDS), all_of(KINDS, FAST)
+DETRS = [kind for kind in KINDS if kind not in TORCHVISION]
+
+
+def dtype_of(kind):
+    """The widest in which the library computes."""
+    return torch.float32 if kind in ('DFine', 'rfdetr', *GROUPED) else torch.float64
+
+
+def ranked(kind, loss=None, **config):
+    return use_ranking_loss(build(kind, **config), loss or StableAPLoss())
+
+
+def run(kind, model, dtype=torch.float32, boxes=True):
+    """One step with the same random numbers each time."""
+    torch.manual_seed(5)
+    return models.compute(kind, model, *batch(dtype, boxes))
+
+
+def key_of(kind, name):
+    """Name of the class loss of a layer among the parts."""
+    if name == 'all':
+        return 'loss_classifier' if kind.endswith('RCNN') else 'classification'
+    suffix = '' if name == 'last' else f'_{name}'
+    return f'loss_ranking{suffix}' if kind in DENOISING else f'loss_ce{suffix}'.replace('aux_', '')
+
+
+def is_class(name):
+    return any(word in name for word in ('class', 'loss_ce', 'ranking', 'vfl'))
+
+
+def spy(model):
+    """What each ranking of a model is called with; its calls are then made one by one."""
+    calls = {}
+
+    def note(name):
+        def hook(module, args, told):
+            assert name not in calls, 'two calls of one layer'
+            calls[name] = (copy.deepcopy(module), args, told)
+
+        return hook
+
+    for name, loss in models.rankings(model).items():
+        loss.register_forward_pre_hook(note(name), with_kwargs=True)
+    return calls
+
+
+@every
+def test_class_losses_and_gradients_are_those_of_the_loss(kind):
+    model = ranked(kind).to(dtype_of(kind))
+    calls = spy(model)
+    found = run(kind, model, dtype_of(kind))
+    assert [*calls] == [*models.rankings(model)]
+    for name, (loss, (scores, labels, *weight), told) in calls.items():
+        loss._forward_pre_hooks.clear()
+        rows = slice(None) if not weight else weight[0] > 0
+        leaf = scores.detach()[rows].requires_grad_()
+        direct = loss(leaf, labels[rows], **{**told, 'avg_factor': 1})
+        part = found.parts[key_of(kind, name)]
+        torch.testing.assert_close(part, direct, rtol=1e-6, atol=0)
+        (expected,) = torch.autograd.grad(direct, leaf)
+        (grad,) = torch.autograd.grad(part, scores, retain_graph=True)
+        torch.testing.assert_close(grad[rows], expected, rtol=1e-6, atol=1e-9)
+        assert expected.abs().sum() > 0
+        positives = int(((labels >= 0) & (labels < CLASSES))[rows].sum())
+        if kind in TORCHVISION:
+            assert positives >= 3
+        elif not name.startswith('dn'):
+            assert positives == 3 * (3 if kind in (*GROUPED, 'rfdetr') else 1)
+            assert len(labels) == 12 * positives
+    means = [x.mean_positive.mean.item() for x in models.rankings(model).values()]
+    assert all(means)
+
+
+@all_of(DETRS)
+def test_the_librarys_own_loss_is_reproduced(kind):
+    """With its point-wise loss in place: matching, IoU, normalisation and weights are stock."""
+    if kind in DENOISING:
+        loss = VarifocalLoss()
+    elif kind == 'DeformableDetr':
+        loss = QualityFocalLoss(use_iou=False, alpha=0.25)
+    else:
+        loss = IABCELoss()
+    # transformers 4 ranks the denoising queries in the last layer, too.
+    config = {} if FIVE or kind not in DENOISING else {'num_denoising': 0}
+    if kind == 'DFine' and not FIVE:
+        pytest.skip('transformers 4 has no auxiliary losses without denoising')
+    stock, model = build(kind, **config), ranked(kind, loss, **config)
+    dtype = torch.float32 if kind in ('DFine', 'rfdetr') else torch.float64
+    gradients, results = [], []
+    for each in (stock, model):
+        found = run(kind, each.to(dtype), dtype)
+        found.total.backward()
+        gradients.append({k: p.grad for k, p in each.named_parameters() if p.grad is not None})
+        parts = {key.replace('vfl', 'ranking'): loss for key, loss in found.parts.items()}
+        parts.pop('class_error', None)
+        results.append({**parts, 'total': found.total})
+    torch.testing.assert_close(*results[::-1], rtol=1e-6, atol=1e-7)
+    # Rounding of float32 goes with the largest numbers that are added up.
+    largest = max(float(x.abs().max()) for x in gradients[0].values())
+    atol = 1e-7 if dtype == torch.float64 else 1e-6 * largest
+    torch.testing.assert_close(*gradients[::-1], rtol=1e-6, atol=atol)
+
+
+@every_shared
+def test_the_other_losses_are_those_of_the_library(kind):
+    config = {} if FIVE or kind not in DENOISING else {'num_denoising': 0}
+    stock, model = run(kind, build(kind, **config)), run(kind, ranked(kind, **config))
+    compared = [key for key in stock.parts if not is_class(key)]
+    assert len(compared) >= (1 if kind in TORCHVISION else 4)
+    for key in compared:
+        assert torch.equal(stock.parts[key], model.parts[key]), key
+
+
+@all_of(DETRS, FAST)
+@pytest.mark.parametrize('quality', [0.0, 0.9])
+def test_layers_in_one_call_are_those_one_by_one(kind, quality):
+    results = []
+    for together in (True, False):
+        model = ranked(kind, StableAPLoss(quality=quality)).to(dtype_of(kind))
+        if not together:
+            spy(model)
+        found = run(kind, model, dtype_of(kind))
+        found.total.backward()
+        state = {key: x for key, x in model.state_dict().items() if '.rankings.' in key}
+        gradients = {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
+        results.append((found.parts, state, gradients))
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4 if kind == 'DFine' else 1e-6)
+
+
+@all_of(DENOISING, FAST)
+def test_without_denoising(kind):
+    model = ranked(kind, num_denoising=0)
+    found = run(kind, model)
+    assert [*models.rankings(model)] == ['last', 'aux_0']
+    expected = {key_of(kind, x) for x in ('last', *(f'aux_{i}' for i in range(LAYERS)))}
+    assert {x for x in found.parts if 'ranking' in x} == expected
+    found.total.backward()
+
+
+@every_shared
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_a_batch_without_boxes_and_half_precision(kind, dtype):
+    model = ranked(kind)
+    with torch.autocast('cpu', dtype=dtype):
+        full, empty = (run(kind, model, boxes=boxes) for boxes in (True, False))
+    for name in models.rankings(model):
+        key = key_of(kind, name)
+        assert full.parts[key].dtype == torch.float32
+        assert full.parts[key] > 0
+        # Denoising queries are made from boxes.
+        assert empty.parts.get(key, 0) == 0
+    (full.total + empty.total).backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+def train(kind, model, steps, lr=1e-3):
+    images, targets = batch()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    for step in range(steps):
+        optimizer.param_groups[0]['lr'] = lr * min(1, 3 * (1 - step / steps))
+        loss = models.compute(kind, model.train(), images, targets).total
+        optimizer.zero_grad()
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return model
+
+
+@every_shared
+def test_trains_predicts_is_saved_and_leaves(kind):
+    model = train(kind, ranked(kind), 20)
+    images, _ = batch()
+    shown = models.predict(kind, model, images)
+    state = model.state_dict()
+    fresh = ranked(kind, seed=1)
+    fresh.load_state_dict(state)
+    for again in (fresh, copy.deepcopy(model)):
+        assert again.state_dict().keys() == state.keys()
+        torch.testing.assert_close(models.predict(kind, again, images), shown, rtol=0, atol=0)
+    # Without mmrank the stock class predicts the same.
+    left = remove_ranking_loss(model)
+    stock = build(kind, seed=1)
+    assert {type(x) for x in left.modules()} == {type(x) for x in stock.modules()}
+    stock.load_state_dict(left.state_dict())
+    torch.testing.assert_close(models.predict(kind, stock, images), shown, rtol=1e-4, atol=1e-4)
+    assert run(kind, left.train()).total.isfinite()
+
+
+# A score of FCOS is the root of that of the class times that of the place.
+@all_of([kind for kind in KINDS if kind != 'FCOS'], FAST)
+def test_the_mean_positive_is_shown_as_half(kind):
+    model, images = ranked(kind), batch()[0]
+    if kind.endswith('RCNN'):
+        # A softmax moves by less where classes share a box.
+        model.roi_heads.box_predictor.cls_score.bias.data[2:] = -20
+    raw = models.predict(kind, model, images)
+    loss = models.rankings(model).get('last') or models.rankings(model)['all']
+    loss.mean_positive.mean.fill_(-3.0)
+    loss.mean_positive.num_updates.fill_(1)
+    shown = models.predict(kind, model, images)
+    before, after = (torch.cat([x['scores'] for x in y]).max().logit() for y in (raw, shown))
+    torch.testing.assert_close(after - before, torch.tensor(3.0), rtol=1e-3, atol=0)
+
+
+@pytest.mark.slow
+@every
+def test_overfits_one_batch(kind):
+    model = train(kind, ranked(kind), 300, lr=3e-3 if kind in TORCHVISION else 2e-3)
+    assert models.average_precision(kind, model, *batch()) >= 0.9
+
+
+def _step(rank, kind, own):
+    config = {'num_denoising': 0} if kind in DENOISING else {}
+    model = ranked(kind, StableAPLoss(momentum=0.5), **config)
+    for module in model.modules():
+        if isinstance(module, (_BatchNorm, torch.nn.Dropout)):
+            module.eval()
+    if kind.endswith('RCNN'):
+        # All boxes instead of random ones.
+        model.roi_heads.fg_bg_sampler.batch_size_per_image = 2000
+    images, targets = batch()
+    found = models.compute(kind, model, images[own[rank]], targets[own[rank]])
+    keys = [key_of(kind, name) for name in models.rankings(model)]
+    loss = sum(found.parts[key] for key in keys)
+    loss.backward()
+    means = [x.mean_positive.mean for x in models.rankings(model).values()]
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return [loss, *means, torch.cat([x.flatten() for x in gradients])]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@every
+def test_two_ranks_equal_one_process(kind):
+    # The second rank has an image without boxes as well as one with.
+    ranks = run_on_ranks(_step, 2, kind, [slice(0, 1), slice(1, 3)])
+    *expected, gradient = _step(0, kind, [slice(0, 3)])
+    for *found, _ in ranks:
+        torch.testing.assert_close(found, [x.detach() for x in expected])
+    # DistributedDataParallel averages.
+    averaged = (ranks[0][-1] + ranks[1][-1]) / 2
+    torch.testing.assert_close(averaged, gradient, rtol=1e-3, atol=1e-5)
+
+
+def names_of(function):
+    return [*inspect.signature(function).parameters]
+
+
+@LATER
+def test_the_libraries_call_what_the_adapters_expect():
+    """A new parameter is a new input of the loss: look at what it does, then name it here."""
+    from transformers.loss import loss_d_fine, loss_deformable_detr, loss_lw_detr, loss_rt_detr
+    from transformers.loss.loss_utils import LOSS_MAPPING
+
+    from mmrank.adapters import detection_transformers as ours
+
+    for kind in models.TRANSFORMERS:
+        stock = LOSS_MAPPING[f'{kind}ForObjectDetection']
+        adapter = ours.RTDetrRankings if kind in DENOISING else ours.DeformableRankings
+        expected = names_of(adapter.forward)[1:]
+        assert [x for x in expected if x in names_of(stock)] == names_of(stock), kind
+    labels = ['self', 'outputs', 'targets', 'indices', 'num_boxes']
+    for criterion, made_from in (
+        (loss_rt_detr.RTDetrLoss, ['config']),
+        (loss_d_fine.DFineLoss, ['config']),
+        (
+            loss_deformable_detr.DeformableDetrImageLoss,
+            ['matcher', 'num_classes', 'focal_alpha', 'losses'],
+        ),
+        (
+            loss_lw_detr.LwDetrImageLoss,
+            ['matcher', 'num_classes', 'focal_alpha', 'losses', 'group_detr'],
+        ),
+    ):
+        assert names_of(criterion) == made_from
+        assert names_of(criterion.forward) == ['self', 'outputs', 'targets']
+        method = getattr(criterion, 'loss_labels_vfl', criterion.loss_labels)
+        assert names_of(method)[:5] == labels
+
+
+@PACKAGE
+def test_rfdetr_calls_what_its_adapter_expects():
+    from rfdetr.models.criterion import SetCriterion
+    from rfdetr.models.postprocess import PostProcess
+
+    assert names_of(SetCriterion.forward) == ['self', 'outputs', 'targets', 'num_boxes']
+    labels = ['self', 'outputs', 'targets', 'indices', 'num_boxes', 'log', 'matched_targets']
+    assert names_of(SetCriterion.loss_labels) == labels
+    assert names_of(PostProcess.forward)[:3] == ['self', 'outputs', 'target_sizes']
+
+
+def test_torchvision_calls_what_its_adapters_expect():
+    from torchvision.models.detection import fcos, retinanet, roi_heads
+
+    losses = ['self', 'targets', 'head_outputs', 'anchors', 'matched_idxs']
+    assert names_of(retinanet.RetinaNetHead.compute_loss) == losses
+    assert names_of(fcos.FCOSHead.compute_loss) == losses
+    heads = roi_heads.RoIHeads
+    forward = ['self', 'features', 'proposals', 'image_shapes', 'targets']
+    assert names_of(heads.forward) == forward
+    assert names_of(heads.select_training_samples) == ['self', 'proposals', 'targets']
+    boxes = ['self', 'class_logits', 'box_regression', 'proposals', 'image_shapes']
+    assert names_of(heads.postprocess_detections) == boxes

@@ -1,0 +1,47 @@
+"""A custom key of paramwise_cfg names what it means: mmengine takes every name that contains it."""
+
+import re
+
+import pytest
+from mmengine.registry import MODELS, init_default_scope
+from published_configs import FOLDERS, LEAVES, read
+
+pytest.importorskip('mmpretrain')
+pytest.importorskip('timm')
+
+# Two read files of their data sets when they are built; one of the LARS schedule stands for all.
+KEYED = [
+    p
+    for p in LEAVES
+    if 'custom_keys' in read(p).get('optim_wrapper', {}).get('paramwise_cfg', {})
+    and not p.stem.startswith(('r50-distilbert', 'lite0-text'))
+    and (p.parent.name != 'isogclr' or p.stem == 'r18_isogclr_128-400e_cifar10')
+]
+
+
+def strangers(key: str, names: list[str]) -> list[str]:
+    """Names with the key inside of a longer word, such as ``head`` in ``conv_head``.
+
+    A number may follow: ``bn`` means ``bn1``.
+    """
+    number = '' if key[-1].isdigit() else r'\d*'
+    whole = re.compile(rf'(^|\.){re.escape(key)}{number}(\.|$)')
+    return [name for name in names if key in name and not whole.search(name)]
+
+
+@pytest.mark.parametrize(
+    ('key', 'found'),
+    [('head', ['net.conv_head.weight']), ('bn', []), ('head.fc', []), ('bias', [])],
+)
+def test_what_a_key_takes_by_chance(key, found):
+    names = ['net.conv_head.weight', 'net.bn1.weight', 'net.bn1.bias', 'head.fc.weight']
+    assert strangers(key, names) == found
+
+
+@pytest.mark.parametrize('path', KEYED, ids=lambda p: str(p.relative_to(FOLDERS)))
+def test_custom_keys_take_no_layer_by_chance(path):
+    cfg = read(path)
+    init_default_scope('mmpretrain')
+    names = [name for name, _ in MODELS.build(cfg.model).named_parameters()]
+    for key in cfg.optim_wrapper.paramwise_cfg.custom_keys:
+        assert not strangers(key, names), f'{key!r} of {path.name} takes more than it names'

@@ -1,0 +1,148 @@
+r"""A step of the detectors of other libraries on a ranking loss beside their own loss.
+
+    make env-adapters
+    .venv-adapters/bin/python tools/benchmarks/adapter_step.py
+    .venv-adapters/bin/python tools/benchmarks/adapter_step.py --models RfDetr rfdetr --repeats 9
+
+Two models of one library, of its default size and the same random weights, get the same batch in
+turn, forward and backward. CPU time counts; the ratio is the median over the turns.
+"""
+
+import copy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from mmrank import losses
+from mmrank.adapters import use_ranking_loss
+from research.common.command_line import benchmark_parser
+from research.common.timing import cpu_in_turn
+
+TORCHVISION = {
+    'RetinaNet': 'retinanet_resnet50_fpn',
+    'FCOS': 'fcos_resnet50_fpn',
+    'FasterRCNN': 'fasterrcnn_resnet50_fpn',
+    'MaskRCNN': 'maskrcnn_resnet50_fpn',
+}
+TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'DeformableDetr', 'LwDetr', 'RfDetr']
+CLASSES = 80
+
+
+def build(name: str, size: int) -> nn.Module:
+    """A model of random weights for images of ``size``, in training mode."""
+    torch.manual_seed(0)
+    if name in TORCHVISION:
+        from torchvision.models import detection
+
+        make = getattr(detection, TORCHVISION[name])
+        sizes = dict(min_size=size, max_size=size)
+        return make(None, num_classes=CLASSES, weights_backbone=None, **sizes).train()
+    if name == 'rfdetr':
+        from rfdetr.config import RFDETRNanoConfig, TrainConfig
+        from rfdetr.training import RFDETRModelModule
+
+        config = RFDETRNanoConfig(pretrain_weights=None, num_classes=CLASSES - 1, device='cpu')
+        return RFDETRModelModule(config, TrainConfig(dataset_dir='.', output_dir='.')).train()
+    import transformers as hf
+
+    own = dict(num_labels=CLASSES)
+    if name == 'DeformableDetr':
+        backbone = hf.ResNetConfig(out_features=['stage2', 'stage3', 'stage4'])
+        own.update(backbone_config=backbone, use_timm_backbone=False, num_feature_levels=3)
+        own.update(use_pretrained_backbone=False, auxiliary_loss=True)
+    elif name == 'LwDetr':
+        own['projector_scale_factors'] = [1.0]
+        own['backbone_config'] = hf.LwDetrViTConfig(
+            hidden_size=192,
+            num_hidden_layers=10,
+            image_size=size,
+            window_block_indices=[0, 1, 3, 6, 7, 9],
+            out_indices=[2, 4, 5, 9],
+        )
+    elif name == 'RfDetr':
+        own['num_queries'] = 100
+    model = getattr(hf, f'{name}ForObjectDetection')(getattr(hf, f'{name}Config')(**own))
+    return model.train()
+
+
+def make_step(name: str, model: nn.Module, images: Tensor, targets: list[dict]) -> Callable:
+    """Forward and backward of one batch."""
+    if name in TORCHVISION:
+        size = images.size(-1)
+        own = []
+        for target in targets:
+            centre, extent = target['boxes'].split(2, 1)
+            corners = torch.cat([centre - extent / 2, centre + extent / 2], 1) * size
+            masks = torch.ones(len(corners), size, size, dtype=torch.uint8)
+            own.append(dict(boxes=corners, labels=target['labels'], masks=masks))
+
+        def loss() -> Tensor:
+            return sum(model([*images], own).values())
+
+    elif name == 'rfdetr':
+        from rfdetr.utilities.tensors import nested_tensor_from_tensor_list
+
+        def loss() -> Tensor:
+            outputs = model.model(nested_tensor_from_tensor_list([*images]), targets)
+            parts, weights = model.criterion(outputs, targets), model.criterion.weight_dict
+            return sum(weights[key] * part for key, part in parts.items() if key in weights)
+
+    else:
+        labels = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
+
+        def loss() -> Tensor:
+            return model(pixel_values=images, labels=labels).loss
+
+    def step() -> None:
+        torch.manual_seed(0)  # of noise and sampling
+        model.zero_grad()
+        loss().backward()
+
+    return step
+
+
+def main() -> None:
+    parser = benchmark_parser(
+        __doc__,
+        models=[*TORCHVISION, *TRANSFORMERS, 'rfdetr'],
+        loss='StableAPLoss',
+        image_size=384,
+        batch_size=2,
+        boxes=(8, 'per image'),
+        repeats=5,
+        threads=1,
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    images = torch.rand(args.batch_size, 3, args.image_size, args.image_size)
+    targets = [
+        dict(
+            labels=torch.randint(1, CLASSES, (args.boxes,)),
+            boxes=0.3 + 0.3 * torch.rand(args.boxes, 4),
+        )
+        for _ in images
+    ]
+    table = Table('model', 'own loss ms', f'{args.loss} ms', 'ratio')
+    for name in args.models:
+        stock = build(name, args.image_size)
+        ranked = use_ranking_loss(copy.deepcopy(stock), getattr(losses, args.loss)())
+        steps = {'own': stock, 'ranked': ranked}
+        steps = {k: (make_step(name, x, images, targets), ()) for k, x in steps.items()}
+        for function, _ in steps.values():
+            function()
+        found = cpu_in_turn(steps, args.repeats)
+        times = [f'{1e3 * found[key][0]:.0f}' for key in steps]
+        table.add_row(name, *times, f'{found["ranked"][1]:.3f}')
+        print(name, *times, found['ranked'][1], file=sys.stderr, flush=True)
+    Console().print(table)
+
+
+if __name__ == '__main__':
+    main()

