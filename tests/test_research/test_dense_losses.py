@@ -34,4 +34,4 @@ def test_a_plan_runs_and_goes_on(tmp_path):
     with (tmp_path / 'work_dirs/dense/sparse.csv').open() as file:
         rows = list(csv.DictReader(file))
     assert {row['method'] for row in rows} == {'aLRP', 'Rank & Sort', 'focal'}
-    assert all(-1 <= float(row['mAP']) <= 1 and row['step'] == '2' for row in rows)
+    assert all(0 <= float(row['mAP']) <= 1 and int(row['step']) > 0 for row in rows)

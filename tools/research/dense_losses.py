@@ -306,7 +306,8 @@ def main() -> None:
     plan = yaml.safe_load(args.plan.read_text())
     args.out.mkdir(parents=True, exist_ok=True)
     command = ['git', 'rev-parse', '--short', 'HEAD']
-    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    here = Path(__file__).parent
+    commit = subprocess.run(command, cwd=here, capture_output=True, text=True).stdout.strip()
     for name in [args.data] if args.data else plan['data']:
         spec, record = plan['data'][name], args.out / f'{name}.csv'
         rows = list(csv.DictReader(record.open())) if record.is_file() else []
