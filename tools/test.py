@@ -20,9 +20,9 @@ try:
         check_folder,
         is_main_process,
         load,
-        run,
         train_or_test_parser,
     )
+    from mmrank.apis.error_door import run
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
     from mmrank.files import refuse_unwritable

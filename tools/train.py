@@ -19,9 +19,9 @@ try:
         check_folder,
         is_main_process,
         load,
-        run,
         train_or_test_parser,
     )
+    from mmrank.apis.error_door import run
     from mmrank.apis.folder_lock import FolderHeldError, FolderLock
     from mmrank.errors import UserError
 except ModuleNotFoundError as error:

@@ -5,14 +5,10 @@ A detection config runs with mmpretrain absent and a retrieval config with mmdet
 
 import argparse
 import importlib.util
-import logging
 import os
 import re
-import signal
 import subprocess
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import metadata
@@ -23,13 +19,10 @@ from typing import TYPE_CHECKING
 import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
-from mmengine.logging import MMLogger
 from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
-from mmengine.runner import BaseLoop
 
-from mmrank import interruption
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError
 from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
@@ -51,11 +44,6 @@ _MORE_SETTINGS = (
     'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
     'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'
 )
-
-
-#: Arguments of mmengine's functions that are a part of a config.
-_PARTS = ('cfg', 'dataloader', 'loop', 'seed')
-_SETTING = str | int | float | list | tuple | dict | None
 
 
 def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
@@ -415,85 +403,3 @@ def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:
     checks = (check.check_config(cfg, splits=splits) for check in (coco_check, retrieval_check))
     reports = [report for found in checks for report in found if report.warnings]
     return [f'warning: {report.describe(report.warnings)}' for report in reports]
-
-
-def _config_error(error: Exception) -> Exception:
-    """The same error, or one for the user if nothing has worked yet.
-
-    Such is one from building a part of the config, from the first iteration, or from what computes
-    the metrics: nearly always a setting or the data. The log file gets the traceback.
-    """
-    if isinstance(error, UserError) or 'Fix:' in str(error):
-        return error
-    part, where, loop, fix = '', '', None, 'correct that part of the config, or the data'
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        name, values = frame.f_code.co_name, frame.f_locals
-        own = values.get('self')
-        if name == build_runner.__name__:
-            where = 'cannot be built'
-        elif 'mmengine' in frame.f_code.co_filename:
-            if isinstance(own, BaseLoop) and name != '__init__':
-                loop = own
-                has_worked = getattr(own, '_iter', values.get('idx', 0))
-                where = '' if has_worked else 'fails where it is first used'
-            if name.startswith('build'):
-                where = 'cannot be built'
-            elif name == 'evaluate':
-                where = 'fails where metrics are computed'
-            configs = (_plain(values[x]) for x in _PARTS if x in values)
-            if (config := next((x for x in configs if x is not None), None)) is not None:
-                part, fix = f', at {config!r:.300}', _unquoted(config) or fix
-        if loop is not None and isinstance(own, torch.nn.Module):
-            names = (name for name, x in loop.runner.model.named_modules() if x is own and name)
-            part = next((f', in model.{name}' for name in names), part)
-    if not where:
-        return error
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    message = f'{error.args[0] if len(error.args) == 1 else error}'.strip()
-    for handler in MMLogger.get_current_instance().handlers if loop is not None else ():
-        if isinstance(handler, logging.FileHandler):
-            handler.stream.writelines(traceback.format_exception(error))
-    return UserError(
-        f'the config {where}{part}: {type(error).__name__}: {message}\n  Raised in '
-        f'{last.filename}, line {last.lineno}.\n  Fix: {fix}'
-    )
-
-
-def _plain(value: object) -> object:
-    """A part of a config without what is no setting; None for what is no part of one."""
-    if isinstance(value, dict):
-        return {k: v for k, v in value.items() if isinstance(v, _SETTING) and k != 'params'}
-    return value if isinstance(value, str | int) else None
-
-
-def _unquoted(config: object) -> str:
-    """How to write numbers that a part of the config has in quotes; '' without one."""
-    texts = config.items() if isinstance(config, dict) else ()
-    found = [(k, v) for k, v in texts if isinstance(v, str) and re.fullmatch(r'-?[\d.e-]+', v)]
-    return ', '.join(f'{k}={v} without quotes' for k, v in found)
-
-
-def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) -> int:
-    """Run a tool without a traceback; return its exit status, 2 for the user's errors."""
-
-    def end_in_order(args: argparse.Namespace) -> int:
-        interruption.end_on_signals()
-        try:
-            return main(args) or 0
-        except Exception as error:
-            # After a signal any error is its consequence: a data loading worker that got it too, a
-            # process that is gone.
-            number = interruption.received_signal()
-            if number is None:
-                raise _config_error(error) from error
-            sys.stderr.write(f'{type(error).__name__}: {error}\n')
-            interruption.leave(number)
-        except interruption.Interrupted:
-            number = interruption.received_signal() or signal.SIGINT
-            # Here, while the traceback still holds the data loader, whose own end waits for its
-            # workers for seconds.
-            interruption.leave(number)
-        finally:
-            interruption.defer_signals(False)
-
-    return show_user_errors()(end_in_order)(args)

@@ -126,6 +126,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from mmrank.apis.entry_point import run
+    from mmrank.apis.error_door import run
 
     sys.exit(run(main, parse_args()))
