@@ -1,20 +1,21 @@
-# The two commands of the README are `make demo` and `make test`. Both go
+# The commands of the README are `make try`, `make demo` and `make test`. All go
 # through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.12 and
 # returns at once when the environment is up to date.
 PYTHON ?= python3
 VENV ?= .venv
+TRY_VENV ?= .venv-torch
 RUN := "$(VENV)/bin/python"
 ADAPTERS := "$(VENV)-adapters"
 
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-demo test test-fast test-slow test-adapters notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-demo test test-fast test-slow test-adapters notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-demo test test-fast test-slow test-adapters notebooks: export MALLOC_TOP_PAD_ ?= 67108864
+try demo test test-fast test-slow test-adapters notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+try demo test test-fast test-slow test-adapters notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+try demo test test-fast test-slow test-adapters notebooks: export MALLOC_TOP_PAD_ ?= 67108864
 # Threads that wait sleep: beside another busy process those that spin slow a
 # training down several times, and on an idle machine this costs a few percent.
-demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
+try demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
 test test-fast test-slow test-adapters: export OMP_NUM_THREADS ?= 1
 
@@ -22,10 +23,14 @@ test test-fast test-slow test-adapters: export OMP_NUM_THREADS ?= 1
 FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-adapters demo test test-fast test-slow test-adapters lint notebooks docs clean
+.PHONY: help try env env-adapters demo test test-fast test-slow test-adapters lint notebooks docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+
+try:  ## a first result with torch alone: AP and cross-entropy on rare classes (3 minutes)
+	@"$(PYTHON)" tools/bootstrap.py --venv "$(TRY_VENV)" --torch-alone
+	@"$(TRY_VENV)/bin/python" tools/first_result.py
 
 env:  ## make or refresh the environment in .venv
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)"

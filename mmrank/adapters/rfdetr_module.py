@@ -74,4 +74,5 @@ def detach(module: nn.Module) -> None:
         criterion.centring.remove()
         del criterion.centring
     criterion.__class__ = criterion.host
-    del criterion.rankings, criterion.calls
+    del criterion.rankings
+    vars(criterion).pop('calls', None)

@@ -53,6 +53,7 @@ class QualityLoss(NamedSettings, RankingLoss):
 
     box_input = 'quality'
     most_pairs = math.inf
+    no_retrieval = 'scores the boxes of a detector'
 
     def __init__(
         self,
@@ -77,13 +78,6 @@ class QualityLoss(NamedSettings, RankingLoss):
     def negatives(self, p: Tensor) -> Tensor:
         """Weights of negatives of probabilities in [0, 1]."""
         return p.detach() ** self.gamma
-
-    def embedding_loss(self, batch) -> Tensor:
-        """Refuse retrieval by TypeError: the similarity of two images is no logit of a class."""
-        raise TypeError(
-            f'{type(self).__name__} scores the boxes of a detector one by one. Fix: for retrieval '
-            'use mmrank.StableAPLoss or mmrank.SmoothAPLoss'
-        )
 
     def rank(self, scores, is_positive, is_negative, values_at=None) -> Tensor:
         """Scalar loss of (1, N) raw scores, at least float32; see :class:`RankingLoss`."""

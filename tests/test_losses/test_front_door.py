@@ -14,6 +14,7 @@ from mmrank import APLoss, EmbeddingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.errors import UserError
 from mmrank.functional import average_precision
 from mmrank.losses import (
+    ALRPLoss,
     AUCLoss,
     BlackBoxAPLoss,
     DRLoss,
@@ -21,8 +22,10 @@ from mmrank.losses import (
     FlatCLRLoss,
     InfoNCELoss,
     ListwiseAPLoss,
+    MALLoss,
     MAUCLoss,
     RankingLoss,
+    RankSortLoss,
     SOAPLoss,
     SOPRCLoss,
     SumLoss,
@@ -191,6 +194,10 @@ def test_embedding_losses_that_are_refused(monkeypatch):
     x, labels = rows()
     with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
         EmbeddingLoss(InfoNCELoss())
+    losses = [RankSortLoss(), ALRPLoss(), MAUCLoss(), SOAPLoss(num_samples=9), MALLoss()]
+    for loss in (*losses, APLoss(quality=0.9), SumLoss([SmoothAPLoss(), RankSortLoss()])):
+        with pytest.raises(UserError, match='which a retrieval batch does not have. Fix: another'):
+            EmbeddingLoss(loss)
     with pytest.raises(ValueError, match='ref_embeddings and ref_labels must be given together'):
         EmbeddingLoss(SmoothAPLoss())(x, labels, ref_embeddings=x)
     monkeypatch.setattr('mmrank.losses.embeddings.world_group', object)
@@ -247,15 +254,13 @@ def mean_ap(kind, out, labels):
     return sum(average_precision(out[:, c], positive[:, c]) for c in range(last)) / last
 
 
-@pytest.mark.parametrize('optimizer', OPTIMIZERS)
-@pytest.mark.parametrize('kind', CALLS)
-@pytest.mark.parametrize('data', [clusters, digits])
-def test_four_lines_learn(data, kind, optimizer):
+def map_after_training(data, kind, optimizer, loss):
+    """Mean AP of the second half of the samples."""
     x, labels = data()
     half = len(x) // 2
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(x.size(1), 32), nn.ReLU(), nn.Linear(32, 10))
-    loss, optimizer = StableAPLoss(), OPTIMIZERS[optimizer](model.parameters())
+    optimizer = OPTIMIZERS[optimizer](model.parameters())
     for _ in range(150):
         batch = torch.randint(0, half, (128,))
         value = CALLS[kind](loss, model(x[batch]), labels[batch])
@@ -263,7 +268,20 @@ def test_four_lines_learn(data, kind, optimizer):
         value.backward()
         optimizer.step()
     with torch.no_grad():
-        assert mean_ap(kind, model(x[half:]), labels[half:]) > 0.7
+        return mean_ap(kind, model(x[half:]), labels[half:])
+
+
+@pytest.mark.parametrize('optimizer', OPTIMIZERS)
+@pytest.mark.parametrize('kind', CALLS)
+@pytest.mark.parametrize('data', [clusters, digits])
+def test_four_lines_learn(data, kind, optimizer):
+    assert map_after_training(data, kind, optimizer, StableAPLoss()) > 0.7
+
+
+@pytest.mark.parametrize('kind', [*RANKINGS, DRLoss])
+def test_embeddings_learn_with_every_loss_as_it_is(kind):
+    """Settings for cosines are no option that a user must know."""
+    assert map_after_training(clusters, 'embeddings', 'AdamW', kind()) > 0.7
 
 
 @pytest.mark.processes  # as slow as those

@@ -208,7 +208,7 @@ def test_soap_refuses_bad_indices():
         loss(scores, target, sample_idx=ids + SAMPLES)
     with pytest.raises(TypeError, match='must be integers'):
         loss(scores, target, sample_idx=ids.double())
-    with pytest.raises(TypeError, match='for retrieval use'):
+    with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
         loss.embedding_loss(None)
     with pytest.raises(ValueError, match='gamma must be in'):
         SOAPLoss(SAMPLES, gamma=0.0)

@@ -139,5 +139,5 @@ def test_messages():
         MALLoss(gamma=-1)
     with pytest.raises(ValueError, match='alpha=2 must be in'):
         IABCELoss(alpha=2)
-    with pytest.raises(TypeError, match='Fix: for retrieval'):
+    with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
         MALLoss().embedding_loss(None)

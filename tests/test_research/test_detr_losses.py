@@ -1,6 +1,6 @@
 """The comparison of losses on small DETRs runs, goes on where it was, and measures what it says."""
 
-import json
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ import yaml
 from forked_processes import run_script
 
 pytest.importorskip('transformers')
+pytest.importorskip('mmdet')
 
 from research.detr_losses import _kinds
 
@@ -41,15 +42,20 @@ def test_a_plan_runs_and_goes_on(tmp_path):
     )
     assert made.returncode == 0, made.stderr[-2000:]
     plan = yaml.safe_load((ROOT / 'tools/research/detr_losses.yaml').read_text('utf-8'))
-    plan.update(data='data', seeds=[0, 1], common=dict(steps=2, evals=[1]))
-    plan['methods'] = [plan['methods'][3], dict(name='D-FINE', model='dfine')]
+    plan.update(data='data', seeds=[0, 1], common=dict(steps=2, evals=[1], size=64))
+    plan['methods'] = [
+        dict(plan['methods'][1], layers=dict(dn=0.5)),
+        dict(name='D-FINE', model='dfine'),
+        dict(plan['methods'][1], name='DINO', model='dino'),
+    ]
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan), 'utf-8')
     tool = ROOT / 'tools/research/detr_losses.py'
-    for text in ('4/4', 'mAP beside'):
+    for text in ('6/6', 'mAP beside'):
         done = run_script(tool, 'plan.yaml', '--out', 'out', cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-2000:]
         assert text in done.stderr + done.stdout
-    rows = [json.loads(x) for x in (tmp_path / 'out/results.jsonl').read_text('utf-8').splitlines()]
-    assert len(rows) == 8
-    assert all(0 <= row['oracle'] <= 1 and row['ratio'] > 0 for row in rows)
-    assert (tmp_path / 'out/learning_curves.png').stat().st_size > 1000
+    lines = (tmp_path / 'out/plan.csv').read_text('utf-8').splitlines()
+    rows = list(csv.DictReader(lines))
+    assert len(rows) == 12
+    assert all(0 <= float(row['as_IoU']) <= 1 and float(row['ratio']) > 0 for row in rows)
+    assert (tmp_path / 'out/plan.png').stat().st_size > 1000

@@ -38,7 +38,7 @@ class Commands:
             raise subprocess.CalledProcessError(1, command)
         if 'wheel' in command:
             folder = Path(command[-1])
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / 'mmcv-new.whl').write_text('built')
 
     def count(self, words):
@@ -150,15 +150,16 @@ def test_settings_of_pip_reach_uv(bootstrap, monkeypatch, tmp_path):
     assert set(bootstrap.uv_settings('')) <= {'UV_INDEX_STRATEGY', 'UV_SYSTEM_CERTS'}
 
 
+@pytest.mark.parametrize('alone', [False, True])
 def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
-    bootstrap, monkeypatch, tmp_path
+    alone, bootstrap, monkeypatch, tmp_path
 ):
     monkeypatch.setattr(
         bootstrap, 'output', lambda *argv: 'True' if 'import importlib' in argv[-1] else ''
     )
     monkeypatch.setattr(bootstrap, 'install_mmcv', lambda *args: None)
-    args = bootstrap.argparse.Namespace(venv=tmp_path, lock=None)
-    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'mmrank.registry' in command))
+    args = bootstrap.argparse.Namespace(venv=tmp_path, torch_alone=alone, lock=None)
+    monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'import mm' in command))
     with pytest.raises(subprocess.CalledProcessError):
         bootstrap.make(args)
     first, second = Commands(), Commands()
@@ -166,12 +167,13 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         monkeypatch.setattr(bootstrap, 'run', commands)
         bootstrap.make(args)
     assert first.count('install')
+    assert first.count('mmdet') == (not alone)
     assert not second.done
     # A new lock file makes it work again.
     monkeypatch.setattr(bootstrap, 'LOCK', tmp_path / 'lock.txt')
     bootstrap.LOCK.write_text('uv==1 --hash=sha256:0')
     bootstrap.make(args)
-    assert second.count('mmrank.registry')
+    assert second.count('mmrank.losses' if alone else 'mmrank.registry')
     # An environment of its own lock has nothing of OpenMMLab.
     args.lock = bootstrap.LOCK
     second.done.clear()
@@ -245,11 +247,13 @@ def test_makefile_works_in_any_path(tmp_path):
             'make',
             '-C',
             ROOT,
+            'try',
             'demo',
             'test',
             'test-slow',
             'lint',
             f'VENV={place}',
+            f'TRY_VENV={place}',
             f'PYTHON={python}',
         ],
         capture_output=True,
@@ -259,6 +263,8 @@ def test_makefile_works_in_any_path(tmp_path):
     assert f'<--venv>\n<{place}>' in done.stdout
     assert f'<{place}-adapters>\n<--lock>' in done.stdout
     for part in (
+        '<--torch-alone>',
+        '<tools/first_result.py>',
         '<tests/test_adapters>',
         '<tools/demo.py>',
         '<pytest>',

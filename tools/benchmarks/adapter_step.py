@@ -58,6 +58,8 @@ def build(name: str, size: int) -> nn.Module:
         own.update(backbone_config=backbone, use_timm_backbone=False, num_feature_levels=3)
         own.update(use_pretrained_backbone=False, auxiliary_loss=True)
     elif name == 'LwDetr':
+        # Its proposals are pixels of one level: no more queries than these.
+        own['num_queries'] = min(300, (size // 16) ** 2)
         own['projector_scale_factors'] = [1.0]
         own['backbone_config'] = hf.LwDetrViTConfig(
             hidden_size=192,
@@ -67,7 +69,7 @@ def build(name: str, size: int) -> nn.Module:
             out_indices=[2, 4, 5, 9],
         )
     elif name == 'RfDetr':
-        own['num_queries'] = 100
+        own['num_queries'] = min(300, (size // 14) ** 2)
     model = getattr(hf, f'{name}ForObjectDetection')(getattr(hf, f'{name}Config')(**own))
     return model.train()
 

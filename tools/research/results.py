@@ -37,16 +37,15 @@ FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
 BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
 
 
-def table_of(record: str, metrics: list[str], baseline: str = '', step: str = '') -> str:
+def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> str:
     """The table of a record in Markdown, with its commit, cost and power.
 
     Raises:
         UserError: If the record is absent or lacks a metric, the baseline or the step.
     """
-    path = RECORDS / f'{record}.csv'
     if not path.is_file():
-        known = ', '.join(sorted(x.stem for x in RECORDS.glob('*.csv')))
-        raise UserError(f'there is no record {record!r}. Fix: one of {known}')
+        known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
+        raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
     rows = list(csv.DictReader(path.read_text(encoding='utf-8').splitlines()))
     step = step or str(max(int(row['step']) for row in rows))
     rows = [row for row in rows if row['step'] == step]
@@ -121,7 +120,7 @@ def rewritten(text: str) -> str:
         name, *words = shlex.split(match[2])
         options = dict(word.split('=', 1) for word in words if '=' in word)
         metrics = [word for word in words if '=' not in word]
-        return f'{match[1]}\n{table_of(name, metrics, **options)}\n{match[3]}'
+        return f'{match[1]}\n{table_of(RECORDS / f"{name}.csv", metrics, **options)}\n{match[3]}'
 
     return BLOCK.sub(make, text)
 

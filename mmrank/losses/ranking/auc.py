@@ -210,6 +210,7 @@ class MAUCLoss(RankingLoss):
     """
 
     zero_without_positives = True
+    no_retrieval = 'compares the classes of a classifier'
 
     FIXED = ('mode',)
 
@@ -220,9 +221,7 @@ class MAUCLoss(RankingLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
-            raise ValueError(
-                'MAUCLoss compares the classes of a classifier; for retrieval use mmrank.AUCLoss'
-            )
+            self._check_retrieval()
         losses, has_pairs = _mauc(lists, self.surrogate, self.huber)
         self.diagnostics = {'num_positive': lists.is_positive.sum()}
         loss = self.reduce_lists(losses, has_pairs)

@@ -135,6 +135,8 @@ class RankingLoss(HeadInterface, nn.Module):
     #: See :func:`positive_index`; infinite where the work is not that of all pairs.
     most_pairs: float = MOST_PAIRS
     saturation_advice = ''
+    #: What the loss works on that a retrieval batch does not have; with a ``box_input`` the boxes.
+    no_retrieval = ''
     #: Options of a base that a class decides itself.
     FIXED: tuple[str, ...] = ()
 
@@ -264,19 +266,29 @@ class RankingLoss(HeadInterface, nn.Module):
     def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class.
 
-        ValueError with a ``box_input``.
+        UserError where there is :attr:`no_retrieval`.
         """
-        if self.box_input is not None:
-            raise ValueError(
-                f'{type(self).__name__} requires the boxes of the positives ({self.box_input!r}), '
-                'which a retrieval batch does not have. Fix: another loss, or quality=0 of one '
-                'that has the option'
-            )
+        self._check_retrieval()
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
 
+    def _check_retrieval(self) -> None:
+        """Refuse embeddings, where the loss or its options have no use for them."""
+        why = self.no_retrieval
+        if self.box_input is not None:
+            why = f'requires the boxes of the positives ({self.box_input!r})'
+        if why:
+            raise UserError(
+                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
+                'loss, such as mmrank.StableAPLoss, or quality=0 of one that has the option'
+            )
+
     def expect_cosines(self) -> None:
-        """Take the settings for cosines where none was given; most defaults are such already."""
+        """Take the settings for cosines where none was given; most defaults are such already.
+
+        UserError where there is :attr:`no_retrieval`.
+        """
+        self._check_retrieval()
 
     def count_quality(self, quality: float) -> None:
         """Make heads pass the IoUs where ``quality`` is > 0; ValueError outside [0, 1]."""

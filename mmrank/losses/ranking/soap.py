@@ -98,6 +98,7 @@ class SOAPLoss(RankingLoss):
 
     zero_without_positives = True
     keeps_samples = True
+    no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
         'mmrank.PositiveRateSampler, or raise the learning rate'
@@ -145,13 +146,6 @@ class SOAPLoss(RankingLoss):
         # float64 holds every index.
         entries = self.lists_of(entries).double()
         return self.loss_weight * self.rank(*lists, lambda columns: entries.gather(1, columns))
-
-    def embedding_loss(self, batch) -> Tensor:
-        """Refuse retrieval by TypeError: the state is one per sample, not per query."""
-        raise TypeError(
-            'SOAPLoss keeps averages of the samples of a classifier; for '
-            'retrieval use mmrank.StableAPLoss or mmrank.SmoothAPLoss'
-        )
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""

@@ -304,6 +304,7 @@ class StableAPLoss(RankingLoss):
         self._settle(self.LOGITS)
 
     def expect_cosines(self) -> None:
+        super().expect_cosines()
         self._settle(self.COSINES)
 
     def _settle(self, defaults: tuple) -> None:

@@ -22,9 +22,9 @@ class OneVsRestHead(BaseModule):
 
     For ``mmpretrain.ImageClassifier``. The loss sees the scores of all classes in one call: a
     ranking loss makes one ranking of them, the choice where a class has few positives in a batch,
-    or with ``mode='per_class'`` one for every class, with a state for each. Pointwise losses work too: ``mmrank.LogitAdjustedCELoss`` and the others of
-    :class:`mmrank.losses.PointwiseLoss`, and mmpretrain's ``CrossEntropyLoss`` with
-    ``use_sigmoid=True`` and ``FocalLoss``.
+    or with ``mode='per_class'`` one for every class, with a state for each. Pointwise losses work
+    too: ``mmrank.LogitAdjustedCELoss`` and the others of :class:`mmrank.losses.PointwiseLoss`, and
+    mmpretrain's ``CrossEntropyLoss`` with ``use_sigmoid=True`` and ``FocalLoss``.
 
     Scores at test time are plain sigmoids, or softmax with ``exclusive``. A ranking loss trains an
     order, not probabilities: calibrate the scores before you use them as such, see

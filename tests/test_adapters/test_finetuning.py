@@ -1,0 +1,80 @@
+"""Fine-tuning a saved detector of transformers as its users do it."""
+
+import subprocess
+import sys
+
+import adapter_models as models
+import pytest
+import torch
+
+from mmrank.adapters import remove_ranking_loss, use_ranking_loss
+from mmrank.losses import StableAPLoss
+
+transformers = pytest.importorskip('transformers')
+
+#: What a user without mmrank runs.
+USE = """
+import sys
+sys.modules['mmrank'] = None
+from PIL import Image
+from transformers import pipeline
+detect = pipeline('object-detection', 'tuned', threshold=0.0)
+found = detect(Image.new('RGB', (64, 64)))
+assert {x['label'] for x in found} <= {'ball', 'cube', 'cone', 'none'}, found
+print(len(found), 'boxes')
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['RTDetr', 'LwDetr', 'RfDetr'])
+def test_new_head_trainer_and_pipeline(kind, tmp_path, monkeypatch):
+    if not hasattr(transformers, f'{kind}Config'):
+        pytest.skip('transformers 5 has it')
+    monkeypatch.chdir(tmp_path)
+    size = dict(height=models.SIZE, width=models.SIZE)
+    processor = transformers.RTDetrImageProcessor(size=size)
+    for part in (models.build(kind), processor):
+        part.save_pretrained('pretrained')
+
+    names = dict(enumerate(('none', 'ball', 'cube', 'cone')))
+    model = transformers.AutoModelForObjectDetection.from_pretrained(
+        'pretrained', id2label=names, ignore_mismatched_sizes=True
+    )
+    use_ranking_loss(model, StableAPLoss())
+    images, targets = models.batch()
+    data = [
+        dict(pixel_values=x, labels=dict(class_labels=y['labels'] + 1, boxes=y['boxes']))
+        for x, y in zip(images, targets)
+    ]
+    options = transformers.TrainingArguments(
+        'runs',
+        num_train_epochs=3,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        remove_unused_columns=False,
+        report_to='none',
+        use_cpu=True,
+    )
+    trainer = transformers.Trainer(
+        model,
+        options,
+        train_dataset=data,
+        data_collator=lambda rows: dict(
+            pixel_values=torch.stack([x['pixel_values'] for x in rows]),
+            labels=[x['labels'] for x in rows],
+        ),
+    )
+    trainer.train()
+    # The checkpoints of the trainer have the state of the loss, and it is resumed.
+    last = model.loss_function.rankings['last'].mean_positive
+    seen = last.num_updates.clone()
+    assert seen > 0
+    last.num_updates.zero_()
+    options.num_train_epochs = 4
+    trainer.train(resume_from_checkpoint=True)
+    assert last.num_updates > seen
+    for part in (remove_ranking_loss(model), processor):
+        part.save_pretrained('tuned')
+    done = subprocess.run([sys.executable, '-c', USE], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 'boxes' in done.stdout

