@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from mmrank.losses.pairs.pair_sums import clamp_infinite
+
 from .base import PointwiseLoss
 
 
@@ -41,6 +43,7 @@ class AsymmetricLoss(PointwiseLoss):
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Focused binary cross-entropy, every row counting 1."""
+        scores = clamp_infinite(scores)  # the slopes of both factors would be 0 * inf
         above = -_power(scores.neg().sigmoid(), self.gamma_pos) * logsigmoid(scores)
         kept = scores.neg().sigmoid() + self.clip
         # By logsigmoid where nothing is clipped: 1 - p rounds to 0.
