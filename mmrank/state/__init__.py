@@ -2,7 +2,7 @@
 
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
-from .pair_counts import PairCounts
+from .pair_counts import PairCounts, StreamingFrequency
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, SelfBalance
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_ranks import SampleRanks
@@ -10,7 +10,6 @@ from .sample_state import SampleState
 from .score_spread import ScoreSpread
 from .score_vector import ScoreVector
 from .sharding import ShardedState, load_shards, save_shard
-from .streaming_frequency import StreamingFrequency
 
 __all__ = [
     'CappedImbalance',

@@ -179,13 +179,13 @@ class Head(nn.Module):
         self.classes = classes
         self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
         self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
-        self.extra = nn.Conv2d(width, width, 3, 2, 1)
+        self.coarsest = nn.Conv2d(width, width, 3, 2, 1)
         self.tower_cls, self.tower_box = (
             nn.Conv2d(width, width, 3, padding=1),
             nn.Conv2d(width, width, 3, padding=1),
         )
         self.cls, self.box = nn.Conv2d(width, classes, 1), nn.Conv2d(width, 4, 1)
-        for layer in [*self.lateral, *self.smooth, self.extra]:
+        for layer in [*self.lateral, *self.smooth, self.coarsest]:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
         for layer, std in zip((self.tower_cls, self.tower_box, self.cls, self.box), (3, 3, 1, 1)):
@@ -198,7 +198,7 @@ class Head(nn.Module):
         for i in (1, 0):
             x[i] = x[i] + functional.interpolate(x[i + 1], size=x[i].shape[-2:], mode='nearest')
         x = [layer(y) for layer, y in zip(self.smooth, x)]
-        x.append(self.extra(x[-1]))
+        x.append(self.coarsest(x[-1]))
         branches = ((self.tower_cls, self.cls, self.classes), (self.tower_box, self.box, 4))
         return tuple(
             [last(tower(y).relu()).permute(0, 2, 3, 1).reshape(len(y), -1, channels) for y in x]

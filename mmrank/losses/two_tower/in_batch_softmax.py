@@ -10,8 +10,7 @@ from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.inputs import check_gather, one_of
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.state.pair_counts import PairCounts, check_entities
-from mmrank.state.streaming_frequency import StreamingFrequency
+from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
 
 
 def corrected_rows(
