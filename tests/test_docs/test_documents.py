@@ -42,6 +42,7 @@ NOT_RUN = [
     ('configs/clip/README.md', 'grocery', 'data'),
     ('configs/metric_learning/README.md', 'grocery', 'data'),
     ('docs/pages/results/dense_heads.md', 'dense_losses', 'data; test_dense_losses.py'),
+    ('docs/pages/results/detr.md', 'detr_losses', 'hours; test_detr_losses.py'),
     ('configs/long_tail/README.md', 'grocery_losses', 'data'),
     ('configs/long_tail/README.md', 'few_positives', 'data; test_few_positives.py'),
     ('configs/in_batch/README.md', 'ratings.dat', 'data'),
