@@ -251,6 +251,8 @@ def test_overfits_one_batch(kind):
 
 def _step(rank, kind, own):
     config = {'num_denoising': 0} if kind in DENOISING else {}
+    if kind == 'DeformableDetr':
+        config = {'dropout': 0.0}
     dtype = dtype_of(kind)
     model = ranked(kind, StableAPLoss(momentum=0.5), **config).to(dtype)
     for module in model.modules():
@@ -265,9 +267,14 @@ def _step(rank, kind, own):
     loss = sum(found.parts[key] for key in keys)
     loss.backward()
     means = [x.mean_positive.mean for x in models.rankings(model).values()]
-    # Elsewhere 2 % of RT-DETR's gradients differ, at sizes up to 1e5: not explained yet.
-    heads = 'class_embed' if kind in DENOISING else ''
-    gradients = [p.grad for k, p in model.named_parameters() if heads in k and p.grad is not None]
+    # RT-DETR by itself, without a ranking, has other gradients of the encoder for three images than
+    # for each by itself.
+    parts = ('decoder.layers', 'class_embed') if kind in DENOISING else ('',)
+    gradients = [
+        p.grad
+        for name, p in model.named_parameters()
+        if p.grad is not None and any(part in name for part in parts)
+    ]
     return [loss, *means, torch.cat([x.flatten() for x in gradients])]
 
 

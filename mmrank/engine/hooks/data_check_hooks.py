@@ -195,7 +195,7 @@ def _check_pipeline(dataset, split: str) -> None:
     steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', None)
     last = type(steps[-1]) if steps else object
     is_known = last.__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
-    if is_known and 'Pack' not in last.__name__:
+    if is_known and not any(x in last.__name__ for x in ('Pack', 'TestTimeAug')):  # it packs within
         raise UserError(
             f'{split}_dataloader.dataset.pipeline ends with {last.__name__}, and nothing packs '
             "inputs. Fix: end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
