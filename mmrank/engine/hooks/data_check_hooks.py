@@ -193,9 +193,12 @@ def _check_pipeline(dataset, split: str) -> None:
     while getattr(dataset, 'dataset', None) is not None:
         dataset = dataset.dataset
     steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', None)
-    last = type(steps[-1]) if steps else object
+    last = steps[-1] if steps else None
+    for pipeline in getattr(last, 'subroutines', ())[:1]:  # those of test-time augmentation
+        last = pipeline.transforms[-1]
+    last = type(last)
     is_known = last.__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
-    if is_known and not any(x in last.__name__ for x in ('Pack', 'TestTimeAug')):  # it packs within
+    if is_known and 'Pack' not in last.__name__:
         raise UserError(
             f'{split}_dataloader.dataset.pipeline ends with {last.__name__}, and nothing packs '
             "inputs. Fix: end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"

@@ -211,6 +211,7 @@ class MAUCLoss(RankingLoss):
 
     zero_without_positives = True
     no_retrieval = 'compares the classes of a classifier'
+    for_retrieval = 'AUCLoss'
 
     FIXED = ('mode',)
 

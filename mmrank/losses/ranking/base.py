@@ -136,7 +136,7 @@ class RankingLoss(HeadInterface, nn.Module):
     most_pairs: float = MOST_PAIRS
     saturation_advice = ''
     #: What the loss works on that a retrieval batch does not have; with a ``box_input`` the boxes.
-    no_retrieval = ''
+    no_retrieval, for_retrieval = '', 'StableAPLoss'  # the second is what its message names
     #: Options of a base that a class decides itself.
     FIXED: tuple[str, ...] = ()
 
@@ -280,7 +280,7 @@ class RankingLoss(HeadInterface, nn.Module):
         if why:
             raise UserError(
                 f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
-                'loss, such as mmrank.StableAPLoss, or quality=0 of one that has the option'
+                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
             )
 
     def expect_cosines(self) -> None:
