@@ -14,6 +14,7 @@ import adapter_models as models
 import pytest
 import torch
 from adapter_models import CLASSES, DENOISING, GROUPED, KINDS, LAYERS, TORCHVISION, batch, build
+from docs_blocks import PAGES, blocks
 from gloo_processes import run_on_ranks
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -273,10 +274,23 @@ def test_the_mean_positive_is_shown_as_half(kind):
     torch.testing.assert_close(after - before, torch.tensor(3.0), rtol=1e-3, atol=0)
 
 
+@all_of([kind for kind in KINDS if kind != 'rfdetr'], [])
+def test_the_blocks_of_the_page(kind, capsys):
+    """Typed out, with another name where the block says so."""
+    name = 'retinanet' if kind in TORCHVISION else "'RTDetr'"
+    own = kind.lower() if kind in TORCHVISION else f"'{kind}'"
+    page = PAGES / 'users' / 'other_detectors.md'
+    (block,) = [x for x in blocks(page, 'python') if f'= {name}' in x or f'.{name}' in x]
+    exec(block.replace(name, own, 1).replace('range(20)', 'range(2)'), {})
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 @pytest.mark.slow
 @every
 def test_overfits_one_batch(kind):
-    model = models.train(kind, ranked(kind), 150, lr=3e-3 if kind in TORCHVISION else 2e-3)
+    steps = 300 if kind in ('rfdetr', *GROUPED) else 200
+    lr = {**dict.fromkeys(DENOISING, 4e-3), **dict.fromkeys(TORCHVISION, 3e-3), 'rfdetr': 1e-3}
+    model = models.train(kind, ranked(kind, dropout=0.0), steps, lr.get(kind, 2e-3))
     assert models.average_precision(kind, model, *batch()) >= 0.9
 
 
