@@ -24,7 +24,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,15 +41,8 @@ from mmrank.functional import average_precision
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
 FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
 VIEWS = 4
-
-
-@dataclass
-class Photographs:
-    """Features (n, views, D) and labels (n, C) of 0 and 1 of the splits."""
-
-    train: tuple[Tensor, Tensor]
-    val: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
+#: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
+Photographs = dict[str, tuple[Tensor, Tensor]]
 
 
 def make_features(folder: Path, out: Path) -> None:
@@ -101,7 +93,7 @@ def photographs(path: Path, labels: str = 'fine', ratio: float | None = None) ->
         fine = one_hot(y[:, 0], 81)
         both = torch.cat([fine, one_hot(y[:, 1], 43)], 1)
         parts[split] = (x, fine if labels == 'fine' else both)
-    return Photographs(**parts)
+    return parts
 
 
 def long_tail(classes: Tensor, ratio: float) -> Tensor:
@@ -139,7 +131,7 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
     """Train one layer; figures of the split, in [0, 1]."""
     options = dict(settings)
     lr = options.pop('lr')
-    x, y = data.train
+    x, y = data['train']
     torch.manual_seed(seed)
     layer = nn.Linear(x.size(2), y.size(1))
     nn.init.normal_(layer.weight, 0, 0.01)
@@ -161,7 +153,7 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
         value.backward()
         optimizer.step()
         schedule.step()
-    x, y = getattr(data, split)
+    x, y = data[split]
     with torch.no_grad():
         return figures(layer(x[:, 0]), y > 0)
 
@@ -219,7 +211,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
     for name, options in plan['sets'].items():
         tuned = options.pop('tuned')
         data = photographs(features, **options)
-        one_label = bool((data.train[1].sum(1) == 1).all())
+        one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
         if not file.exists():
             file.write_text(','.join(FIELDS) + '\n')
