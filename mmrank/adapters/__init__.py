@@ -7,7 +7,7 @@ first used.
 from importlib import import_module
 
 _HOMES = {
-    'MeanAveragePrecisionEvaluator': 'sentence_evaluator',
+    'MeanAveragePrecisionEvaluator': 'sentence_losses',
     'OpenCLIPLoss': 'clip_losses',
     'SaveLossState': 'sentence_losses',
     'SentenceContrastLoss': 'sentence_losses',
