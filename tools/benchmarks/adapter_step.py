@@ -92,6 +92,9 @@ def make_step(name: str, model: nn.Module, images: Tensor, targets: list[dict]) 
             return sum(weights[key] * part for key, part in parts.items() if key in weights)
 
     else:
+        if name == 'RfDetr':
+            number = images.size(-1) // 56 * 56  # whole windows
+            images = images[..., :number, :number]
         labels = [dict(class_labels=t['labels'], boxes=t['boxes']) for t in targets]
 
         def loss() -> Tensor:
