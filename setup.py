@@ -143,6 +143,8 @@ setup(
         'Topic :: Scientific/Engineering :: Image Recognition',
     ],
     packages=find_packages(include=('mmrank', 'mmrank.*')),
+    # The lists of public names, which are read when a name is first used.
+    package_data={'': ['*.pyi', 'py.typed']},
     python_requires='>=3.10',
     install_requires=read_requirements('runtime'),
     extras_require=EXTRAS,

@@ -14,7 +14,7 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('interruption',),
-    ('autograd', 'errors', 'version'),
+    ('autograd', 'errors', 'lazy', 'version'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),

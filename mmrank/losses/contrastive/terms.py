@@ -239,18 +239,16 @@ class LogMeanExp(Function):
                     of_columns = torch.zeros_like(columns)
             strips = _strips(rows, columns, ctx.mirrored, ctx.same, ctx.limit, number > 1, kept)
             for part, first, strip, sides in strips:
-                total = None
-                for k, anchors, dim, skipped, inside in sides:
-                    own = strip[:, skipped:]
-                    weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
-                    if total is None:
-                        total = weights
-                    else:
-                        total[:, skipped:] += weights
+                total, *others = (
+                    sums[k].weights(strip[:, skipped:], anchors, dim, inside, *settings[k])
+                    for k, anchors, dim, skipped, inside in sides
+                )
+                for weights in others:  # of a mirror image, the last columns
+                    total[:, total.size(1) - weights.size(1) :] += weights
                 of_rows[part].addmm_(total, columns[first:])
                 of_columns[first:].addmm_(total.t(), rows[part])
                 # Their memory is that of the next strip.
-                strip = own = None
+                strip = others = None
         of_columns = None if ctx.mirrored else of_columns
         return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
 
@@ -312,9 +310,8 @@ def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BL
     ``columns`` None are the rows again, ``positives`` None the columns.
     """
     dtype = torch.promote_types(rows.dtype, torch.float32)
-    rows, columns, positives = (
-        None if x is None else x.to(dtype) for x in (rows, columns, positives)
-    )
+    rows = rows.to(dtype)
+    columns, positives = (None if x is None else x.to(dtype) for x in (columns, positives))
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         own = None if positives is None else (rows * positives).sum(1)
@@ -367,7 +364,8 @@ def two_modality_terms(
     """
     ids = _checked_ids(view1, view2, ids)
     if ring is None and keys is None:
-        return tuple(_terms(view1, view2, None, [tau1, tau2], ids, ids))
+        of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
+        return of_view1, of_view2
     all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),

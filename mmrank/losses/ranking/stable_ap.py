@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import one_of
+from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
@@ -260,7 +261,7 @@ class StableAPLoss(RankingLoss):
         penalty_reduction: str = 'mean',
         fixed_mean: float | None = None,
         quality: float = 0.0,
-        **kwargs,
+        **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
@@ -293,24 +294,27 @@ class StableAPLoss(RankingLoss):
             self.most_pairs = math.inf
         self.a, self.t, self.eps = a, t, eps
         self.penalty_reduction = penalty_reduction
-        size = num_classes if mean_scope == 'per_class' else 1
+        size = 1 if num_classes is None or mean_scope == 'global' else num_classes
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, value=fixed_mean)
         self.imbalance = None
         if rho == 'auto':
-            per_class = mode == 'per_class' and num_classes is not None
-            self.imbalance = CappedImbalance(num_classes if per_class else 1)
+            size = 1 if num_classes is None or mode == 'flatten' else num_classes
+            self.imbalance = CappedImbalance(size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
-        self._surrogate, self._given = surrogate, (tau, score_range, score_penalty)
+        margin = None if isinstance(tau, str) else tau
+        self._surrogate, self._given = surrogate, (margin, score_range, score_penalty)
         self._settle(self.LOGITS)
 
     def expect_cosines(self) -> None:
         super().expect_cosines()
         self._settle(self.COSINES)
 
-    def _settle(self, defaults: tuple) -> None:
+    def _settle(self, defaults: tuple[float, tuple[float, float], float]) -> None:
         """Choose the settings that depend on what the scores are, where None was given."""
-        chosen = (x if y is None else y for x, y in zip(defaults, self._given))
-        tau, score_range, self.score_penalty = chosen
+        given_tau, given_range, given_penalty = self._given
+        tau = defaults[0] if given_tau is None else given_tau
+        score_range = defaults[1] if given_range is None else given_range
+        self.score_penalty = defaults[2] if given_penalty is None else given_penalty
         if self.spread is not None:
             self._limits = [x * defaults[0] / self.MARGIN for x in self.MARGIN_LIMITS]
             tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
@@ -353,13 +357,14 @@ class StableAPLoss(RankingLoss):
         if relevance is not None:
             # A positive without relevance is no positive.
             has = (mask & (relevance != 0)).any(1)
-        scaled, unit = lists, 1
+        scaled, unit, own = lists, 1, {}
         if self.spread is not None:
             unit = self.spread.spread(
                 lists.scores, lists.is_negative, has, lists.group, lists.state_group
             ).clamp(*self._limits)
             reach = unit * self.WIDTH / 2
             self.mean_positive.score_range = (-reach, reach)
+            own = {'tau': total(unit) * self.MARGIN}
             divisor = unit.to(pos.dtype)[:, None]
             scaled = replace(lists, pos=pos / divisor, scores=lists.scores / divisor)
         mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
@@ -389,19 +394,18 @@ class StableAPLoss(RankingLoss):
                 'weight_spread': spread.sqrt() / mean_weight.clamp(min=1e-12),
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
+                **own,
             }
-            if self.spread is not None:
-                self.diagnostics['tau'] = total(unit) * self.MARGIN
         # Without a positive both parts are 0 and still hang on the scores, through the empty
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
 
     def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
         """(L,) imbalances of the lists."""
-        if self.rho == 'batch':
-            return weighted.ratio
-        if self.rho != 'auto':
+        if not isinstance(self.rho, str):
             return torch.full_like(weighted.ratio, self.rho)
+        if self.imbalance is None:  # rho='batch'
+            return weighted.ratio
         # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
         # All queries share one.
         rows = lists.list_classes
