@@ -7,9 +7,9 @@ imported together: a module listed here must import neither mmdet nor mmpretrain
 Without mmengine the nodes register nothing, so that ``mmrank.losses`` works with torch alone.
 """
 
-from typing import TYPE_CHECKING, cast
+import typing
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from mmengine.registry import Registry
 
 try:
@@ -37,7 +37,7 @@ class _NoRegistry:
 
 def _node(name: str, root: str, *locations: str) -> 'Registry':
     if _host is None:
-        return cast('Registry', _NoRegistry())
+        return typing.cast('Registry', _NoRegistry())
     return _host.Registry(
         name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )
