@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import tracemalloc
 
 import pytest
 import torch
@@ -296,6 +297,20 @@ def test_metadata_alters_no_class(tmp_path, name):
     with pytest.raises(CheckpointError, match='it changes <'):
         load_sharded(folder)
     assert not hasattr(kind, 'altered')
+
+
+def test_metadata_claims_no_memory(tmp_path):
+    folder = save(tmp_path / 'epoch_1.pth', 1)
+    # 20 bytes that say: here are 2^28 more.
+    (folder / '.metadata').write_bytes(b'\x80\x05\x96' + (2**28).to_bytes(8, 'little') + b'a.')
+    sign(folder)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match='damaged or holds more than data'):
+            load_sharded(folder)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 def test_metadata_opens_no_other_folder(tmp_path):

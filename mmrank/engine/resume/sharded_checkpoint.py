@@ -192,6 +192,8 @@ class _MetadataUnpickler(pickle._Unpickler):
     """
 
     dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+    # It fills as many bytes with zeros as the file says, before any is read.
+    del dispatch[pickle.BYTEARRAY8[0]]
 
     def load_build(self) -> None:
         """Set the state of an object that this file has made."""
