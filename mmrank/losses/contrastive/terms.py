@@ -239,16 +239,18 @@ class LogMeanExp(Function):
                     of_columns = torch.zeros_like(columns)
             strips = _strips(rows, columns, ctx.mirrored, ctx.same, ctx.limit, number > 1, kept)
             for part, first, strip, sides in strips:
-                total, *others = (
-                    sums[k].weights(strip[:, skipped:], anchors, dim, inside, *settings[k])
-                    for k, anchors, dim, skipped, inside in sides
-                )
-                for weights in others:  # of a mirror image, the last columns
-                    total[:, total.size(1) - weights.size(1) :] += weights
+                total = strip
+                for k, anchors, dim, skipped, inside in sides:
+                    own = strip[:, skipped:]
+                    weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
+                    if total is strip:
+                        total = weights
+                    else:
+                        total[:, skipped:] += weights
                 of_rows[part].addmm_(total, columns[first:])
                 of_columns[first:].addmm_(total.t(), rows[part])
                 # Their memory is that of the next strip.
-                strip = others = None
+                strip = own = None
         of_columns = None if ctx.mirrored else of_columns
         return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
 
