@@ -66,8 +66,7 @@ def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
 
 def is_compiling() -> bool:
     """Whether the call is being traced by ``torch.compile``."""
-    compiler = getattr(torch, 'compiler', None)
-    ask = getattr(compiler, 'is_compiling', None)
+    ask = getattr(getattr(torch, 'compiler', None), 'is_compiling', None)
     return ask is not None and ask()
 
 
@@ -78,10 +77,10 @@ def on_host(values: Tensor) -> bool:
 
 def fails(holds: Tensor) -> bool:
     """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
-    if not on_host(holds):
-        torch._assert_async(holds)
-        return False
-    return not holds
+    if on_host(holds):
+        return not holds
+    torch._assert_async(holds)
+    return False
 
 
 def inside_backward() -> bool:

@@ -1,7 +1,7 @@
 """The options that losses pass on to their bases, which an editor lists in place of ``**kwargs``.
 
 :func:`mmrank.losses.setting_names.signature_of` reads them as well: what is not here is not taken.
-The bases document them.
+The bases, which are named here, document them.
 """
 
 from collections.abc import Sequence
@@ -11,31 +11,23 @@ from typing_extensions import Unpack as Unpack
 
 
 class ScopeOptions(TypedDict, total=False):
-    """Options of all losses of batches."""
-
     scope: str
     loss_weight: float
 
 
-class ContrastiveOptions(ScopeOptions, total=False):
-    """Those of ``ContrastiveLoss``."""
-
+class ContrastiveOptions(ScopeOptions, total=False):  # ContrastiveLoss
     normalize: bool
     gather: str
 
 
-class CLIPOptions(ContrastiveOptions, total=False):
-    """Those of ``CLIPLoss``."""
-
+class CLIPOptions(ContrastiveOptions, total=False):  # CLIPLoss
     tau: float
     learnable: bool
     tau_min: float
     tau_max: float
 
 
-class TemperatureOptions(ContrastiveOptions, total=False):
-    """Those of ``ISogCLRLoss`` whose defaults are not those of one kind of data."""
-
+class TemperatureOptions(ContrastiveOptions, total=False):  # ISogCLRLoss, for any kind of data
     eta: float
     beta0: float
     beta1: float
@@ -45,50 +37,38 @@ class TemperatureOptions(ContrastiveOptions, total=False):
     gradient_clip: float | None
 
 
-class HeadOptions(ScopeOptions, total=False):
-    """Those of losses that a head calls."""
-
+class HeadOptions(ScopeOptions, total=False):  # PointwiseLoss
     use_sigmoid: bool
 
 
-class ClassCountOptions(ScopeOptions, total=False):
-    """Those of ``ClassCountLoss`` where softmax is chosen."""
-
+class SoftmaxOptions(ScopeOptions, total=False):  # ClassCountLoss with softmax
     class_counts: Sequence[int] | None
     num_samples: int | None
 
 
-class ClassCountHeadOptions(HeadOptions, ClassCountOptions, total=False):
-    """Those of ``ClassCountLoss``."""
+class ClassCountOptions(HeadOptions, SoftmaxOptions, total=False):  # ClassCountLoss
+    pass
 
 
-class QualityOptions(HeadOptions, total=False):
-    """Those of ``QualityLoss``."""
-
+class QualityOptions(HeadOptions, total=False):  # QualityLoss
     use_iou: bool
     num_classes: int | None
 
 
-class LogitOptions(HeadOptions, total=False):
-    """Those of ``RankingLoss`` where the activation is chosen."""
-
+class LogitOptions(HeadOptions, total=False):  # RankingLoss without an activation
     num_classes: int | None
     mode: str
     reduction: str
 
 
-class ListOptions(HeadOptions, total=False):
-    """Those of ``RankingLoss`` beside ``num_classes`` and ``mode``."""
-
+class ListOptions(HeadOptions, total=False):  # RankingLoss but for num_classes and mode
     activation: str
     reduction: str
 
 
-class PerClassOptions(ListOptions, total=False):
-    """Those of ``RankingLoss`` beside ``mode``."""
-
+class PerClassOptions(ListOptions, total=False):  # RankingLoss but for mode
     num_classes: int | None
 
 
-class RankingOptions(PerClassOptions, LogitOptions, total=False):
-    """Those of ``RankingLoss``."""
+class RankingOptions(PerClassOptions, LogitOptions, total=False):  # RankingLoss
+    pass

@@ -1,6 +1,6 @@
 """Balanced softmax."""
 
-from mmrank.losses.options import ClassCountOptions, Unpack
+from mmrank.losses.options import SoftmaxOptions, Unpack
 
 from .logit_adjusted_ce import LogitAdjustedCELoss
 
@@ -16,5 +16,5 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
         **kwargs: Those of :class:`LogitAdjustedCELoss` but ``tau`` and ``use_sigmoid``.
     """
 
-    def __init__(self, num_classes: int, **kwargs: Unpack[ClassCountOptions]) -> None:
+    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
         super().__init__(num_classes, use_sigmoid=False, **kwargs)

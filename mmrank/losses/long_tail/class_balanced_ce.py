@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.losses.options import ClassCountHeadOptions, Unpack
+from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
 
@@ -51,7 +51,7 @@ class ClassBalancedCELoss(ClassCountLoss):
     """
 
     def __init__(
-        self, num_classes: int, beta: float = 0.9999, **kwargs: Unpack[ClassCountHeadOptions]
+        self, num_classes: int, beta: float = 0.9999, **kwargs: Unpack[ClassCountOptions]
     ) -> None:
         super().__init__(num_classes, **kwargs)
         effective_number_weights(torch.ones(2), beta)  # refuses a bad beta

@@ -60,8 +60,7 @@ class Surrogate:
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
         """Values over ``value_factor`` at differences x, any shape, which are overwritten.
 
-        ``slopes`` receives the derivatives over ``slope_factor``. Without ``values`` what is
-        returned has no meaning.
+        ``slopes`` gets the derivatives over ``slope_factor``. Only ``values`` give a result.
         """
         raise NotImplementedError
 

@@ -261,10 +261,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t()
 
     def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class.
-
-        UserError where there is :attr:`no_retrieval`.
-        """
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
         self._check_retrieval()
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
         losses = self.rank(*lists, list_classes=batch.query_labels)

@@ -154,24 +154,21 @@ class StableAPLoss(RankingLoss):
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
 
     **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at the argument x. With the
-    paper's ``rho = n-/n+`` x is far above 1 from the start, and little is learnt: 1,897 was
-    measured for the queries of 28 x 4 images with printed weights, and 10^3 for the anchors of a
-    detector. With one list, rho only scales the step, so ``auto`` caps the paper's rho where x
-    would pass 1:
+    paper's ``rho = n-/n+`` x is far above 1 from the start (10^3 for the anchors of a detector),
+    and little is learnt. With one list, rho only scales the step, so ``auto`` caps it where x would
+    pass 1:
 
     ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
 
     There is one EMA, or one per class in classification and detection with ``mode='per_class'``. As
-    X falls, rho rises to the paper's. Watch ``rho``, ``argument`` and ``risk`` (X) in the log: with
-    ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
-    learnt.
+    X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``; ``risk`` (X)
+    in the log shows what is learnt.
 
-    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin: the best
-    one on 81 products was 1, 3 or 10 as the learning rate made the scores wider. ``tau='auto'``
-    ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the standard deviation
-    of the negatives in a list, saved and the same on all ranks, without gradient. Scores times c
-    then give the same loss and the gradient over c, but for ``score_penalty``. B is that of a range
-    of :attr:`WIDTH` sigma, so ``score_range`` is not needed. Nothing anchors the scale of the
+    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
+    ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
+    standard deviation of the negatives in a list, saved and the same on all ranks, without
+    gradient. Scores times c then give the same loss and the gradient over c, but for
+    ``score_penalty``. B is that of a range of :attr:`WIDTH` sigma. Nothing anchors the scale of the
     scores then: :attr:`MARGIN_LIMITS` keep it from collapsing or growing with the training.
 
     **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
