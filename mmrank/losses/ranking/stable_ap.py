@@ -51,8 +51,10 @@ def stable_ap_loss(
       at which h saturates from random weights on, in the 112 images of a retrieval batch as among
       the anchors of a detector; the class caps it.
     - ``relevance``: Of the shape of the scores, > 0 at the positives, where it is read; no
-      gradient. Only ratios count. None: all positives are alike. Else a positive is also compared
-      with those of less relevance, see :class:`mmrank.losses.StableAPLoss`.
+      gradient. Only ratios count. None: all positives are alike. Else the risk is the mean over
+      thresholds of u of that in which the positives below are negatives: ``sum_i w_i [u_i sum_j
+      l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)]`` over ``sum_i w_i [u_i n- + sum_k (u_i -
+      u_k)_+]``, there without ``w_i`` for printed weights.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
@@ -155,38 +157,25 @@ class StableAPLoss(RankingLoss):
 
     **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at the argument x. With the
     paper's ``rho = n-/n+`` x is far above 1 from the start (10^3 for the anchors of a detector),
-    and little is learnt. With one list, rho only scales the step, so ``auto`` caps it where x would
-    pass 1:
-
-    ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
-
-    There is one EMA, or one per class in classification and detection with ``mode='per_class'``. As
-    X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``; ``risk`` (X)
-    in the log shows what is learnt.
+    and little is learnt. So ``auto`` caps it where x would pass 1: ``rho = min(n-/n+, 1/EMA(X))``
+    with ``X = mean_ij w_i l(s_i - t_j)``; there is one EMA, or with ``mode='per_class'`` one per
+    class. As X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``;
+    ``risk`` (X) in the log shows what is learnt.
 
     **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
     ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
-    standard deviation of the negatives in a list, saved and the same on all ranks, without
-    gradient. Scores times c then give the same loss and the gradient over c, but for
-    ``score_penalty``. B is that of a range of :attr:`WIDTH` sigma. Nothing anchors the scale of the
-    scores then: :attr:`MARGIN_LIMITS` keep it from collapsing or growing with the training.
+    standard deviation of the negatives in a list, without gradient, and B that of a range of
+    :attr:`WIDTH` sigma. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
 
-    **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
-    its box, without gradient, and what is worse counts as a negative in proportion:
-
-    ``X = sum_i w_i [u_i sum_j l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)] / M``
-
-    with ``M = sum_i w_i [u_i n- + sum_k (u_i - u_k)_+]``, or without ``w_i`` for printed weights.
-    It is the mean over thresholds of u of the risk in which the positives below the threshold are
-    negatives, as in COCO's metric, the mean of AP over thresholds of the IoU. All u equal give the
-    X above.
+    **Relevance.** With ``quality = q > 0`` each positive has the ``relevance`` ``u = 1 - q + q
+    IoU`` by its box: what is worse counts as a negative in proportion, as in COCO's mean of AP over
+    thresholds of the IoU.
 
     **Retrieval.** Each image of the batch is a query with a list of its own: see
     :class:`mmrank.losses.EmbeddingLoss` and ``mmrank.RetrievalHead``, which make ``tau``,
-    ``score_range`` and ``score_penalty`` those of cosines where they are None. Then ``B = 1 +
-    4/tau``, and nothing anchors the scores, which are bounded. The mean positive score is one in
-    all, or with ``mode='per_class'`` one per class of the queries, over all its queries in the
-    batch. The paper compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
+    ``score_range`` and ``score_penalty`` those of cosines where they are None. The mean positive
+    score is one in all, or with ``mode='per_class'`` one per class of the queries. The paper
+    compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
@@ -194,8 +183,7 @@ class StableAPLoss(RankingLoss):
         rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list of the batch (the
             paper's), or a number > 0.
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
-            them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
-            before that division, with a rho tuned for it).
+            them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120.
         tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
             follows their spread (see above). None: 1, and 0.3 for cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
@@ -211,9 +199,8 @@ class StableAPLoss(RankingLoss):
             ``off`` (that of the batch).
         mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
         momentum: Weight lam of the new batch in the EMA.
-        score_penalty: Weight of the score regulariser, which keeps the positives near 0: the AP
-            part does not change when a constant is added to all scores. None: 0.001, and 0 for
-            cosines.
+        score_penalty: Weight of the score regulariser, which alone keeps the positives near 0.
+            None: 0.001, and 0 for cosines.
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
