@@ -7,12 +7,15 @@ first used.
 from importlib import import_module
 
 _HOMES = {
+    'MeanAveragePrecisionEvaluator': 'sentence_evaluator',
+    'OpenCLIPLoss': 'clip_losses',
     'SaveLossState': 'sentence_losses',
     'SentenceContrastLoss': 'sentence_losses',
     'SentenceInBatchLoss': 'sentence_losses',
     'SentenceRetrievalLoss': 'sentence_losses',
     'load_ranking_state': 'detection_transformers',
     'remove_ranking_loss': 'detectors',
+    'use_contrastive_loss': 'clip_losses',
     'use_ranking_loss': 'detectors',
 }
 

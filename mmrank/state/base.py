@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from mmrank.autograd import fails
 
-_LARGEST = torch.finfo(torch.float32).max
-
 
 class SavedState(nn.Module):
     """Module whose buffers keep their dtype, and whose saved shapes have to fit.
@@ -75,8 +73,3 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
             f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
             f'{size} classes; set num_classes to the number of classes of the training set'
         )
-
-
-def fits_float32(values: Tensor) -> Tensor:
-    """Bool, whether values stay finite in a float32 buffer."""
-    return values.abs() <= _LARGEST

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward, on_host
 
-from .base import SavedState, check_count, check_rows, check_share, fits_float32
+from .base import SavedState, check_count, check_rows, check_share
 
 MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
 
@@ -137,7 +137,7 @@ class RunningMean(SavedState):
         if group is not None:
             dist.all_reduce(totals, group=group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
-        usable = (totals[1] > 0) & fits_float32(batch_mean)
+        usable = (totals[1] > 0) & batch_mean.float().isfinite()
         return self._of_lists(self._used(batch_mean, usable), rows)
 
     def _of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
@@ -158,7 +158,7 @@ class RunningMean(SavedState):
         seen = (self.num_updates > 0) & mean.isfinite()
         bounded = self._bounded(batch_mean, mean, seen, usable)
         target = torch.where(seen, self._target(mean, bounded), bounded)
-        usable = usable & fits_float32(target)
+        usable = usable & target.float().isfinite()
         self.mean.copy_(torch.where(usable, target, mean))
         self.num_updates += usable
 
@@ -375,7 +375,7 @@ class SelfBalance(SavedState):
         self.steps += usable
         full = self.steps >= self.period
         renewed = self.sums.sum() / self.sums[1].clamp(min=1e-12)
-        usable = full & fits_float32(renewed)
+        usable = full & renewed.float().isfinite()
         self.ratio.copy_(torch.where(usable, renewed, self.ratio))
         self.sums.copy_(torch.where(full, 0, self.sums))
         self.steps.copy_(torch.where(full, 0, self.steps))

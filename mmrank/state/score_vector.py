@@ -6,7 +6,7 @@ from torch import Tensor
 from mmrank.autograd import inside_backward
 from mmrank.gathering import all_gather_lists
 
-from .base import SavedState, check_count, check_rows, check_share, fits_float32
+from .base import SavedState, check_count, check_rows, check_share
 from .running_mean import OutlierWarning, within_reach
 
 MODES = ('ema', 'off')
@@ -166,7 +166,7 @@ class ScoreVector(SavedState):
         if group is not None and rows is None:
             pos, mask = all_gather_lists(pos, mask, group)
         phi = interpolate_scores(pos, length, *self.score_range, mask)
-        usable = mask.any(1) & fits_float32(phi).all(1)
+        usable = mask.any(1) & phi.float().isfinite().all(1)
         index = self._row_index(rows, pos)
         if self.training and not inside_backward():
             if group is not None and rows is not None:

@@ -78,7 +78,11 @@ SETTINGS = {
         dict(frequency='none', gather='ring'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
-    'InfoNCELoss': [{}, dict(bimodal=True, loss_weight=0.5), dict(gather='ring')],
+    'InfoNCELoss': [
+        {},
+        dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
+        dict(gather='ring', hardness_strength=2.0),
+    ],
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
     'LabelledPairLoss': [{}, dict(pointwise='logistic')],
     'ListwiseAPLoss': BOTH_MODES,

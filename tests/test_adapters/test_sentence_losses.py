@@ -1,6 +1,7 @@
 """Losses for the trainer of sentence-transformers."""
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from gloo_processes import run_on_ranks
 from torch.nn.functional import normalize
 
 from mmrank.adapters import (
+    MeanAveragePrecisionEvaluator,
     SaveLossState,
     SentenceContrastLoss,
     SentenceInBatchLoss,
@@ -108,6 +110,53 @@ def test_contrastive_losses(model, loss):
             assert torch.equal(value, before[key]), key
     else:
         assert wrapped(columns, None).isfinite()
+
+
+@pytest.mark.parametrize('strength', [0.0, 9.0])
+def test_hardness_is_that_of_the_librarys_own_loss(model, strength):
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    columns = in_double(features(model, *pairs()))
+    own = InfoNCELoss(tau=0.05, bimodal=True, hardness_strength=strength)
+    mode = {}
+    if 'hardness_mode' in inspect.signature(MultipleNegativesRankingLoss).parameters:
+        mode = dict(hardness_mode='in_batch_negatives', hardness_strength=strength)
+    elif strength:
+        pytest.skip('sentence-transformers 5.3 has it')
+    library = MultipleNegativesRankingLoss(model, scale=20.0, **mode)
+    # Theirs weighs the negatives of the first column, ours those of both.
+    views = [embed(model, x) for x in columns]
+    both = [library.compute_loss_from_embeddings(x, None) for x in (views, views[::-1])]
+    compare(model, SentenceContrastLoss(model, own)(columns), sum(both) / 2)
+
+
+def evaluation_set():
+    queries = {f'q{i}': text for i, text in enumerate(TEXTS[:8])}
+    corpus = {f'd{i}': text for i, text in enumerate(reversed(TEXTS))}
+    relevant = {f'q{i}': {f'd{23 - j}' for j in range(24) if j // 4 == i // 4} for i in range(6)}
+    return queries, corpus, relevant | {'q6': set()}
+
+
+def test_map_is_that_of_sklearn_over_the_whole_corpus(model):
+    sklearn = pytest.importorskip('sklearn.metrics')
+    queries, corpus, relevant = evaluation_set()
+    model = sentence_model()
+    evaluator = MeanAveragePrecisionEvaluator(queries, corpus, relevant, name='dev')
+    rows = model.similarity(*(model.encode([*x.values()]) for x in (queries, corpus)))
+    # Words of other topics tie at the cosine of 0.
+    expected = [
+        sklearn.average_precision_score([d in relevant[q] for d in corpus], row)
+        for q, row in zip(queries, rows.double())
+        if relevant.get(q)
+    ]
+    assert len(expected) == 6
+    assert 0.1 < sum(expected) / 6 < 0.9
+    assert evaluator(model) == {'dev_map': pytest.approx(sum(expected) / 6, abs=1e-6)}
+    assert evaluator.primary_metric == 'dev_map'
+    with pytest.raises(UserError, match='corpus lacks: 7'):
+        MeanAveragePrecisionEvaluator(queries, corpus, {'q0': {7}})
+    with pytest.raises(UserError, match='got none'):
+        MeanAveragePrecisionEvaluator(queries, corpus, {'z': {'d0'}})
 
 
 def test_the_index_of_a_row_selects_its_state():
@@ -281,6 +330,10 @@ def test_the_trainer_trains_and_resumes(tmp_path):
             output_dir=str(tmp_path),
             max_steps=steps,
             save_steps=4,
+            eval_strategy='steps',
+            eval_steps=4,
+            load_best_model_at_end=True,
+            metric_for_best_model='eval_dev_map',
             per_device_train_batch_size=8,
             learning_rate=0.01,
             lr_scheduler_type='constant',
@@ -293,9 +346,12 @@ def test_the_trainer_trains_and_resumes(tmp_path):
             args=args,
             train_dataset=data,
             loss=wrapped,
+            evaluator=MeanAveragePrecisionEvaluator(*evaluation_set(), name='dev'),
             callbacks=[SaveLossState(wrapped)],
         )
         trainer.train(resume_from_checkpoint=resume)
+        found = [x['eval_dev_map'] for x in trainer.state.log_history if 'eval_dev_map' in x]
+        assert trainer.state.best_metric == max(found)
         return model.state_dict(), loss.state_dict()
 
     whole = train(8, None)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from mmrank.losses import BimodalISogCLRLoss, InfoNCELoss, ISogCLRLoss, SogCLRLoss
 from mmrank.registry import MODELS
@@ -150,16 +150,27 @@ def test_gradient_is_tau_times_info_nce():
     torch.testing.assert_close(got, expected)
 
 
-def test_info_nce_is_cross_entropy():
-    views = data(6)
-    rows = normalize(torch.cat(views), dim=1)
-    logits = (rows @ rows.t() / 0.3).fill_diagonal_(-math.inf)
-    expected = cross_entropy(logits, torch.arange(12).roll(6))
-    torch.testing.assert_close(build('info_nce')(*views), expected)
-    images, texts = rows.chunk(2)
-    logits, target = images @ texts.t() / 0.3, torch.arange(6)
-    expected = cross_entropy(logits, target) + cross_entropy(logits.t(), target)
-    torch.testing.assert_close(build('clip')(*views), expected / 2)
+@pytest.mark.parametrize('strength', [0.0, 9.0])
+def test_info_nce_is_cross_entropy(strength):
+    views = [x.requires_grad_() for x in data(6)]
+
+    def check(name, expected):
+        found = build(name, hardness_strength=strength)(*views)
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(x, views, retain_graph=True) for x in (found, expected)]
+        torch.testing.assert_close(*gradients)
+
+    def logits(cosines, target):
+        # The negatives alone are weighed by their hardness.
+        is_negative = 1 - one_hot(target, len(target))
+        return cosines / 0.3 + strength * (cosines * is_negative).detach()
+
+    rows, target = normalize(torch.cat(views), dim=1), torch.arange(12).roll(6)
+    both = logits(rows @ rows.t(), target).fill_diagonal_(-math.inf)
+    check('info_nce', cross_entropy(both, target))
+    (images, texts), target = rows.chunk(2), torch.arange(6)
+    sides = logits(images @ texts.t(), target), logits(texts @ images.t(), target)
+    check('clip', sum(cross_entropy(x, target) for x in sides) / 2)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float])
@@ -258,6 +269,7 @@ def test_bad_input_is_refused(name, views, ids, error, message):
     ('name', 'kwargs', 'message'),
     [
         ('info_nce', dict(tau=0), 'tau must be > 0'),
+        ('info_nce', dict(hardness_strength=-1), 'hardness_strength must be >= 0'),
         ('sogclr', dict(tau=-1), 'tau must be > 0'),
         ('isogclr', dict(rho=0), 'rho must be > 0'),
         ('bimodal', dict(scope='batch'), "scope='batch' is unknown"),

@@ -42,6 +42,7 @@ RETRIEVAL = 'docs/pages/users/retrieval.md'
 HOME = 'docs/pages/index.md'
 SCALING = 'docs/pages/scaling.md'
 CALIBRATION = 'docs/pages/calibration_and_deployment.md'
+SENTENCES = 'docs/pages/users/sentence_transformers.md'
 SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
 # README or page and a text that is in one of its blocks alone; the tests below name each of them.
 BLOCKS = [
@@ -62,6 +63,9 @@ BLOCKS = [
     (DETECTOR, "_base_ = 'mmdet::atss"),
     # tests/test_adapters/test_detection_transformers.py runs it.
     (OTHER_DETECTORS, 'load_ranking_state'),
+    # tests/test_adapters/test_clip_losses.py runs these.
+    (IMAGE_TEXT, 'use_contrastive_loss'),
+    (SENTENCES, 'MeanAveragePrecisionEvaluator'),
     (PYTORCH, 'EmbeddingLoss(StableAPLoss())'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),

@@ -99,16 +99,16 @@ def _beside(values: Mapping, baseline: Mapping, is_baseline: bool) -> str:
 def _power(values: Mapping[str, Mapping], baseline: str) -> str:
     """The difference that this many pairs show in four comparisons of five, by a t test."""
     first = next(iter(values[baseline]))
-    spreads, pairs = [], math.inf
+    spreads: dict[int, list[float]] = {}
     for name, own in values.items():
         shared = own[first].keys() & values[baseline][first].keys()
         if name != baseline and len(shared) > 1:
             gaps = [own[first][seed] - values[baseline][first][seed] for seed in shared]
-            spreads.append(np.std(gaps, ddof=1))
-            pairs = min(pairs, len(shared))
+            spreads.setdefault(len(shared), []).append(np.std(gaps, ddof=1))
     if not spreads:
         return 'one run says nothing of the spread.'
-    spread, needed = float(np.median(spreads)), stats.t.ppf(0.975, pairs - 1)
+    pairs = max(spreads)
+    spread, needed = float(np.median(spreads[pairs])), stats.t.ppf(0.975, pairs - 1)
     seen = (needed + stats.t.ppf(0.8, pairs - 1)) * spread / math.sqrt(pairs)
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
 

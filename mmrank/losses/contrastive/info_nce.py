@@ -1,5 +1,8 @@
 """InfoNCE and FlatCLR: the negatives of a batch, with one temperature."""
 
+import math
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -65,6 +68,9 @@ class InfoNCELoss(ContrastiveLoss):
         bimodal: True: each view is contrasted with the other one of all other samples. False: with
             both views of them.
         positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
+        hardness_strength: Weigh each negative z of an anchor a by ``exp(strength * <a, z>)``, a
+            constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As of
+            sentence-transformers with ``hardness_mode='in_batch_negatives'``, in both directions.
         **kwargs: See :class:`ContrastiveLoss`.
     """
 
@@ -73,18 +79,46 @@ class InfoNCELoss(ContrastiveLoss):
         tau: float = 0.5,
         bimodal: bool = False,
         positive_in_denominator: bool = True,
+        hardness_strength: float = 0.0,
         **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
+        if not 0 <= hardness_strength < math.inf:
+            raise ValueError(
+                f'hardness_strength must be >= 0 and finite, got {hardness_strength!r}. Fix: 9'
+            )
         self.tau, self.bimodal = float(tau), bimodal
         self.positive_in_denominator = positive_in_denominator
+        self.hardness_strength = float(hardness_strength)
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over the two anchors of each sample."""
-        sides = batch.terms([self.tau] * (2 if self.bimodal else 1))
+        sides = self._terms(batch)
         losses = [info_nce_losses(x, self.positive_in_denominator) for x in sides]
         return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
+
+    def _terms(self, batch: ContrastedBatch) -> list[NegativeTerms]:
+        taus, strength = [self.tau] * (2 if self.bimodal else 1), self.hardness_strength
+        if not strength:
+            return batch.terms(taus)
+
+        def penalised(x: Tensor) -> Tensor:
+            # <a, z> (1 + strength tau), with the gradient of <a, z>.
+            return torch.cat([x, (strength * self.tau) ** 0.5 * x.detach()], 1)
+
+        views = {'view1': penalised(batch.view1), 'view2': penalised(batch.view2)}
+        joined = {f'all_{name}': view for name, view in views.items()}
+        if batch.all_view1 is not batch.view1:
+            joined = {name: penalised(getattr(batch, name)) for name in joined}
+        harder = replace(batch, **views, **joined)
+        sides = harder.terms(taus)
+        batch.negatives = harder.negatives
+        # Not for the positive.
+        own = strength * (batch.view1 * batch.view2).sum(1).detach()
+        for side in sides:
+            side.log_mean = side.log_mean + own.repeat(2 // len(sides))
+        return sides
 
 
 class FlatCLRLoss(InfoNCELoss):
