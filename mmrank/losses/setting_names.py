@@ -36,11 +36,7 @@ class NamedSettings(nn.Module):
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
-    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took.
-
-    Configs are merged with the one that they inherit from, so the settings of the loss that was
-    there stay, unless ``_delete_=True`` removes them.
-    """
+    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took."""
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UnknownSettingError(
