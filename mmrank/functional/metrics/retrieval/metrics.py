@@ -302,7 +302,7 @@ def _nearest_stored(
 def _empty_figures(sets: RetrievalSets, value: float = 0.0) -> RetrievalFigures:
     positives = count_positives(sets)
     ap, r_precision, map_at_r = (
-        torch.full_like(positives, value, dtype=torch.float64) for _ in '123'
+        torch.full_like(positives, value, dtype=torch.float64) for _ in range(3)
     )
     return RetrievalFigures(ap, r_precision, map_at_r, torch.zeros_like(positives), positives)
 
