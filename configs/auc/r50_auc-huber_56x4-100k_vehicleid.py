@@ -9,8 +9,7 @@ model = dict(
             _delete_=True,
             type='mmrank.AUCLoss',
             mode='per_class',
-            surrogate='one_sided_huber',
-            tau=0.1)))
+            surrogate='one_sided_huber')))
 # The authors train AUC with SGD, unlike the other baselines.
 optim_wrapper = dict(
     optimizer=dict(

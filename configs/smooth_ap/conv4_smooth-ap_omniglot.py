@@ -6,5 +6,4 @@ model = dict(
         loss=dict(
             _delete_=True,
             type='mmrank.SmoothAPLoss',
-            mode='per_class',
-            tau=0.01)))
+            mode='per_class')))

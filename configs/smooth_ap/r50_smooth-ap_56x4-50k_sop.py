@@ -9,7 +9,7 @@ model = dict(
         _delete_=True,
         type='mmrank.RetrievalHead',
         num_classes=10181,
-        loss=dict(type='mmrank.SmoothAPLoss', mode='per_class', tau=0.01)))
+        loss=dict(type='mmrank.SmoothAPLoss', mode='per_class')))
 optim_wrapper = dict(
     optimizer=dict(_delete_=True, type='Adam', lr=1e-5, weight_decay=4e-4))
 param_scheduler = [

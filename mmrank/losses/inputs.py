@@ -132,6 +132,13 @@ def check_positive(**settings: float) -> None:
             raise ValueError(f'{name} must be > 0, got {value!r}')
 
 
+def check_not_negative(**settings: float) -> None:
+    """Raise ValueError for a setting that is not >= 0."""
+    for name, value in settings.items():
+        if not value >= 0:
+            raise ValueError(f'{name} must be >= 0, got {value!r}')
+
+
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
     """Function that gives (n_pos,) values of the rows with a class by the indices of such rows.
 

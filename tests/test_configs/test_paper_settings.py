@@ -6,7 +6,7 @@ value comes from.
 
 import pytest
 from mmengine.registry import MODELS, init_default_scope
-from published_configs import FOLDERS, load, rows
+from published_configs import FOLDERS, LEAVES, load, rows
 
 pytest.importorskip('mmpretrain')
 
@@ -34,12 +34,13 @@ SOPRC = {  # lam1, lam2, largest prior, momentum of v
     'inaturalist': (1, 5, 0.1, 0.001),
 }
 BASELINES = {
-    'smooth-ap': dict(tau=0.01),
+    'smooth-ap': {},
     'listwise-ap': dict(num_bins=20),
     'blackbox-ap': dict(lam=5.0, margin=0.15),
-    'auc-huber': dict(surrogate='one_sided_huber', tau=0.1),
-    'auc-sigmoid': dict(surrogate='sigmoid', tau=0.1),
+    'auc-huber': dict(surrogate='one_sided_huber'),
+    'auc-sigmoid': dict(surrogate='sigmoid'),
 }
+MARGINS = {'smooth-ap': 0.01, 'auc-huber': 0.1, 'auc-sigmoid': 0.1}
 SUMMED = dict(distance=dict(type='CosineSimilarity'), reducer=dict(type='SumReducer'))
 PAIRS = {
     'contrastive': dict(type='ContrastiveLoss', pos_margin=1.0, neg_margin=0.5, **SUMMED),
@@ -79,6 +80,16 @@ def hooks_of(cfg):
 def test_every_loss_of_the_tables_is_there_for_every_data_set():
     every = {'stable-ap', 'soprc', *BASELINES, *PAIRS}
     assert set(RETRIEVAL) == {(name, data) for name in every for data in CLASSES}
+
+
+def test_cosines_need_no_settings():
+    """No config of retrieval sets a margin, a range or a penalty of its loss."""
+    paths = [*LEAVES, *FOLDERS.glob('tutorials/retrieval*.py')]
+    heads = [load(path).get('model', {}).get('head', {}) for path in paths]
+    losses = [x.loss for x in heads if x.get('type') == 'mmrank.RetrievalHead' and 'loss' in x]
+    assert len(losses) > 10
+    for loss in losses:
+        assert not {'tau', 'score_range', 'score_penalty', 'penalty_reduction'} & loss.keys(), loss
 
 
 @pytest.mark.parametrize(('name', 'data'), RETRIEVAL)
@@ -148,7 +159,7 @@ def check_retrieval_loss(name, data, cfg):
         assert (loss.reduction, loss.mean_positive.mode) == ('sum', 'exact')
         assert loss.mean_positive.momentum == 0.01
         assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.0)
-        assert (loss.surrogate.tau, loss.bound) == (0.1, 41.0)
+        assert (loss.surrogate.tau, loss.bound) == (0.3, 1 + 4 / 0.3)
         assert 'PreviousWeightsHook' in hooks_of(cfg)
     elif name == 'soprc':
         lam1, lam2, prior, beta = SOPRC[data]
@@ -163,6 +174,8 @@ def check_retrieval_loss(name, data, cfg):
     else:
         assert settings.items() >= BASELINES[name].items()
         assert loss.reduction == 'mean'
+        if name in MARGINS:
+            assert loss.surrogate.tau == MARGINS[name]
 
 
 @pytest.mark.parametrize(

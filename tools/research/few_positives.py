@@ -8,7 +8,8 @@ r"""Losses on classes with few positives in a batch, on stored features of photo
 Store photographs (GROCERY as of dataset_converters/grocery.py), four random crops of each training
 photograph; a training of one layer then takes seconds. ``run`` tunes each method on the validation
 photographs with seeds of their own, equally many trials for all, and measures fresh seeds on the
-test photographs, a record for each set (see results.py). It goes on where it was.
+test photographs, a record for each set (see results.py). It goes on where it was; seeds that are
+new in the plan take the settings of the record.
 
 The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
 the metric), ``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``learning_rates``, and
@@ -24,7 +25,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,15 +42,8 @@ from mmrank.functional import average_precision
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
 FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
 VIEWS = 4
-
-
-@dataclass
-class Photographs:
-    """Features (n, views, D) and labels (n, C) of 0 and 1 of the splits."""
-
-    train: tuple[Tensor, Tensor]
-    val: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
+#: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
+Photographs = dict[str, tuple[Tensor, Tensor]]
 
 
 def make_features(folder: Path, out: Path) -> None:
@@ -101,7 +94,7 @@ def photographs(path: Path, labels: str = 'fine', ratio: float | None = None) ->
         fine = one_hot(y[:, 0], 81)
         both = torch.cat([fine, one_hot(y[:, 1], 43)], 1)
         parts[split] = (x, fine if labels == 'fine' else both)
-    return Photographs(**parts)
+    return parts
 
 
 def long_tail(classes: Tensor, ratio: float) -> Tensor:
@@ -139,7 +132,7 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
     """Train one layer; figures of the split, in [0, 1]."""
     options = dict(settings)
     lr = options.pop('lr')
-    x, y = data.train
+    x, y = data['train']
     torch.manual_seed(seed)
     layer = nn.Linear(x.size(2), y.size(1))
     nn.init.normal_(layer.weight, 0, 0.01)
@@ -161,7 +154,7 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
         value.backward()
         optimizer.step()
         schedule.step()
-    x, y = getattr(data, split)
+    x, y = data[split]
     with torch.no_grad():
         return figures(layer(x[:, 0]), y > 0)
 
@@ -183,8 +176,8 @@ def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
     )
 
 
-def measure(plan: dict, data: Photographs, method: dict, tuned: str) -> Iterator[dict]:
-    """Tune a method, then a row of the record for each seed."""
+def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
+    """The best of the trials of a method on the validation photographs."""
     rates = method.get('learning_rates', plan['learning_rates'])
     trials = [
         dict(setting, lr=lr)
@@ -197,10 +190,16 @@ def measure(plan: dict, data: Photographs, method: dict, tuned: str) -> Iterator
         ]
         return float(np.mean([run[tuned] for run in runs]))
 
-    best = max(trials, key=mean)
+    return max(trials, key=mean)
+
+
+def measure(
+    plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
+) -> Iterator[dict]:
+    """A row of the record for each seed."""
     command = ['git', 'rev-parse', '--short', 'HEAD']
     commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
-    for seed in plan['seeds']:
+    for seed in seeds:
         begin = time.process_time()
         found = train(data, {**method['loss'], **best}, seed, plan, 'test')
         yield dict(
@@ -219,16 +218,19 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
     for name, options in plan['sets'].items():
         tuned = options.pop('tuned')
         data = photographs(features, **options)
-        one_label = bool((data.train[1].sum(1) == 1).all())
+        one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
         if not file.exists():
             file.write_text(','.join(FIELDS) + '\n')
         with open(file, newline='') as lines:
-            done = {row['method'] for row in csv.DictReader(lines)}
+            done = [(x['method'], int(x['seed']), x['settings']) for x in csv.DictReader(lines)]
         for method, spec in plan['methods'].items():
-            if method in done or (spec.get('one_label') and not one_label):
+            known = {seed: json.loads(found) for name, seed, found in done if name == method}
+            seeds = [seed for seed in plan['seeds'] if seed not in known]
+            if not seeds or (spec.get('one_label') and not one_label):
                 continue
-            rows = list(measure(plan, data, spec, tuned))
+            best = [*known.values(), None][0] or tune(plan, data, spec, tuned)
+            rows = list(measure(plan, data, spec, best, seeds))
             with open(file, 'a', newline='') as lines:
                 writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')
                 writer.writerows(dict(row, method=method) for row in rows)

@@ -77,7 +77,8 @@ def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '')
     best = [[name == order[0] and column == 2 for column in range(len(header))] for name in order]
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     hours = sum(float(row['seconds']) for row in rows) / 3600
-    note = f'{len(rows)} trainings, {hours:.1f} core-hours, commit {commits}; '
+    cost = f'{hours:.1f} core-hours' if hours > 0.1 else f'{60 * hours:.0f} core-minutes'
+    note = f'{len(rows)} trainings, {cost}, commit {commits}; '
     note += _power(values, baseline)
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
 

@@ -32,5 +32,4 @@ model = dict(
             mean_mode='exact',
             momentum=0.01,
             a=0.1,
-            t=2.0,
-            tau=0.1)))
+            t=2.0)))

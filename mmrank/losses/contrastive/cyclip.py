@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.inputs import check_not_negative
 from mmrank.losses.options import CLIPOptions, Unpack
 
 from .base import ContrastedBatch
@@ -135,9 +136,7 @@ class CyCLIPLoss(CLIPLoss):
         self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs: Unpack[CLIPOptions]
     ) -> None:
         super().__init__(**kwargs)
-        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
-            if not value >= 0:
-                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
         if self.gather != 'all':
             raise ValueError(
                 f'gather={self.gather!r} is not for CyCLIPLoss, which compares the similarities of '

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.losses.inputs import check_not_negative
+
 from .base import ContrastedBatch, ContrastiveLoss
 
 
@@ -130,8 +132,7 @@ class BarlowTwinsLoss(DecorrelationLoss):
         self, off_diagonal: float = 0.0051, scope: str = 'global', loss_weight: float = 1.0
     ) -> None:
         super().__init__(scope, loss_weight)
-        if not off_diagonal >= 0:
-            raise ValueError(f'off_diagonal must be >= 0, got {off_diagonal!r}')
+        check_not_negative(off_diagonal=off_diagonal)
         self.off_diagonal = float(off_diagonal)
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
@@ -165,9 +166,7 @@ class VICRegLoss(DecorrelationLoss):
     ) -> None:
         super().__init__(scope, loss_weight)
         self.weights = dict(invariance=invariance, variance=variance, covariance=covariance)
-        for name, value in self.weights.items():
-            if not value >= 0:
-                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        check_not_negative(**self.weights)
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
         """The weighted sum of the terms."""

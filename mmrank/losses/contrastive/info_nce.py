@@ -1,12 +1,11 @@
 """InfoNCE and FlatCLR: the negatives of a batch, with one temperature."""
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_positive
+from mmrank.losses.inputs import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -84,10 +83,7 @@ class InfoNCELoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        if not 0 <= hardness_strength < math.inf:
-            raise ValueError(
-                f'hardness_strength must be >= 0 and finite, got {hardness_strength!r}. Fix: 9'
-            )
+        check_not_negative(hardness_strength=hardness_strength)
         self.tau, self.bimodal = float(tau), bimodal
         self.positive_in_denominator = positive_in_denominator
         self.hardness_strength = float(hardness_strength)

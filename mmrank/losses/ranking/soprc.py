@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
@@ -199,9 +199,7 @@ def semi_variance(
     Returns:
         Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
     """
-    for name, lam in (('lam1', lam1), ('lam2', lam2)):
-        if not lam >= 0:
-            raise ValueError(f'{name} must be >= 0, got {lam!r}')
+    check_not_negative(lam1=lam1, lam2=lam2)
     found = _semi_variance(split_lists(scores, is_positive, mask), lam1, lam2, per_batch)
     return like_scores(found, scores[0] if per_batch and scores.dim() == 2 else scores)
 
@@ -324,9 +322,7 @@ class SOPRCLoss(RankingLoss):
                 "vector_scope='per_class' requires num_classes: set it to the "
                 'number of classes of the training set'
             )
-        for name, lam in (('lam1', lam1), ('lam2', lam2)):
-            if not lam >= 0:
-                raise ValueError(f'{name} must be >= 0, got {lam!r}')
+        check_not_negative(lam1=lam1, lam2=lam2)
         self.surrogate = OneSidedHuber(tau1)
         self.tau2 = OneSidedSigmoid(tau2).tau
         self.rank_gradient, self.lam1, self.lam2 = rank_gradient, lam1, lam2

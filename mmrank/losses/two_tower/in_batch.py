@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import (
     PairCounts,
@@ -365,8 +365,7 @@ class InBatchLoss(NamedSettings):
         super().__init__()
         one_of('mode', mode, IN_BATCH_MODES)
         one_of('scope', scope, ('global', 'local'))
-        if not omega > 0:
-            raise ValueError(f'omega must be > 0, got {omega!r}')
+        check_positive(omega=omega)
         if omega != 1 and not mode.endswith('_omega'):
             raise ValueError(
                 f'omega={omega!r} has no effect with mode={mode!r}; use '

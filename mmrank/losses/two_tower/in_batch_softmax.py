@@ -10,7 +10,7 @@ from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
-from mmrank.losses.inputs import check_gather, one_of
+from mmrank.losses.inputs import check_gather, check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
 
@@ -61,8 +61,7 @@ def in_batch_softmax_losses(
         >>> in_batch_softmax_losses(eye, eye, cols, share)
         tensor([1.4612, 0.0401])
     """
-    if not tau > 0:
-        raise ValueError(f'tau must be > 0, got {tau!r}')
+    check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
     if all_keys is None or all_cols is None:
         all_keys, all_cols = keys, cols
@@ -113,8 +112,7 @@ class InBatchSoftmaxLoss(NamedSettings):
         super().__init__()
         one_of('frequency', frequency, ('streaming', 'counts', 'none'))
         check_gather(scope, gather)
-        if not tau > 0:
-            raise ValueError(f'tau must be > 0, got {tau!r}')
+        check_positive(tau=tau)
         self.streaming = None
         if frequency == 'streaming':
             # It refuses None.
