@@ -1,5 +1,5 @@
 # The commands of the README are `make try`, `make demo` and `make test`. All go
-# through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.12 and
+# through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.13 and
 # returns at once when the environment is up to date.
 PYTHON ?= python3
 VENV ?= .venv
