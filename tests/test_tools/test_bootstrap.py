@@ -210,7 +210,7 @@ def test_other_python_and_unwritable_cache_are_one_message(bootstrap, monkeypatc
     assert 'Fix:' in said
     assert 'XDG_CACHE_HOME' in said
     assert 'Traceback' not in said
-    monkeypatch.setattr(bootstrap.sys, 'version_info', (3, 13, 0))
+    monkeypatch.setattr(bootstrap.sys, 'version_info', (3, 14, 0))
     monkeypatch.setattr(bootstrap.sys, 'argv', ['bootstrap.py'])
     with pytest.raises(SystemExit, match='make env PYTHON='):
         bootstrap.main()
