@@ -55,9 +55,10 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 test-slow: env  ## the tests that take minutes, and more random examples
 	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
 
-lint: env  ## ruff: style and format
+lint: env  ## ruff: style and format; types, where pyright is installed
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@if command -v pyright > /dev/null; then pyright --pythonpath "$(VENV)/bin/python"; fi
 
 notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
 	@"$(VENV)/bin/jupytext" --to executed//ipynb --execute --run-path . \

@@ -188,7 +188,6 @@ def test_adapters_say_which_library_is_absent():
         '    assert "model=Linear has no adapter" in str(error)\n'
         'for name, package in (\n'
         '    ("sentence_losses", "transformers"),\n'
-        '    ("sentence_evaluator", "sentence_transformers"),\n'
         '    ("detection_transformers", "transformers"),\n'
         '    ("torchvision_detectors", "torchvision"),\n'
         '    ("torchvision_rcnn", "torchvision"),\n'

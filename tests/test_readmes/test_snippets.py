@@ -61,8 +61,12 @@ BLOCKS = [
     (START, 'read_base'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
-    # tests/test_adapters/test_detection_transformers.py runs it.
+    # tests/test_adapters/test_detection_transformers.py and test_detectors.py run these, but the
+    # last, which needs data and takes minutes.
     (OTHER_DETECTORS, 'load_ranking_state'),
+    (OTHER_DETECTORS, 'retinanet_resnet50_fpn'),
+    (OTHER_DETECTORS, "kind = 'RTDetr'"),
+    (OTHER_DETECTORS, 'build_trainer'),
     # tests/test_adapters/test_clip_losses.py runs these.
     (IMAGE_TEXT, 'use_contrastive_loss'),
     (SENTENCES, 'MeanAveragePrecisionEvaluator'),

@@ -25,12 +25,7 @@ from mmrank.adapters import use_ranking_loss
 from research.common.command_line import benchmark_parser
 from research.common.timing import cpu_in_turn
 
-TORCHVISION = {
-    'RetinaNet': 'retinanet_resnet50_fpn',
-    'FCOS': 'fcos_resnet50_fpn',
-    'FasterRCNN': 'fasterrcnn_resnet50_fpn',
-    'MaskRCNN': 'maskrcnn_resnet50_fpn',
-}
+TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
 TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'DeformableDetr', 'LwDetr', 'RfDetr']
 CLASSES = 80
 
@@ -41,7 +36,7 @@ def build(name: str, size: int) -> nn.Module:
     if name in TORCHVISION:
         from torchvision.models import detection
 
-        make = getattr(detection, TORCHVISION[name])
+        make = getattr(detection, f'{name.lower()}_resnet50_fpn')
         sizes = dict(min_size=size, max_size=size)
         return make(None, num_classes=CLASSES, weights_backbone=None, **sizes).train()
     if name == 'rfdetr':

@@ -5,6 +5,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.inputs import check_not_negative
+from mmrank.losses.options import CLIPOptions, Unpack
 
 from .base import ContrastedBatch
 from .clip import CLIPLoss
@@ -92,10 +94,10 @@ def cyclic_consistency(
         >>> within
         tensor([5., 5.])
     """
-    if (all_view1 is None) != (all_view2 is None):
-        raise ValueError('all_view1 and all_view2 go together')
-    if all_view1 is None:
+    if all_view1 is None and all_view2 is None:
         all_view1, all_view2 = view1, view2
+    if all_view1 is None or all_view2 is None:
+        raise ValueError('all_view1 and all_view2 go together')
     if (
         view1.dim() != 2
         or view1.shape != view2.shape
@@ -130,11 +132,11 @@ class CyCLIPLoss(CLIPLoss):
         **kwargs: As for :class:`CLIPLoss`.
     """
 
-    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
+    def __init__(
+        self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs: Unpack[CLIPOptions]
+    ) -> None:
         super().__init__(**kwargs)
-        for name, value in (('cross_weight', cross_weight), ('in_weight', in_weight)):
-            if not value >= 0:
-                raise ValueError(f'{name} must be >= 0, got {value!r}')
+        check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
         if self.gather != 'all':
             raise ValueError(
                 f'gather={self.gather!r} is not for CyCLIPLoss, which compares the similarities of '

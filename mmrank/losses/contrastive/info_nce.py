@@ -1,12 +1,12 @@
 """InfoNCE and FlatCLR: the negatives of a batch, with one temperature."""
 
-import math
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_positive
+from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import NegativeTerms, two_view_terms
@@ -79,14 +79,11 @@ class InfoNCELoss(ContrastiveLoss):
         bimodal: bool = False,
         positive_in_denominator: bool = True,
         hardness_strength: float = 0.0,
-        **kwargs,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        if not 0 <= hardness_strength < math.inf:
-            raise ValueError(
-                f'hardness_strength must be >= 0 and finite, got {hardness_strength!r}. Fix: 9'
-            )
+        check_not_negative(hardness_strength=hardness_strength)
         self.tau, self.bimodal = float(tau), bimodal
         self.positive_in_denominator = positive_in_denominator
         self.hardness_strength = float(hardness_strength)
@@ -130,7 +127,7 @@ class FlatCLRLoss(InfoNCELoss):
     With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
     """
 
-    FIXED = ('positive_in_denominator',)
-
-    def __init__(self, tau: float = 0.5, bimodal: bool = False, **kwargs) -> None:
+    def __init__(
+        self, tau: float = 0.5, bimodal: bool = False, **kwargs: Unpack[ContrastiveOptions]
+    ) -> None:
         super().__init__(tau, bimodal, positive_in_denominator=False, **kwargs)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_not_negative, one_of
+from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
     Surrogate,
@@ -198,20 +199,18 @@ def semi_variance(
     Returns:
         Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
     """
-    for name, lam in (('lam1', lam1), ('lam2', lam2)):
-        if not lam >= 0:
-            raise ValueError(f'{name} must be >= 0, got {lam!r}')
+    check_not_negative(lam1=lam1, lam2=lam2)
     found = _semi_variance(split_lists(scores, is_positive, mask), lam1, lam2, per_batch)
     return like_scores(found, scores[0] if per_batch and scores.dim() == 2 else scores)
 
 
 def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool) -> Tensor:
     """(L,) float64 semi-variances, or (1,) of the whole batch."""
-    sides = [(lam1, -lists.pos, lists.pos_mask, None)]
     is_negative = lists.is_negative
     if per_batch:
         is_negative = is_negative & lists.has_positive[:, None]
-    sides.append((lam2, lists.scores, is_negative, lists.group))
+    positives = lam1, -lists.pos, lists.pos_mask, None
+    sides = positives, (lam2, lists.scores, is_negative, lists.group)
     total = lists.pos.new_zeros(1 if per_batch else len(lists.pos), dtype=torch.float64)
     for lam, scores, mask, group in sides:
         if lam > 0:
@@ -310,7 +309,7 @@ class SOPRCLoss(RankingLoss):
         lam2: float = 0.0,
         score_range: tuple[float, float] = (-1.0, 1.0),
         semi_variance: str = 'per_list',
-        **kwargs,
+        **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('semi_variance', semi_variance, ('per_list', 'batch'))
@@ -323,9 +322,7 @@ class SOPRCLoss(RankingLoss):
                 "vector_scope='per_class' requires num_classes: set it to the "
                 'number of classes of the training set'
             )
-        for name, lam in (('lam1', lam1), ('lam2', lam2)):
-            if not lam >= 0:
-                raise ValueError(f'{name} must be >= 0, got {lam!r}')
+        check_not_negative(lam1=lam1, lam2=lam2)
         self.surrogate = OneSidedHuber(tau1)
         self.tau2 = OneSidedSigmoid(tau2).tau
         self.rank_gradient, self.lam1, self.lam2 = rank_gradient, lam1, lam2
@@ -344,7 +341,7 @@ class SOPRCLoss(RankingLoss):
                 f"max_prior={max_prior!r} has no effect with prior='batch'; "
                 "use prior='counts' or remove it"
             )
-        size = num_classes if vector_scope == 'per_class' else 1
+        size = 1 if num_classes is None or vector_scope == 'global' else num_classes
         vector_mode = 'ema' if use_vector else 'off'
         self.score_vector = ScoreVector(size, vector_length, momentum, score_range, vector_mode)
 
