@@ -1,5 +1,5 @@
 # The commands of the README are `make try`, `make demo` and `make test`. All go
-# through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.12 and
+# through tools/bootstrap.py, which needs nothing but Python 3.10 to 3.13 and
 # returns at once when the environment is up to date.
 PYTHON ?= python3
 VENV ?= .venv
@@ -55,9 +55,10 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 test-slow: env  ## the tests that take minutes, and more random examples
 	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
 
-lint: env  ## ruff: style and format
+lint: env  ## ruff: style and format; types, where pyright is installed
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
+	@if command -v pyright > /dev/null; then pyright --pythonpath "$(VENV)/bin/python"; fi
 
 notebooks: env  ## execute docs/notebooks/*.py for the site (6 minutes)
 	@"$(VENV)/bin/jupytext" --to executed//ipynb --execute --run-path . \

@@ -139,10 +139,13 @@ setup(
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
         'Programming Language :: Python :: 3.12',
+        'Programming Language :: Python :: 3.13',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
         'Topic :: Scientific/Engineering :: Image Recognition',
     ],
     packages=find_packages(include=('mmrank', 'mmrank.*')),
+    # The lists of public names, which are read when a name is first used.
+    package_data={'': ['*.pyi', 'py.typed']},
     python_requires='>=3.10',
     install_requires=read_requirements('runtime'),
     extras_require=EXTRAS,

@@ -7,7 +7,6 @@ page. A page of results shows a section of such a README, and the troubleshootin
 messages of the source. notebook_pages.py makes the pages of the notebooks.
 """
 
-import ast
 import os
 import re
 import sys
@@ -21,6 +20,8 @@ sys.path.insert(0, str(ROOT / 'docs'))
 
 import notebook_pages  # noqa: E402  lies beside this file
 from messages import as_markdown  # noqa: E402  likewise
+
+from mmrank.lazy import public_names  # noqa: E402
 
 PAGES = ROOT / 'docs' / 'pages'
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)')
@@ -70,17 +71,8 @@ def on_page_markdown(markdown, page, config, files):
 
 def names_of(package):
     """Entries of the names that a package imports when they are first used."""
-    tree = ast.parse((ROOT / package.replace('.', '/') / '__init__.py').read_text('utf-8'))
-    (table,) = [
-        node.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '_MODULES'
-    ]
-    homes = {
-        name: package + module if module.startswith('.') else module
-        for module, names in ast.literal_eval(table).items()
-        for name in names.split()
-    }
+    listed = public_names(ROOT / package.replace('.', '/') / '__init__.pyi').items()
+    homes = {name: package + x if x.startswith('.') else x for name, x in listed}
     return '\n\n'.join(f'::: {homes[name]}.{name}' for name in sorted(homes))
 
 

@@ -2,20 +2,20 @@
 
 Importing this package pulls in nothing beyond the standard library: ``mmrank.functional`` needs
 torch alone, and the registered parts are loaded
-by ``mmrank.registry`` when a config names the scope ``mmrank``. Losses are here by name,
-``from mmrank import StableAPLoss``, which imports torch.
+by ``mmrank.registry`` when a config names the scope ``mmrank``. The names of ``mmrank.losses`` are
+here, too: ``from mmrank import StableAPLoss`` imports torch.
 """
 
 from importlib import import_module
-from typing import Any
 
 from .version import __version__
 
 __all__ = ['__version__']
 
 
-def __getattr__(name: str) -> Any:
-    """A loss of ``mmrank.losses``, imported when it is first asked for."""
-    if not name.endswith('Loss'):
+def __getattr__(name: str) -> object:
+    """A name of ``mmrank.losses``, imported when it is first asked for."""
+    losses = import_module('.losses', __name__)
+    if name not in losses.__all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module('.losses', __name__), name)
+    return getattr(losses, name)

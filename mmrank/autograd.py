@@ -7,6 +7,7 @@ and the answer is wrong without a word; so it is where the incoming gradient is 
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class _Refusal(Function):
         )
 
 
-def once_differentiable(name: str) -> Callable:
+def once_differentiable(name: str) -> Callable[[Callable], Callable[..., Any]]:
     """Make the ``backward`` of an autograd function, ``name`` for users, refuse to be derived.
 
     The gradient itself may be taken with ``create_graph=True``; the error comes where it is derived
@@ -39,7 +40,7 @@ def once_differentiable(name: str) -> Callable:
     gradient.
     """
 
-    def decorate(backward: Callable) -> Callable:
+    def decorate(backward: Callable) -> Callable[..., Any]:
         @wraps(backward)
         def first_order(ctx, *grads):
             with torch.no_grad():
@@ -65,14 +66,21 @@ def once_differentiable(name: str) -> Callable:
 
 def is_compiling() -> bool:
     """Whether the call is being traced by ``torch.compile``."""
-    compiler = getattr(torch, 'compiler', None)
-    ask = getattr(compiler, 'is_compiling', None)
+    ask = getattr(getattr(torch, 'compiler', None), 'is_compiling', None)
     return ask is not None and ask()
 
 
 def on_host(values: Tensor) -> bool:
     """Whether the host may look at values without waiting for them."""
     return values.device.type == 'cpu' and not is_compiling()
+
+
+def fails(holds: Tensor) -> bool:
+    """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
+    if on_host(holds):
+        return not holds
+    torch._assert_async(holds)
+    return False
 
 
 def inside_backward() -> bool:

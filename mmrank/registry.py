@@ -7,6 +7,11 @@ imported together: a module listed here must import neither mmdet nor mmpretrain
 Without mmengine the nodes register nothing, so that ``mmrank.losses`` works with torch alone.
 """
 
+import typing
+
+if typing.TYPE_CHECKING:
+    from mmengine.registry import Registry
+
 try:
     from mmengine import registry as _host
 except ModuleNotFoundError as error:
@@ -30,9 +35,9 @@ class _NoRegistry:
         )
 
 
-def _node(name: str, root: str, *locations: str):
+def _node(name: str, root: str, *locations: str) -> 'Registry':
     if _host is None:
-        return _NoRegistry()
+        return typing.cast('Registry', _NoRegistry())
     return _host.Registry(
         name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )

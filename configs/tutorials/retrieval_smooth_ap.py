@@ -3,4 +3,5 @@ _base_ = './retrieval.py'
 model = dict(
     head=dict(
         loss=dict(
-            _delete_=True, type='mmrank.SmoothAPLoss', mode='per_class')))
+            _delete_=True, type='mmrank.SmoothAPLoss', mode='per_class',
+            tau=0.03)))

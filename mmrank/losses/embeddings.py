@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
@@ -16,7 +16,7 @@ from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.setting_names import NamedSettings
 
 
-class EmbeddingLoss(NamedSettings, nn.Module):
+class EmbeddingLoss(NamedSettings):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
     A loss takes its settings for cosines where none was given, see
@@ -72,16 +72,18 @@ class EmbeddingLoss(NamedSettings, nn.Module):
                 no query searches for itself.
             ref_labels: (m,) integer classes of the gallery.
         """
-        if (ref_embeddings is None) != (ref_labels is None):
+        if ref_embeddings is None and ref_labels is None:
+            ref_embeddings, ref_labels = embeddings, labels
+        if ref_embeddings is None or ref_labels is None:
             raise ValueError(
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
                 'of the gallery as ref_labels'
             )
-        own = ref_embeddings is None or ref_embeddings is embeddings
+        own = ref_embeddings is embeddings
         # Close cosines tie in half precision.
         queries, gallery = (
             normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
-            for x in (embeddings, embeddings if own else ref_embeddings)
+            for x in (embeddings, ref_embeddings)
         )
         known, counts, offset = labels if own else ref_labels, [len(queries)], 0
         group = world_group() if self.loss.scope == 'global' else None

@@ -41,15 +41,17 @@ def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) 
 register_module_module_registration_hook(refuse_stock_dense_head)
 
 
-class HeadInterface:
+class HeadInterface(nn.Module):
     """What heads ask of a loss of one-vs-all scores.
 
     The hooks of mmdet's ``BBoxHead``: a stock head then passes C instead of C + 1 score channels to
     the loss, so ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One
     thing a stock head cannot do: it skips the loss on a rank without a single proposal, for which
-    the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it. Put before
-    :class:`torch.nn.Module`; expects ``num_classes`` (an int or None) and ``activation``.
+    the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it.
     """
+
+    num_classes: int | None
+    activation: str
 
     #: Not single levels: see :func:`refuse_stock_dense_head`.
     ranks_batches = True

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import on_host
+from mmrank.autograd import fails, on_host
 from mmrank.distributed import scale_gradient
 from mmrank.gathering import all_gather_lists, join
 
@@ -27,9 +27,7 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     if not values.is_floating_point() or not values.numel():
         return
     broken = values.isnan()
-    if not on_host(values):
-        torch._assert_async(~broken.any())
-    elif broken.any():
+    if fails(~broken.any()):
         raise ValueError(
             f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
             f'{int(broken.sum())} of {values.numel()} entries; {fix}'
@@ -182,7 +180,7 @@ def box_values(
     """
     given = {'quality': quality, 'box_loss': box_loss}
     argument = {'quality': 'quality', 'loss': 'box_loss'}
-    values = given.pop(argument.get(loss.box_input), None)
+    values = given.pop(argument.get(loss.box_input, ''), None)
     for name, other in given.items():
         if other is not None:
             raise ValueError(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrank.autograd import on_host
+from mmrank.autograd import fails
 from mmrank.errors import UserError
 from mmrank.losses import inputs
 
@@ -14,7 +14,7 @@ def group_index(group: Tensor) -> tuple[Tensor, Tensor]:
     _, group = group.unique(return_inverse=True)
     # One empty list, where there are no rows.
     sizes = group.bincount(minlength=1).tolist()
-    index = pad_sequence(group.argsort(stable=True).split(sizes), True, -1)
+    index = pad_sequence([*group.argsort(stable=True).split(sizes)], True, -1)
     return index.clamp(min=0), index >= 0
 
 
@@ -31,9 +31,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
                 'shape (n, classes)'
             )
         fits = ((target == 0) | (target == 1)).all()
-        if not on_host(target):
-            torch._assert_async(fits)
-        elif not fits:
+        if fails(fits):
             raise ValueError(
                 f'target must be 0 and 1 for cls_score of shape {tuple(cls_score.shape)}, got '
                 f'numbers from {target.min().item()} to {target.max().item()}. Fix: target > 0 if '
@@ -71,9 +69,7 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
-    if not on_host(target):
-        torch._assert_async(fits.all())
-    elif not fits.all():
+    if fails(fits.all()):
         background = f' ({num_classes} = background)' if highest == num_classes else ''
         raise ValueError(
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '

@@ -68,7 +68,4 @@ def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> di
 def _takes_num_classes(found) -> bool:
     if not (inspect.isclass(found) and issubclass(found, (RankingLoss, PointwiseLoss))):
         return False
-    return any(
-        p.name == 'num_classes' or p.kind is p.VAR_KEYWORD
-        for p in inspect.signature(found).parameters.values()
-    )
+    return 'num_classes' in inspect.signature(found).parameters

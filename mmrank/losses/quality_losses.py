@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.options import QualityOptions, Unpack
 
 from .ranking.base import RankingLoss, positive_index
 
@@ -35,7 +35,7 @@ class _FirstOrder(Function):
         return grad
 
 
-class QualityLoss(NamedSettings, RankingLoss):
+class QualityLoss(RankingLoss):
     """Base of the point-wise losses.
 
     It is called as ranking losses are, keeps no state and leaves the scores as they are at test
@@ -125,7 +125,9 @@ class VarifocalLoss(QualityLoss):
         tensor(0.4765)
     """
 
-    def __init__(self, alpha: float = 0.75, gamma: float = 2.0, **kwargs) -> None:
+    def __init__(
+        self, alpha: float = 0.75, gamma: float = 2.0, **kwargs: Unpack[QualityOptions]
+    ) -> None:
         super().__init__(gamma, **kwargs)
         self.alpha = alpha
 
@@ -147,7 +149,7 @@ class MALLoss(QualityLoss):
         **kwargs: Those of :class:`VarifocalLoss` but ``alpha``.
     """
 
-    def __init__(self, gamma: float = 1.5, **kwargs) -> None:
+    def __init__(self, gamma: float = 1.5, **kwargs: Unpack[QualityOptions]) -> None:
         super().__init__(gamma, **kwargs)
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:
@@ -167,7 +169,9 @@ class IABCELoss(QualityLoss):
         **kwargs: Those of :class:`VarifocalLoss`.
     """
 
-    def __init__(self, alpha: float = 0.25, gamma: float = 2.0, **kwargs) -> None:
+    def __init__(
+        self, alpha: float = 0.25, gamma: float = 2.0, **kwargs: Unpack[QualityOptions]
+    ) -> None:
         super().__init__(gamma, **kwargs)
         if not 0 <= alpha <= 1:
             raise ValueError(f'alpha={alpha!r} must be in [0, 1]. Fix: leave it out')
@@ -195,7 +199,9 @@ class QualityFocalLoss(QualityLoss):
         **kwargs: Those of :class:`VarifocalLoss`.
     """
 
-    def __init__(self, gamma: float = 2.0, alpha: float | None = None, **kwargs) -> None:
+    def __init__(
+        self, gamma: float = 2.0, alpha: float | None = None, **kwargs: Unpack[QualityOptions]
+    ) -> None:
         super().__init__(gamma, **kwargs)
         self.sides = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
 

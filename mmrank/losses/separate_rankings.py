@@ -13,17 +13,19 @@ from torch.func import functional_call
 from mmrank.gathering import join
 
 from .inputs import box_values
-from .ranking.base import RankingLoss
+from .ranking.stable_ap import StableAPLoss
 
 
 class _Separate(nn.Module):
     """What ``functional_call`` can call."""
 
-    def __init__(self, loss: RankingLoss) -> None:
+    def __init__(self, loss: StableAPLoss) -> None:
         super().__init__()
         self.loss = loss
 
-    def forward(self, lists: Sequence[Tensor], values_at: Callable | None) -> Tensor:
+    def forward(
+        self, lists: tuple[Tensor, Tensor, Tensor], values_at: Callable[[Tensor], Tensor] | None
+    ) -> Tensor:
         loss = self.loss
         values = loss.separate_losses(loss.ranked_lists(*lists, values_at))
         return loss.loss_weight * values
@@ -46,7 +48,7 @@ def _settings(loss: nn.Module) -> dict:
 
 
 def separate_rankings(
-    losses: Sequence[RankingLoss],
+    losses: Sequence[StableAPLoss],
     calls: Sequence[tuple[Tensor, Tensor, Tensor | None]],
     quality: Sequence[Tensor] | None = None,
 ) -> list[Tensor]:
@@ -57,18 +59,21 @@ def separate_rankings(
     ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
     first, number = losses[0], len(losses)
-    scores, target, weight = (None if part[0] is None else join(part) for part in zip(*calls))
-    lists = [
-        entries.reshape(number, -1) for entries in first.one_vs_all_lists(scores, target, weight)
-    ]
-    values_at = None
+    all_scores, targets, weights = zip(*calls)
+    scores, target = join(all_scores), join(targets)
+    weight = None if weights[0] is None else join(weights)
+    together = first.one_vs_all_lists(scores, target, weight)
+    lists, size = [x.reshape(number, -1) for x in together], scores.numel() // number
+    values_at: Callable[[Tensor], Tensor] | None = None
     if quality is not None or first.box_input is not None:
         joined_quality = None if quality is None else join(quality)
         row_values = box_values(first, scores, target, joined_quality, None)
+        first_row = size * torch.arange(number, device=scores.device)[:, None]
 
-        def values_at(columns: Tensor) -> Tensor:
-            size = lists[0].size(1)
-            return row_values(columns + size * torch.arange(number, device=columns.device)[:, None])
+        def of_columns(columns: Tensor) -> Tensor:
+            return row_values(columns + first_row)
+
+        values_at = of_columns
 
     states = [dict(loss.named_buffers()) for loss in losses]
     joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}

@@ -2,6 +2,10 @@
 
 import functools
 import inspect
+from collections.abc import Sequence
+from typing import get_args
+
+from torch import nn
 
 from mmrank.errors import UserError
 
@@ -10,7 +14,7 @@ class UnknownSettingError(UserError, TypeError):
     """A config has settings that its class does not take."""
 
 
-class NamedSettings:
+class NamedSettings(nn.Module):
     """Base of losses without ``**unknown`` in their ``__init__``."""
 
     def __init_subclass__(cls, **kwargs) -> None:
@@ -32,11 +36,7 @@ class NamedSettings:
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
-    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took.
-
-    Configs are merged with the one that they inherit from, so the settings of the loss that was
-    there stay, unless ``_delete_=True`` removes them.
-    """
+    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took."""
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UnknownSettingError(
@@ -54,22 +54,23 @@ def settings_of(cls: type) -> list[str]:
 
 
 def signature_of(cls: type) -> inspect.Signature:
-    """Arguments of a class, those that ``**kwargs`` passes to its bases spelt out.
+    """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
+    return inspect.Signature(sorted(_parameters(cls.__mro__), key=lambda p: p.kind))
 
-    What a class decides for a base is named in a ``FIXED`` of it.
-    """
-    found: dict[str, inspect.Parameter] = {}
-    fixed: set[str] = set()
-    found_own = False
-    for owner in cls.__mro__:
-        if '__init__' in owner.__dict__:
-            _, *parameters = inspect.signature(owner.__dict__['__init__']).parameters.values()
-            named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-            for p in named:
-                if p.name not in fixed and p.name not in found:
-                    found[p.name] = p.replace(kind=p.KEYWORD_ONLY) if found_own else p
-            found_own = True
-            if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-                break
-        fixed.update(owner.__dict__.get('FIXED', ()))
-    return inspect.Signature(sorted(found.values(), key=lambda p: p.kind))
+
+def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
+    """Those of the first class with an ``__init__``, and what it passes on to the next ones."""
+    at = next((i for i, owner in enumerate(classes) if '__init__' in owner.__dict__), None)
+    if at is None:
+        return []
+    _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
+    own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    passed_on = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    if passed_on is None:
+        return own
+    found = _parameters(classes[at + 1 :])
+    options = next(iter(get_args(passed_on.annotation)), None)
+    # A loss of your own may have a plain **kwargs, which passes all on.
+    wanted = {p.name for p in found} if options is None else {*options.__annotations__}
+    wanted -= {p.name for p in own}
+    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in found if p.name in wanted)]

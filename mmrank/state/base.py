@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmrank.autograd import on_host
+from mmrank.autograd import fails
 
 
 class SavedState(nn.Module):
@@ -53,14 +53,6 @@ def check_share(name: str, value: float) -> None:
     """Raise ValueError if a setting is not in (0, 1]."""
     if not 0 < value <= 1:
         raise ValueError(f'{name} must be in (0, 1], got {value!r}')
-
-
-def fails(holds: Tensor) -> bool:
-    """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
-    if not on_host(holds):
-        torch._assert_async(holds)
-        return False
-    return not holds
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmrank.autograd import fails
 from mmrank.gathering import all_gather_rows
 
-from .base import SavedState, check_count, fails
+from .base import SavedState, check_count
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.

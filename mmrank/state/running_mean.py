@@ -25,7 +25,7 @@ def within_reach(
     values: Tensor,
     mean: Tensor,
     seen: Tensor,
-    score_range: tuple[float, float],
+    score_range: tuple[float | Tensor, float | Tensor],
     widths: float = 1.0,
 ) -> Tensor:
     """Clip what a batch measured to what a declared score range explains; within, bit for bit.
@@ -228,7 +228,8 @@ class MeanPositiveScore(RunningMean):
         self.value = value
         if value is not None:
             self.mean.fill_(value)
-        self.mode, self.score_range = mode, score_range
+        self.mode = mode
+        self.score_range: tuple[float | Tensor, float | Tensor] | None = score_range
         self._warning = OutlierWarning('the mean positive score')
         self._probing = False
         self._previous: Tensor | None = None

@@ -122,7 +122,7 @@ def test_hardness_is_that_of_the_librarys_own_loss(model, strength):
     if 'hardness_mode' in inspect.signature(MultipleNegativesRankingLoss).parameters:
         mode = dict(hardness_mode='in_batch_negatives', hardness_strength=strength)
     elif strength:
-        pytest.skip('sentence-transformers 5.3 has it')
+        pytest.skip('this sentence-transformers has no such option')
     library = MultipleNegativesRankingLoss(model, scale=20.0, **mode)
     # Theirs weighs the negatives of the first column, ours those of both.
     views = [embed(model, x) for x in columns]

@@ -1,15 +1,19 @@
 """Which losses hooks and heads find by which protocol."""
 
 import ast
+import inspect
+import pydoc
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from torch import nn
 
+import mmrank
 from mmrank import losses
 from mmrank.losses import protocols
-from mmrank.losses.setting_names import settings_of
+from mmrank.losses.setting_names import settings_of, signature_of
 
 NAMES = [
     name
@@ -62,6 +66,7 @@ CASES = {
     'InBatchLoss': (losses.InBatchLoss(), {'TakesPairCounts'}, {'wants_pair_counts': True}),
     'LabelledPairLoss': (losses.LabelledPairLoss(), {'TakesPairLabels'}, {'takes_labels': True}),
 }
+LOSSES = [x for x in losses.__all__ if x.endswith('Loss')]
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}
 RANKING |= {'ShiftsLogits', 'TrainsEmbeddings'}
 
@@ -93,10 +98,39 @@ def test_protocols_are_exported_and_need_the_standard_library_alone():
         assert not isinstance(node, ast.Import)
 
 
-@pytest.mark.parametrize('name', [x for x in losses.__all__ if x.endswith('Loss')])
+@pytest.mark.parametrize('name', LOSSES)
 def test_docstrings_describe_every_option(name):
     """In that of the class or of a base that it passes the option to."""
     cls = getattr(losses, name)
     docs = [base.__doc__ or '' for base in cls.__mro__]
     missing = [x for x in settings_of(cls) if not any(f'    {x}: ' in doc for doc in docs)]
     assert not missing
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_signatures_are_whole_and_typed(name):
+    """An editor sees no bare ``**kwargs``: what a base takes has its name and its type there."""
+    cls = getattr(losses, name)
+    parameters = inspect.signature(cls).parameters
+    for p in parameters.values():
+        assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        assert p.annotation is not p.empty, p.name
+    assert getattr(mmrank, name) is cls
+    for i, owner in enumerate(cls.__mro__):
+        init = owner.__dict__.get('__init__') if owner.__module__.startswith('mmrank') else None
+        for p in inspect.signature(init).parameters.values() if init else ():
+            if p.kind is p.VAR_KEYWORD:
+                base = signature_of(cls.__mro__[i + 1]).parameters
+                (options,) = get_args(p.annotation)
+                assert {k: base[k].annotation for k in options.__annotations__} == {
+                    **options.__annotations__
+                }
+
+
+@pytest.mark.parametrize('name', LOSSES)
+def test_help_begins_with_two_screens(name):
+    """What ``help()`` shows before torch's own methods: 100 lines of 100 columns."""
+    shown = pydoc.plaintext.document(getattr(losses, name))
+    own, found, _ = shown.partition(' |  Method resolution order')
+    assert found
+    assert sum(len(line) // 100 + 1 for line in own.splitlines()) <= 100

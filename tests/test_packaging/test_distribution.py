@@ -35,6 +35,11 @@ def test_wheel_holds_what_mim_reads(wheel):
     assert tracked <= shipped
 
 
+def test_wheel_holds_the_lists_of_names(wheel):
+    listed = {str(x.relative_to(ROOT)) for x in (ROOT / 'mmrank').rglob('*.pyi')}
+    assert listed | {'mmrank/py.typed'} <= set(wheel.namelist())
+
+
 def test_wheel_has_no_build_leftovers(wheel):
     names = wheel.namelist()
     assert len(names) == len(set(names))

@@ -14,7 +14,7 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('interruption',),
-    ('autograd', 'errors', 'version'),
+    ('autograd', 'errors', 'lazy', 'version'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
@@ -31,8 +31,8 @@ TORCH = FLOOR_OF['functional']
 #: Libraries beside torch and numpy that a module of the torch floors may import.
 LIBRARIES = {
     'checkpoint_loading': {'mmengine'},
-    # An adapter to this library, which it imports when a loss is built.
-    'losses': {'pytorch_metric_learning'},
+    # An adapter to the first, which it imports when a loss is built; torch requires the second.
+    'losses': {'pytorch_metric_learning', 'typing_extensions'},
     'registry': {'mmengine'},
     'training_set': {'mmengine'},
 }

@@ -1,10 +1,11 @@
 """Base of the registered contrastive losses, and the batch they compare."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.distributed import mean_over_ranks, world_group
@@ -38,8 +39,8 @@ class _UnitRows(Function):
         return rows
 
     @staticmethod
-    def backward(ctx, grad):
-        x, rows, length = ctx.saved_tensors
+    def backward(ctx, *grads):
+        (grad,), (x, rows, length) = grads, ctx.saved_tensors
         if torch.is_grad_enabled():
             # The same value, as a function of x.
             again = torch.linalg.vecdot(x, rows)[:, None]
@@ -100,10 +101,11 @@ class ContrastedBatch:
             ring = KeyRing(counts, group) if spread else None
             return cls(view1, view2, ids, view1, view2, ids, counts, ring)
         joined = all_gather_rows(join([view1, view2], 1), counts, group)
+        all_view1, all_view2 = joined.chunk(2, 1)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
-        return cls(view1, view2, ids, *joined.chunk(2, 1), all_ids, counts)
+        return cls(view1, view2, ids, all_view1, all_view2, all_ids, counts)
 
-    def terms(self, taus: list[Tensor | float]) -> list[NegativeTerms]:
+    def terms(self, taus: Sequence[Tensor | float]) -> list[NegativeTerms]:
         """Compare the views of this rank with their negatives.
 
         With one temperature, or one per sample, every view is compared with both views of all
@@ -113,14 +115,14 @@ class ContrastedBatch:
         keys = self.all_view1, self.all_view2, self.all_ids
         rest = self.ids, None if self.all_view1 is self.view1 else keys, self.ring
         if len(taus) == 1:
-            terms = [two_view_terms(self.view1, self.view2, *taus, *rest)]
+            terms = [two_view_terms(self.view1, self.view2, taus[0], *rest)]
         else:
-            terms = two_modality_terms(self.view1, self.view2, *taus, *rest)
+            terms = two_modality_terms(self.view1, self.view2, taus[0], taus[1], *rest)
         self.negatives = torch.cat([x.count for x in terms]).double().mean()
-        return terms
+        return [*terms]
 
 
-class ContrastiveLoss(NamedSettings, nn.Module):
+class ContrastiveLoss(NamedSettings):
     """Base of losses that distinguish the samples of a batch.
 
     Subclasses implement :meth:`row_losses` and pass these arguments on.

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mmrank.losses.options import ContrastiveOptions, Unpack
 from mmrank.state.base import check_count
 from mmrank.state.sample_state import check_sample_ids
 
@@ -40,7 +41,7 @@ class CLIPLoss(ContrastiveLoss):
         learnable: bool = True,
         tau_min: float = 0.01,
         tau_max: float = 1.0,
-        **kwargs,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         if not 0 < tau < math.inf:
@@ -100,7 +101,11 @@ class IndividualCLIPLoss(ContrastiveLoss):
     keeps_samples = True
 
     def __init__(
-        self, num_samples: int, tau: float = 0.01, tau_min: float = 0.001, **kwargs
+        self,
+        num_samples: int,
+        tau: float = 0.01,
+        tau_min: float = 0.001,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         fix = '; set it to the number of pairs in the training set'
@@ -111,9 +116,8 @@ class IndividualCLIPLoss(ContrastiveLoss):
                 f'tau_min={tau_min!r}, tau={tau!r}'
             )
         self.num_samples, self.tau_min = num_samples, float(tau_min)
-        for name in ('image_tau', 'text_tau'):
-            start = torch.full((num_samples,), float(tau))
-            self.register_parameter(name, nn.Parameter(start))
+        self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
+        self.text_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
 
     def extra_repr(self) -> str:
         return f'num_samples={self.num_samples}'
@@ -130,14 +134,14 @@ class IndividualCLIPLoss(ContrastiveLoss):
             found.append(tau[sample_idx.to(tau.device)].to(dtype))
         return found
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over image and text of each sample."""
         check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
         taus = self.temperatures(batch.ids)
-        losses = [info_nce_losses(terms) for terms in batch.terms(taus)]
+        image_terms, text_terms = batch.terms(taus)
         with torch.no_grad():
             self.diagnostics |= {
                 'image_tau_mean': self.image_tau.mean(),
                 'text_tau_mean': self.text_tau.mean(),
             }
-        return sum(losses) / 2
+        return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2

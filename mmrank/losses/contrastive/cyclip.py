@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
 from mmrank.losses.inputs import check_not_negative
+from mmrank.losses.options import CLIPOptions, Unpack
 
 from .base import ContrastedBatch
 from .clip import CLIPLoss
@@ -93,10 +94,10 @@ def cyclic_consistency(
         >>> within
         tensor([5., 5.])
     """
-    if (all_view1 is None) != (all_view2 is None):
-        raise ValueError('all_view1 and all_view2 go together')
-    if all_view1 is None:
+    if all_view1 is None and all_view2 is None:
         all_view1, all_view2 = view1, view2
+    if all_view1 is None or all_view2 is None:
+        raise ValueError('all_view1 and all_view2 go together')
     if (
         view1.dim() != 2
         or view1.shape != view2.shape
@@ -131,7 +132,9 @@ class CyCLIPLoss(CLIPLoss):
         **kwargs: As for :class:`CLIPLoss`.
     """
 
-    def __init__(self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs) -> None:
+    def __init__(
+        self, cross_weight: float = 0.25, in_weight: float = 0.25, **kwargs: Unpack[CLIPOptions]
+    ) -> None:
         super().__init__(**kwargs)
         check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
         if self.gather != 'all':

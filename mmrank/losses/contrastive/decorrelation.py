@@ -81,7 +81,7 @@ def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms
     with torch.autocast(view1.device.type, enabled=False):
         views = view1.to(dtype), view2.to(dtype)
         invariance = (views[0] - views[1]).square().mean()
-        variance = covariance = 0
+        variance = covariance = invariance.new_zeros(())
         for view in views:
             std = (view.var(0) + eps).sqrt()
             variance = variance + (1 - std).relu().mean() / 2
@@ -107,7 +107,7 @@ class DecorrelationLoss(ContrastiveLoss):
         if batch.all_view1.size(0) < 2:
             # The sum of a row in half precision may overflow: 0 first.
             dtype = torch.promote_types(views[0].dtype, torch.float32)
-            loss = sum((0 * x).sum(dtype=dtype) for x in views)
+            loss = (0 * views[0]).sum(dtype=dtype) + (0 * views[1]).sum(dtype=dtype)
         else:
             loss = self.batch_loss(*views)
         return loss.expand(batch.ids.numel())
@@ -172,4 +172,4 @@ class VICRegLoss(DecorrelationLoss):
         """The weighted sum of the terms."""
         terms = vars(vicreg_terms(view1, view2))
         self.diagnostics |= {k: v.detach() for k, v in terms.items()}
-        return sum(self.weights[k] * v for k, v in terms.items())
+        return sum((self.weights[k] * v for k, v in terms.items()), view1.new_zeros(()))

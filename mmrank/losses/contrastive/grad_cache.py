@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -58,13 +59,14 @@ def grad_cache(
 def _checkpointed(encode: Callable, part, modules) -> Tensor:
     # The random state of a device is kept if one of the arguments is there, which texts are not.
     weight = next(chain(*(m.parameters() for m in modules)), torch.empty(0))
-    return checkpoint(
+    found = checkpoint(
         lambda part, _: encode(part),
         part,
         weight.detach()[:0],
         use_reentrant=False,
         context_fn=lambda: _both_passes(modules),
     )
+    return cast(Tensor, found)
 
 
 def _both_passes(modules: Sequence[nn.Module]) -> tuple:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import NegativeTerms, two_view_terms
@@ -78,7 +79,7 @@ class InfoNCELoss(ContrastiveLoss):
         bimodal: bool = False,
         positive_in_denominator: bool = True,
         hardness_strength: float = 0.0,
-        **kwargs,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -126,7 +127,7 @@ class FlatCLRLoss(InfoNCELoss):
     With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
     """
 
-    FIXED = ('positive_in_denominator',)
-
-    def __init__(self, tau: float = 0.5, bimodal: bool = False, **kwargs) -> None:
+    def __init__(
+        self, tau: float = 0.5, bimodal: bool = False, **kwargs: Unpack[ContrastiveOptions]
+    ) -> None:
         super().__init__(tau, bimodal, positive_in_denominator=False, **kwargs)

@@ -8,6 +8,7 @@ from torch.nn.functional import softplus
 
 from mmrank.errors import UserError
 from mmrank.losses.inputs import check_positive
+from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss, unit_rows
 from .info_nce import info_nce_losses, log_sum_of_negatives
@@ -53,7 +54,11 @@ class SimCoLoss(ContrastiveLoss):
     """
 
     def __init__(
-        self, tau: float = 0.1, tau_inter: float = 1.0, bimodal: bool = True, **kwargs
+        self,
+        tau: float = 0.1,
+        tau_inter: float = 1.0,
+        bimodal: bool = True,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_inter=tau_inter)

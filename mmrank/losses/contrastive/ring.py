@@ -1,6 +1,7 @@
 """Keys that pass from rank to rank, and mean exp over their similarities."""
 
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -31,7 +32,7 @@ class KeyRing:
         group: Process group; None for a single process, which has one block.
     """
 
-    def __init__(self, counts: Sequence[int], group=None) -> None:
+    def __init__(self, counts: Sequence[int], group: 'dist.ProcessGroup | None' = None) -> None:
         self.counts, self.group = list(counts), group
         self.rank = 0 if group is None else dist.get_rank(group)
 
@@ -39,7 +40,7 @@ class KeyRing:
         """Yield the (n_r, ...) tensors of each rank, the own ones first; not to be written to."""
         held, size = own, len(self.counts)
         for step in range(size):
-            arriving, works = None, []
+            arriving, works = (), []
             if step + 1 < size:
                 owner = (self.rank - step - 1) % size
                 arriving = tuple(_like(x, self.counts[owner]) for x in own)
@@ -91,11 +92,11 @@ class KeyRing:
 
     def _pass_on(self, sent, arriving, kind: int) -> list:
         """Start to send to the rank after, and to receive from that before."""
-        size = len(self.counts)
-        after, before = (dist.get_global_rank(self.group, (self.rank + i) % size) for i in (1, -1))
+        size, group = len(self.counts), cast(dist.ProcessGroup, self.group)
+        after, before = (dist.get_global_rank(group, (self.rank + i) % size) for i in (1, -1))
         # Both sides know which blocks are empty.
         transfers = [
-            dist.P2POp(what, x.contiguous(), peer, self.group, tag=10 * kind + i)
+            dist.P2POp(what, x.contiguous(), peer, group, tag=10 * kind + i)
             for what, tensors, peer in ((dist.isend, sent, after), (dist.irecv, arriving, before))
             for i, x in enumerate(tensors)
             if x.numel()

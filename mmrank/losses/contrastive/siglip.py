@@ -127,6 +127,9 @@ class SigLIPLoss(ContrastiveLoss):
         0.6932
     """
 
+    log_scale: Tensor  # parameters or buffers
+    logit_bias: Tensor
+
     def __init__(
         self,
         tau: float = 0.1,

@@ -1,11 +1,13 @@
 """SogCLR, and iSogCLR, which learns a temperature of each sample."""
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import check_positive
+from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -65,12 +67,13 @@ class MovingAverageLoss(ContrastiveLoss):
     keeps_samples = True
     learn_temperature = False
     prefixes = ('',)
-    rho = tau0 = 0.0
+    rho = tau = tau0 = 0.0
 
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
         kind = 'temperature' if self.learn_temperature else 'average'
-        return [self.get_submodule(prefix + kind) for prefix in self.prefixes]
+        found = (self.get_submodule(prefix + kind) for prefix in self.prefixes)
+        return [cast(SampleLogMean, state) for state in found]
 
     @property
     def num_samples(self) -> int:
@@ -81,9 +84,10 @@ class MovingAverageLoss(ContrastiveLoss):
         for state in self.states():
             state.prefetch(sample_idx, device)
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
         n, device = batch.ids.numel(), batch.ids.device
+        sample_idx = cast(Tensor, sample_idx)  # the base refuses None
         states = self.states()
         for state in states:
             check_sample_ids(sample_idx, n, state.size)
@@ -108,13 +112,13 @@ class MovingAverageLoss(ContrastiveLoss):
             state.update(batch.ids, old, log_g, gradient, batch.counts, group)
             if n:
                 self._note_state(prefix, state, log_s, tau[:n])
-        return sum(losses)
+        return sum(losses[1:], losses[0])
 
     @torch.no_grad()
     def _note_state(self, prefix: str, state: SampleLogMean, log_s: Tensor, tau: Tensor) -> None:
         seen = log_s.isfinite()
         noted = {'log_s': torch.where(seen, log_s, 0).sum() / seen.sum().clamp(min=1)}
-        if self.learn_temperature:
+        if isinstance(state, SampleTemperature):
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
             noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()
@@ -150,7 +154,7 @@ class SogCLRLoss(MovingAverageLoss):
         bimodal: bool = False,
         storage: str = 'device',
         load_state: bool = True,
-        **kwargs,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
@@ -211,7 +215,7 @@ class ISogCLRLoss(MovingAverageLoss):
         load_state: bool = True,
         momentum_dtype: str = 'float32',
         gradient_clip: float | None = None,
-        **kwargs,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
@@ -243,6 +247,6 @@ class BimodalISogCLRLoss(ISogCLRLoss):
         tau_init: float = 0.01,
         tau0: float = 0.005,
         tau_max: float = 0.05,
-        **kwargs,
+        **kwargs: Unpack[TemperatureOptions],
     ) -> None:
         super().__init__(num_samples, rho, tau_init, tau0, tau_max, **kwargs)

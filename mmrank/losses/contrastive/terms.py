@@ -239,11 +239,11 @@ class LogMeanExp(Function):
                     of_columns = torch.zeros_like(columns)
             strips = _strips(rows, columns, ctx.mirrored, ctx.same, ctx.limit, number > 1, kept)
             for part, first, strip, sides in strips:
-                total = None
+                total = strip
                 for k, anchors, dim, skipped, inside in sides:
                     own = strip[:, skipped:]
                     weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
-                    if total is None:
+                    if total is strip:
                         total = weights
                     else:
                         total[:, skipped:] += weights
@@ -312,9 +312,8 @@ def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BL
     ``columns`` None are the rows again, ``positives`` None the columns.
     """
     dtype = torch.promote_types(rows.dtype, torch.float32)
-    rows, columns, positives = (
-        None if x is None else x.to(dtype) for x in (rows, columns, positives)
-    )
+    rows = rows.to(dtype)
+    columns, positives = (None if x is None else x.to(dtype) for x in (columns, positives))
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         own = None if positives is None else (rows * positives).sum(1)
@@ -367,7 +366,8 @@ def two_modality_terms(
     """
     ids = _checked_ids(view1, view2, ids)
     if ring is None and keys is None:
-        return tuple(_terms(view1, view2, None, [tau1, tau2], ids, ids))
+        of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
+        return of_view1, of_view2
     all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),

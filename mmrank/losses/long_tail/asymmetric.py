@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.pair_sums import clamp_infinite
 
 from .base import PointwiseLoss
@@ -31,7 +32,7 @@ class AsymmetricLoss(PointwiseLoss):
         gamma_neg: float = 4.0,
         gamma_pos: float = 0.0,
         clip: float = 0.05,
-        **kwargs,
+        **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
         for name, gamma in (('gamma_neg', gamma_neg), ('gamma_pos', gamma_pos)):

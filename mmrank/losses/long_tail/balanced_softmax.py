@@ -1,5 +1,7 @@
 """Balanced softmax."""
 
+from mmrank.losses.options import SoftmaxOptions, Unpack
+
 from .logit_adjusted_ce import LogitAdjustedCELoss
 
 
@@ -14,7 +16,5 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
         **kwargs: Those of :class:`LogitAdjustedCELoss` but ``tau`` and ``use_sigmoid``.
     """
 
-    FIXED = ('use_sigmoid',)
-
-    def __init__(self, num_classes: int, **kwargs) -> None:
+    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
         super().__init__(num_classes, use_sigmoid=False, **kwargs)

@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import one_of
 from mmrank.losses.labels import check_classified, class_indices, one_vs_all
+from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
 
-class PointwiseLoss(NamedSettings, nn.Module):
+class PointwiseLoss(NamedSettings):
     """Base of losses of single scores: the mean over the rows, those of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
@@ -126,7 +127,7 @@ class ClassCountLoss(PointwiseLoss):
         num_classes: int,
         class_counts: Sequence[int] | None = None,
         num_samples: int | None = None,
-        **kwargs,
+        **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
         self.wants_class_counts = class_counts is None

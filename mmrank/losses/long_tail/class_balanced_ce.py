@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from mmrank.losses.options import ClassCountOptions, Unpack
+
 from .base import ClassCountLoss
 
 
@@ -48,7 +50,9 @@ class ClassBalancedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, num_classes: int, beta: float = 0.9999, **kwargs) -> None:
+    def __init__(
+        self, num_classes: int, beta: float = 0.9999, **kwargs: Unpack[ClassCountOptions]
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         effective_number_weights(torch.ones(2), beta)  # refuses a bad beta
         self.beta = beta

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
+from mmrank.losses.options import ClassCountOptions, Unpack
+
 from .base import ClassCountLoss
 from .class_balanced_ce import effective_number_weights
 
@@ -79,7 +81,7 @@ class LDAMLoss(ClassCountLoss):
         max_margin: float = 0.5,
         scale: float = 30.0,
         reweight_beta: float = 0.9999,
-        **kwargs,
+        **kwargs: Unpack[ClassCountOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
         if not scale > 0:

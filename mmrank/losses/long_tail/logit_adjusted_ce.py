@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from mmrank.losses.options import ClassCountOptions, Unpack
+
 from .base import ClassCountLoss
 
 
@@ -39,7 +41,9 @@ class LogitAdjustedCELoss(ClassCountLoss):
         **kwargs: See :class:`ClassCountLoss`.
     """
 
-    def __init__(self, num_classes: int, tau: float = 1.0, **kwargs) -> None:
+    def __init__(
+        self, num_classes: int, tau: float = 1.0, **kwargs: Unpack[ClassCountOptions]
+    ) -> None:
         super().__init__(num_classes, **kwargs)
         log_shares(torch.ones(2), tau)  # refuses a bad tau
         self.tau = tau

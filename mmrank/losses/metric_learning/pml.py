@@ -98,7 +98,7 @@ class PMLLoss(nn.Module):
         """Indices of pairs or triplets as the loss takes them."""
         is_positive, is_negative = batch.is_positive(), batch.is_negative()
         if self.miner is not None and len(queries):
-            mined = self._mine(batch, queries, gallery)
+            mined = self._mine(self.miner, batch, queries, gallery)
             if len(mined) == 3 or not self.of_triplets:
                 return mined
             is_positive = torch.zeros_like(is_positive)
@@ -111,16 +111,19 @@ class PMLLoss(nn.Module):
             return anchors[pair], positives[pair], negatives
         return anchors, positives, *is_negative.nonzero(as_tuple=True)
 
-    def _mine(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
+    @staticmethod
+    def _mine(
+        miner: nn.Module, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor
+    ) -> tuple[Tensor, ...]:
         """What the miner chooses, without a query's own image."""
         itself = batch.is_itself
         if _is_diagonal(itself):
             # The miner leaves the own image out by itself, and before it compares anything.
-            mined = self.miner(queries, batch.query_labels)
+            mined = miner(queries, batch.query_labels)
         else:
             # Empty slots of a memory are not passed to the miner.
             columns = (~itself.all(0)).nonzero()[:, 0]
-            mined = self.miner(
+            mined = miner(
                 queries, batch.query_labels, gallery[columns], batch.gallery_labels[columns]
             )
             # Queries are at positions 0 and 2 of pairs, at 0 of triplets.

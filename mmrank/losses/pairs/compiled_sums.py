@@ -106,6 +106,7 @@ class CompiledSums:
         total, slope, bins = _sums(pos, pos_mask, neg, neg_mask, *self.settings)
         return total, slope, (pos, pos_mask, neg_mask, bins)
 
-    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra: Tensor | None) -> Tensor:
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
-        return _gradient(grad, neg, *extra, *self.settings)
+        pos, pos_mask, neg_mask, bins = extra
+        return _gradient(grad, neg, pos, pos_mask, neg_mask, bins, *self.settings)

@@ -78,9 +78,10 @@ def _is_finite(scores: Tensor) -> bool:
 class IntervalSums:
     """Exact sums in O((P + N) log P) time and O(N) memory per list."""
 
+    tables: PairwiseTables  # of the positives of the last sums
+
     def __init__(self, tau: float) -> None:
         self.tau = tau
-        self.tables: PairwiseTables | None = None
         self.is_finite = False
 
     @property
@@ -108,7 +109,7 @@ class IntervalSums:
         self.is_finite = finite = _is_finite(neg)
         has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
         for rows, part in _blocks(neg):
-            if part.start == 0:
+            if binner is None or part.start == 0:
                 binner = ScoreBinner(tables.thresholds[rows], neg.size(1), finite)
             scores = neg[rows, part].to(dtype).contiguous()
             scores = scores if finite else clamp_infinite(scores)

@@ -57,10 +57,10 @@ class Surrogate:
     def slope_factor(self) -> float:
         return -2 / self.tau
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
         """Values over ``value_factor`` at differences x, any shape, which are overwritten.
 
-        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
+        ``slopes`` gets the derivatives over ``slope_factor``. Only ``values`` give a result.
         """
         raise NotImplementedError
 
@@ -83,11 +83,11 @@ class OneSidedHuber(Surrogate):
 
     value_factor = 2.0
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
         # The slope without its factor; the value is 2 c (z - c/2).
         c = torch.clamp(z, 0, 1, out=slopes)
-        return z.sub_(c, alpha=0.5).mul_(c) if values else None
+        return z.sub_(c, alpha=0.5).mul_(c) if values else z
 
 
 class Sigmoid(Surrogate):
@@ -95,11 +95,11 @@ class Sigmoid(Surrogate):
 
     value_factor = 2.0
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
         s = x.mul_(-1 / self.tau).sigmoid_()
         if slopes is not None:
             torch.addcmul(s, s, s, value=-1, out=slopes)
-        return s if values else None
+        return s
 
 
 class Buffers:
@@ -141,7 +141,7 @@ class _Group:
 
     def put(self, target: Tensor, values: Tensor) -> None:
         """Write (G, W) values of the positives to the (L, P) target."""
-        if self.lists is None:
+        if self.lists is None or self.columns is None:
             target.copy_(values)
             return
         rows = torch.zeros_like(target[: len(values)])
@@ -233,13 +233,13 @@ class PairMatrix:
                 value = self.surrogate.terms(x, values, change)
                 if values:
                     own[0, rows] += value.sum(2)
-                if slopes:
+                if change is not None:
                     own[1, rows] += change.sum(2)
             group.put(total, own[0].mul_(self.surrogate.value_factor))
             group.put(slope, own[1].mul_(self.surrogate.slope_factor))
         return total, slope, (pos, pos_mask, neg_mask, *kept)
 
-    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra: Tensor | None) -> Tensor:
+    def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
         pos, pos_mask, neg_mask, *kept = extra
         out = torch.zeros_like(neg, memory_format=torch.contiguous_format)

@@ -168,14 +168,14 @@ class ScoreBinner:
             found = torch.bucketize(scores, self.thresholds[0], out_int32=True)
         else:
             found = -1 - flat.index_select(0, open_)
+            first = 0
             if out.dim() == 2:
                 # Places among the thresholds of all lists.
                 first = self.first_end.view(-1)[open_ // out.size(1)]
                 found += first
             for _ in range(self.comparisons):
                 found += scores > self.ends.index_select(0, found)
-            if out.dim() == 2:
-                found -= first
+            found -= first
         flat.index_copy_(0, open_, found)
 
 
@@ -253,14 +253,12 @@ class PairwiseTables:
         )
         if is_near:
             # One part of the window, with the centre as its anchor.
-            edges = [low, low, low, high]
+            edges = low, low, low, high
             anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
         else:
-            edges = [low]
-            for step in range(1, _ANCHORS_PER_WINDOW):
-                first = torch.searchsorted(anchors, top - (_ANCHORS_PER_WINDOW - 1 - step))
-                edges.append(torch.minimum(torch.maximum(first, low), high))
-            edges.append(high)
+            firsts = (torch.searchsorted(anchors, top - i) for i in (1, 0))
+            mid1, mid2 = (torch.minimum(torch.maximum(x, low), high) for x in firsts)
+            edges = low, mid1, mid2, high
 
         depth = torch.nn.functional.pad(torch.zeros_like(anchors), (0, 1))
         ones = pos_mask.double()
@@ -270,7 +268,7 @@ class PairwiseTables:
         # it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
-        return cls(thresholds, centre, covered, anchors, p, 1 - p + top, tuple(edges))
+        return cls(thresholds, centre, covered, anchors, p, 1 - p + top, edges)
 
     def window_parts(self):
         """Yield (begin, end, offset) of the parts of each window.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.score_lists import like_scores
 from mmrank.state import SelfBalance
 
@@ -53,7 +54,7 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
 def _alrp(lists: RankedLists, delta: float) -> ALRP:
     """Parts of aLRP; the values of the lists are the box errors."""
     counts, mask = rank_counts(lists, delta), lists.pos_mask
-    box_errors = torch.where(mask, lists.values.double(), 0)
+    box_errors = torch.where(mask, lists.required_values().double(), 0)
     with torch.no_grad():
         rank = 1 + counts.positives + counts.false_positives
         inverse = torch.where(mask, 1 / rank, 0)
@@ -102,7 +103,7 @@ class ALRPLoss(ErrorDrivenLoss):
         balance: float | None = 50.0,
         balance_period: int = 3665,
         momentum: float = 0.01,
-        **kwargs,
+        **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         self.balance = None if balance is None else SelfBalance(balance, balance_period)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pairs
 from mmrank.losses.pairs.pair_sums import Buffers, OneSidedHuber, pair_evaluator
 from mmrank.losses.score_lists import like_scores, split_lists
@@ -264,9 +265,9 @@ class ErrorDrivenLoss(RankingLoss):
 
     zero_without_positives = True
 
-    FIXED = ('activation',)
-
-    def __init__(self, delta: float, momentum: float = 0.01, **kwargs) -> None:
+    def __init__(
+        self, delta: float, momentum: float = 0.01, **kwargs: Unpack[LogitOptions]
+    ) -> None:
         super().__init__(activation='none', **kwargs)
         check_delta(delta)
         self.delta = delta
@@ -321,7 +322,7 @@ class APLoss(ErrorDrivenLoss):
         interpolate: bool = True,
         momentum: float = 0.01,
         quality: float = 0.0,
-        **kwargs,
+        **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         self.count_quality(quality)

@@ -9,6 +9,7 @@ from torch import Tensor
 from mmrank.distributed import all_reduce_sum
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
+from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
     Sigmoid,
@@ -75,7 +76,9 @@ class AUCLoss(StatelessRankingLoss):
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
-    def __init__(self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs) -> None:
+    def __init__(
+        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs: Unpack[RankingOptions]
+    ) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
         kind, self.factor = _SURROGATES[surrogate]
@@ -213,9 +216,9 @@ class MAUCLoss(RankingLoss):
     no_retrieval = 'compares the classes of a classifier'
     for_retrieval = 'AUCLoss'
 
-    FIXED = ('mode',)
-
-    def __init__(self, surrogate: str = 'square', tau: float = 1.0, **kwargs) -> None:
+    def __init__(
+        self, surrogate: str = 'square', tau: float = 1.0, **kwargs: Unpack[PerClassOptions]
+    ) -> None:
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)
         self.surrogate, self.huber = surrogate, OneSidedHuber(tau)

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
@@ -14,7 +15,7 @@ from mmrank.errors import UserError
 from mmrank.losses import inputs
 from mmrank.losses.heads import HeadInterface
 from mmrank.losses.labels import check_classified, columns_of, group_index, one_vs_all
-from mmrank.losses.setting_names import refuse_unknown, signature_of
+from mmrank.losses.setting_names import NamedSettings
 
 
 @dataclass
@@ -43,6 +44,10 @@ class RankedLists:
     def has_positive(self) -> Tensor:
         return self.pos_mask.any(1)
 
+    def required_values(self) -> Tensor:
+        """The values; a loss that has a ``box_input`` gets them."""
+        return cast(Tensor, self.values)
+
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, the same on all ranks of the group."""
         mask = self.is_negative
@@ -51,7 +56,7 @@ class RankedLists:
         else:
             # Block by block: a sum of bool makes a copy in int64 on a CPU.
             blocks = mask.split(max(2**20 // max(len(mask), 1), 1), 1)
-            number = sum(block.sum(1) for block in blocks).double()
+            number = torch.stack([block.sum(1) for block in blocks]).sum(0).double()
         if self.group is not None:
             dist.all_reduce(number, group=self.group)
         return number
@@ -95,7 +100,7 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
     return index, mask
 
 
-class RankingLoss(HeadInterface, nn.Module):
+class RankingLoss(NamedSettings, HeadInterface):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
@@ -137,13 +142,6 @@ class RankingLoss(HeadInterface, nn.Module):
     saturation_advice = ''
     #: What the loss works on that a retrieval batch does not have; with a ``box_input`` the boxes.
     no_retrieval, for_retrieval = '', 'StableAPLoss'  # the second is what its message names
-    #: Options of a base that a class decides itself.
-    FIXED: tuple[str, ...] = ()
-
-    def __init_subclass__(cls, **kwargs) -> None:
-        super().__init_subclass__(**kwargs)
-        # What help() and an editor show, instead of **kwargs.
-        cls.__signature__ = signature_of(cls)
 
     def __init__(
         self,
@@ -154,9 +152,7 @@ class RankingLoss(HeadInterface, nn.Module):
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
         reduction: str = 'mean',
-        **unknown: object,
     ) -> None:
-        refuse_unknown(type(self), unknown)
         super().__init__()
         inputs.one_of('mode', mode, ('flatten', 'per_class'))
         inputs.one_of('reduction', reduction, ('mean', 'sum'))
@@ -205,21 +201,22 @@ class RankingLoss(HeadInterface, nn.Module):
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
         if group is not None:
-            return self.loss_weight * self._of_groups(cls_score, target, weight, group)
-        by_head = weight is not None or avg_factor is not None
-        cls_score, target = columns_of(cls_score, target, by_head)
-        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
-        values_at = None
-        if any(x is not None for x in (self.box_input, quality, box_loss)):
-            values_at = inputs.box_values(self, cls_score, target, quality, box_loss)
-        losses = self.rank(*lists, values_at)
+            losses = self._of_groups(cls_score, target, weight, group)
+        else:
+            by_head = weight is not None or avg_factor is not None
+            cls_score, target = columns_of(cls_score, target, by_head)
+            lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+            values_at = None
+            if any(x is not None for x in (self.box_input, quality, box_loss)):
+                values_at = inputs.box_values(self, cls_score, target, quality, box_loss)
+            losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
 
     def _of_groups(
         self, scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
-    ) -> Tensor:
+    ) -> Tensor | dict[str, Tensor]:
         """Loss of a list for each value of (n,) ``group``."""
         if scores.dim() != 1 or group.shape != scores.shape:
             raise ValueError(
@@ -257,20 +254,18 @@ class RankingLoss(HeadInterface, nn.Module):
             taken = weight if weight.dtype == torch.bool else weight > 0
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
-        return tuple(self.lists_of(x) for x in (cls_score, is_positive, is_negative))
+        return self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
 
     def lists_of(self, entries: Tensor) -> Tensor:
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t()
 
     def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
-        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class.
-
-        UserError where there is :attr:`no_retrieval`.
-        """
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
         self._check_retrieval()
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
-        return self.loss_weight * self.rank(*lists, list_classes=batch.query_labels)
+        losses = self.rank(*lists, list_classes=batch.query_labels)
+        return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
 
     def _check_retrieval(self) -> None:
         """Refuse embeddings, where the loss or its options have no use for them."""
@@ -305,7 +300,7 @@ class RankingLoss(HeadInterface, nn.Module):
         """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
         if self.quality == 0:
             return None
-        return 1 - self.quality + self.quality * lists.values.detach().double()
+        return 1 - self.quality + self.quality * lists.required_values().detach().double()
 
     def rank(self, *lists, **options) -> Tensor | dict[str, Tensor]:
         """Loss of L lists without ``loss_weight``; takes what :meth:`ranked_lists` takes."""
@@ -359,9 +354,6 @@ class RankingLoss(HeadInterface, nn.Module):
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()
         return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
-
-
-RankingLoss.__signature__ = signature_of(RankingLoss)
 
 
 @torch.no_grad()

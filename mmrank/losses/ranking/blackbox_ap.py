@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
 from mmrank.losses.score_lists import like_scores, split_lists
@@ -165,7 +166,9 @@ class BlackBoxAPLoss(StatelessRankingLoss):
 
     most_pairs = math.inf
 
-    def __init__(self, lam: float = 4.0, margin: float = 0.02, **kwargs) -> None:
+    def __init__(
+        self, lam: float = 4.0, margin: float = 0.02, **kwargs: Unpack[RankingOptions]
+    ) -> None:
         super().__init__(**kwargs)
         _check(lam, margin)
         self.lam, self.margin = lam, margin

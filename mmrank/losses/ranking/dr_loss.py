@@ -9,6 +9,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
 from mmrank.losses.inputs import check_positive, probabilities
+from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.score_lists import like_scores
 
@@ -172,8 +173,6 @@ class DRLoss(StatelessRankingLoss):
     zero_without_positives = False
     most_pairs = math.inf
 
-    FIXED = ('activation',)
-
     def __init__(
         self,
         pos_lambda: float = POS_LAMBDA,
@@ -181,7 +180,7 @@ class DRLoss(StatelessRankingLoss):
         margin: float = 0.5,
         sharpness: float = 6.0,
         scale: float = 4.0,
-        **kwargs,
+        **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(activation='sigmoid', **kwargs)
         check_positive(

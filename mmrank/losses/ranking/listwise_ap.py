@@ -1,12 +1,14 @@
 """List-wise AP (DIR): average precision of a soft histogram of the scores."""
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.distributed import all_reduce_sum
+from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.tables import block_width
 from mmrank.losses.score_lists import like_scores, split_lists
 
@@ -78,10 +80,11 @@ def soft_histogram(
         return _histogram(scores, mask, num_bins, score_range)
     # What the gradient needs of a block is computed again: for all scores at once it would take ten
     # times their memory.
-    return sum(
-        checkpoint(_histogram, *part, num_bins, score_range, use_reentrant=False)
+    first, *others = (
+        cast(Tensor, checkpoint(_histogram, *part, num_bins, score_range, use_reentrant=False))
         for part in zip(scores.split(width, 1), mask.split(width, 1))
     )
+    return sum(others, first)
 
 
 def _histogram(
@@ -113,11 +116,15 @@ class ListwiseAPLoss(StatelessRankingLoss):
     most_pairs = math.inf
 
     def __init__(
-        self, num_bins: int = 20, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
+        self,
+        num_bins: int = 20,
+        score_range: tuple[float, float] = (-1.0, 1.0),
+        **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
         _check(num_bins, score_range)
-        self.num_bins, self.score_range = num_bins, tuple(score_range)
+        low, high = score_range
+        self.num_bins, self.score_range = num_bins, (low, high)
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _listwise_ap(lists, self.num_bins, self.score_range)

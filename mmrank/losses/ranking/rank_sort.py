@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.distributed import world_group
+from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.pair_sums import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
 from mmrank.losses.score_lists import like_scores
@@ -63,7 +64,7 @@ def _rank_sort(lists: RankedLists, delta: float) -> RankSort:
         rank = 0.5 + counts.positives + counts.false_positives
         error = torch.where(lists.pos_mask, counts.false_positives / rank, 0)
         value = error.sum(1) / counts.num_pos
-        errors, grad = _sorting(lists.pos, lists.pos_mask, lists.values, delta)
+        errors, grad = _sorting(lists.pos, lists.pos_mask, lists.required_values(), delta)
         scale = 1 / counts.num_pos
     ranking = error_driven_loss(lists, value, error, counts)
     sorting = fixed_gradient_loss(lists.pos, errors.sum(1) * scale, grad * scale.unsqueeze(1))
@@ -140,7 +141,11 @@ class RankSortLoss(ErrorDrivenLoss):
     box_input = 'quality'
 
     def __init__(
-        self, delta: float = 0.5, sort_weight: float = 1.0, momentum: float = 0.01, **kwargs
+        self,
+        delta: float = 0.5,
+        sort_weight: float = 1.0,
+        momentum: float = 0.01,
+        **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         if sort_weight < 0:

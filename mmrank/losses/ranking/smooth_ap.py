@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pair_sum
 from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
 from mmrank.losses.score_lists import like_scores, split_lists
@@ -82,7 +83,9 @@ class SmoothAPLoss(StatelessRankingLoss):
         'use mmrank.StableAPLoss, which rescales itself'
     )
 
-    def __init__(self, tau: float = 0.01, quality: float = 0.0, **kwargs) -> None:
+    def __init__(
+        self, tau: float = 0.01, quality: float = 0.0, **kwargs: Unpack[RankingOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.count_quality(quality)
         self.surrogate = Sigmoid(tau)

@@ -1,10 +1,13 @@
 """SOAP: average precision from moving averages of each positive."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.labels import columns_of
+from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists
@@ -113,7 +116,7 @@ class SOAPLoss(RankingLoss):
         mode: str = 'per_class',
         load_state: bool = True,
         storage: str = 'device',
-        **kwargs,
+        **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         self.num_samples = num_samples
@@ -129,8 +132,11 @@ class SOAPLoss(RankingLoss):
         reduction_override: str | None = None,
         *,
         sample_idx: Tensor | None = None,
+        **others: Tensor | None,
     ) -> Tensor:
         """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+        if others:
+            raise TypeError(f'SOAPLoss does not take {", ".join(others)}. Fix: leave it out')
         by_head = weight is not None or avg_factor is not None
         cls_score, target = columns_of(cls_score, target, by_head)
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
@@ -145,12 +151,13 @@ class SOAPLoss(RankingLoss):
         entries = self.ranks.entries_of(sample_idx, cls_score.device)
         # float64 holds every index.
         entries = self.lists_of(entries).double()
-        return self.loss_weight * self.rank(*lists, lambda columns: entries.gather(1, columns))
+        losses = self.rank(*lists, lambda columns: entries.gather(1, columns))
+        return self.loss_weight * cast(Tensor, losses)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
-        entries = lists.values.detach().long()
+        entries = lists.required_values().detach().long()
         batch = surrogate_ranks(lists, self.hinge)
         moving = self.ranks.step(entries, batch)
         losses = soap_of_ranks(batch, moving, mask)

@@ -12,6 +12,7 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
+from mmrank.losses.options import RankingOptions, Unpack
 
 from .base import RankedLists, RankingLoss
 
@@ -160,7 +161,10 @@ class SoDeepLoss(RankingLoss):
     zero_without_positives = True
 
     def __init__(
-        self, sorter: str | os.PathLike, score_range: tuple[float, float] = (-1.0, 1.0), **kwargs
+        self,
+        sorter: str | os.PathLike,
+        score_range: tuple[float, float] = (-1.0, 1.0),
+        **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
         low, high = score_range

@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
 from mmrank.losses.inputs import check_not_negative, one_of
+from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
     Surrogate,
@@ -205,11 +206,11 @@ def semi_variance(
 
 def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool) -> Tensor:
     """(L,) float64 semi-variances, or (1,) of the whole batch."""
-    sides = [(lam1, -lists.pos, lists.pos_mask, None)]
     is_negative = lists.is_negative
     if per_batch:
         is_negative = is_negative & lists.has_positive[:, None]
-    sides.append((lam2, lists.scores, is_negative, lists.group))
+    positives = lam1, -lists.pos, lists.pos_mask, None
+    sides = positives, (lam2, lists.scores, is_negative, lists.group)
     total = lists.pos.new_zeros(1 if per_batch else len(lists.pos), dtype=torch.float64)
     for lam, scores, mask, group in sides:
         if lam > 0:
@@ -308,7 +309,7 @@ class SOPRCLoss(RankingLoss):
         lam2: float = 0.0,
         score_range: tuple[float, float] = (-1.0, 1.0),
         semi_variance: str = 'per_list',
-        **kwargs,
+        **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('semi_variance', semi_variance, ('per_list', 'batch'))
@@ -340,7 +341,7 @@ class SOPRCLoss(RankingLoss):
                 f"max_prior={max_prior!r} has no effect with prior='batch'; "
                 "use prior='counts' or remove it"
             )
-        size = num_classes if vector_scope == 'per_class' else 1
+        size = 1 if num_classes is None or vector_scope == 'global' else num_classes
         vector_mode = 'ema' if use_vector else 'off'
         self.score_vector = ScoreVector(size, vector_length, momentum, score_range, vector_mode)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import one_of
+from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
@@ -50,8 +51,10 @@ def stable_ap_loss(
       at which h saturates from random weights on, in the 112 images of a retrieval batch as among
       the anchors of a detector; the class caps it.
     - ``relevance``: Of the shape of the scores, > 0 at the positives, where it is read; no
-      gradient. Only ratios count. None: all positives are alike. Else a positive is also compared
-      with those of less relevance, see :class:`mmrank.losses.StableAPLoss`.
+      gradient. Only ratios count. None: all positives are alike. Else the risk is the mean over
+      thresholds of u of that in which the positives below are negatives: ``sum_i w_i [u_i sum_j
+      l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)]`` over ``sum_i w_i [u_i n- + sum_k (u_i -
+      u_k)_+]``, there without ``w_i`` for printed weights.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
@@ -153,42 +156,26 @@ class StableAPLoss(RankingLoss):
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
 
     **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at the argument x. With the
-    paper's ``rho = n-/n+`` x is far above 1 from the start, and little is learnt: 1,897 was
-    measured for the queries of 28 x 4 images with printed weights, and 10^3 for the anchors of a
-    detector. With one list, rho only scales the step, so ``auto`` caps the paper's rho where x
-    would pass 1:
+    paper's ``rho = n-/n+`` x is far above 1 from the start (10^3 for the anchors of a detector),
+    and little is learnt. So ``auto`` caps it where x would pass 1: ``rho = min(n-/n+, 1/EMA(X))``
+    with ``X = mean_ij w_i l(s_i - t_j)``; there is one EMA, or with ``mode='per_class'`` one per
+    class. As X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``;
+    ``risk`` (X) in the log shows what is learnt.
 
-    ``rho = min(n-/n+, 1/EMA(X))``, ``X = mean_ij w_i l(s_i - t_j)``.
+    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
+    ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
+    standard deviation of the negatives in a list, without gradient, and B that of a range of
+    :attr:`WIDTH` sigma. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
 
-    There is one EMA, or one per class in classification and detection with ``mode='per_class'``. As
-    X falls, rho rises to the paper's. Watch ``rho``, ``argument`` and ``risk`` (X) in the log: with
-    ``auto`` the loss itself stays near ``h(1) = 0.71`` until then, and the risk shows what is
-    learnt.
-
-    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin: the best
-    one on 81 products was 1, 3 or 10 as the learning rate made the scores wider. ``tau='auto'``
-    ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the standard deviation
-    of the negatives in a list, saved and the same on all ranks, without gradient. Scores times c
-    then give the same loss and the gradient over c, but for ``score_penalty``. B is that of a range
-    of :attr:`WIDTH` sigma, so ``score_range`` is not needed. Nothing anchors the scale of the
-    scores then: :attr:`MARGIN_LIMITS` keep it from collapsing or growing with the training.
-
-    **Relevance.** With ``quality = q > 0`` each positive has a relevance ``u = 1 - q + q IoU`` by
-    its box, without gradient, and what is worse counts as a negative in proportion:
-
-    ``X = sum_i w_i [u_i sum_j l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)] / M``
-
-    with ``M = sum_i w_i [u_i n- + sum_k (u_i - u_k)_+]``, or without ``w_i`` for printed weights.
-    It is the mean over thresholds of u of the risk in which the positives below the threshold are
-    negatives, as in COCO's metric, the mean of AP over thresholds of the IoU. All u equal give the
-    X above.
+    **Relevance.** With ``quality = q > 0`` each positive has the ``relevance`` ``u = 1 - q + q
+    IoU`` by its box: what is worse counts as a negative in proportion, as in COCO's mean of AP over
+    thresholds of the IoU.
 
     **Retrieval.** Each image of the batch is a query with a list of its own: see
     :class:`mmrank.losses.EmbeddingLoss` and ``mmrank.RetrievalHead``, which make ``tau``,
-    ``score_range`` and ``score_penalty`` those of cosines where they are None. Then ``B = 1 +
-    4/tau``, and nothing anchors the scores, which are bounded. The mean positive score is one in
-    all, or with ``mode='per_class'`` one per class of the queries, over all its queries in the
-    batch. The paper compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
+    ``score_range`` and ``score_penalty`` those of cosines where they are None. The mean positive
+    score is one in all, or with ``mode='per_class'`` one per class of the queries. The paper
+    compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
@@ -196,8 +183,7 @@ class StableAPLoss(RankingLoss):
         rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list of the batch (the
             paper's), or a number > 0.
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
-            them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120 (configs from
-            before that division, with a rho tuned for it).
+            them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120.
         tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
             follows their spread (see above). None: 1, and 0.3 for cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
@@ -213,9 +199,8 @@ class StableAPLoss(RankingLoss):
             ``off`` (that of the batch).
         mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
         momentum: Weight lam of the new batch in the EMA.
-        score_penalty: Weight of the score regulariser, which keeps the positives near 0: the AP
-            part does not change when a constant is added to all scores. None: 0.001, and 0 for
-            cosines.
+        score_penalty: Weight of the score regulariser, which alone keeps the positives near 0.
+            None: 0.001, and 0 for cosines.
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
@@ -260,7 +245,7 @@ class StableAPLoss(RankingLoss):
         penalty_reduction: str = 'mean',
         fixed_mean: float | None = None,
         quality: float = 0.0,
-        **kwargs,
+        **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
@@ -293,24 +278,27 @@ class StableAPLoss(RankingLoss):
             self.most_pairs = math.inf
         self.a, self.t, self.eps = a, t, eps
         self.penalty_reduction = penalty_reduction
-        size = num_classes if mean_scope == 'per_class' else 1
+        size = 1 if num_classes is None or mean_scope == 'global' else num_classes
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, value=fixed_mean)
         self.imbalance = None
         if rho == 'auto':
-            per_class = mode == 'per_class' and num_classes is not None
-            self.imbalance = CappedImbalance(num_classes if per_class else 1)
+            size = 1 if num_classes is None or mode == 'flatten' else num_classes
+            self.imbalance = CappedImbalance(size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
-        self._surrogate, self._given = surrogate, (tau, score_range, score_penalty)
+        margin = None if isinstance(tau, str) else tau
+        self._surrogate, self._given = surrogate, (margin, score_range, score_penalty)
         self._settle(self.LOGITS)
 
     def expect_cosines(self) -> None:
         super().expect_cosines()
         self._settle(self.COSINES)
 
-    def _settle(self, defaults: tuple) -> None:
+    def _settle(self, defaults: tuple[float, tuple[float, float], float]) -> None:
         """Choose the settings that depend on what the scores are, where None was given."""
-        chosen = (x if y is None else y for x, y in zip(defaults, self._given))
-        tau, score_range, self.score_penalty = chosen
+        given_tau, given_range, given_penalty = self._given
+        tau = defaults[0] if given_tau is None else given_tau
+        score_range = defaults[1] if given_range is None else given_range
+        self.score_penalty = defaults[2] if given_penalty is None else given_penalty
         if self.spread is not None:
             self._limits = [x * defaults[0] / self.MARGIN for x in self.MARGIN_LIMITS]
             tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
@@ -353,13 +341,14 @@ class StableAPLoss(RankingLoss):
         if relevance is not None:
             # A positive without relevance is no positive.
             has = (mask & (relevance != 0)).any(1)
-        scaled, unit = lists, 1
+        scaled, unit, own = lists, 1, {}
         if self.spread is not None:
             unit = self.spread.spread(
                 lists.scores, lists.is_negative, has, lists.group, lists.state_group
             ).clamp(*self._limits)
             reach = unit * self.WIDTH / 2
             self.mean_positive.score_range = (-reach, reach)
+            own = {'tau': total(unit) * self.MARGIN}
             divisor = unit.to(pos.dtype)[:, None]
             scaled = replace(lists, pos=pos / divisor, scores=lists.scores / divisor)
         mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
@@ -389,19 +378,18 @@ class StableAPLoss(RankingLoss):
                 'weight_spread': spread.sqrt() / mean_weight.clamp(min=1e-12),
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
+                **own,
             }
-            if self.spread is not None:
-                self.diagnostics['tau'] = total(unit) * self.MARGIN
         # Without a positive both parts are 0 and still hang on the scores, through the empty
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
 
     def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
         """(L,) imbalances of the lists."""
-        if self.rho == 'batch':
-            return weighted.ratio
-        if self.rho != 'auto':
+        if not isinstance(self.rho, str):
             return torch.full_like(weighted.ratio, self.rho)
+        if self.imbalance is None:  # rho='batch'
+            return weighted.ratio
         # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
         # All queries share one.
         rows = lists.list_classes

@@ -1,11 +1,13 @@
 """Several ranking losses as one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.protocols import TakesClassCounts
 
 from .base import RankingLoss
 
@@ -53,7 +55,6 @@ class SumLoss(RankingLoss):
         num_classes: int | None = None,
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
-        **unknown: object,
     ) -> None:
         example = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
         if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
@@ -76,13 +77,15 @@ class SumLoss(RankingLoss):
             scope=_common('scope', parts),
             loss_weight=_finite('loss_weight', loss_weight),
             use_sigmoid=use_sigmoid,
-            **unknown,
         )
         self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
         self.num_samples = _common('num_samples', parts)
+
+    def _parts(self) -> Iterator[RankingLoss]:
+        return (cast(RankingLoss, part) for part in self.losses)
 
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
@@ -98,7 +101,7 @@ class SumLoss(RankingLoss):
                 f'no part of SumLoss takes quality, got shape {tuple(quality.shape)}; leave it out'
             )
         values = []
-        for part in self.losses:
+        for part in self._parts():
             extra = {} if part.box_input is None else {'quality': quality}
             if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
@@ -106,11 +109,11 @@ class SumLoss(RankingLoss):
         return self._sum(values)
 
     def expect_cosines(self) -> None:
-        for part in self.losses:
+        for part in self._parts():
             part.expect_cosines()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        return self._sum([part.embedding_loss(batch) for part in self.losses])
+        return self._sum([part.embedding_loss(batch) for part in self._parts()])
 
     def _sum(self, values: list[Tensor]) -> Tensor:
         for i, (part, value) in enumerate(zip(self.losses, values)):
@@ -125,29 +128,27 @@ class SumLoss(RankingLoss):
         return sum(values[1:], values[0])
 
     def logit_centre(self) -> Tensor | None:
-        centres = (part.logit_centre() for part in self.losses)
+        centres = (part.logit_centre() for part in self._parts())
         return next((c for c in centres if c is not None), None)
 
     def shift_logits(self, offset: Tensor) -> None:
-        for part in self.losses:
+        for part in self._parts():
             part.shift_logits(offset)
 
     def get_cls_channels(self, num_classes: int) -> int:
-        for part in self.losses:
+        for part in self._parts():
             part.get_cls_channels(num_classes)
         return super().get_cls_channels(num_classes)
 
-    def _count_parts(self) -> list[nn.Module]:
-        return [part for part in self.losses if getattr(part, 'wants_class_counts', False)]
+    def _count_parts(self) -> list[RankingLoss]:
+        return [part for part in self._parts() if getattr(part, 'wants_class_counts', False)]
 
     @property
     def wants_class_counts(self) -> bool:
         """Whether a part needs the class counts of the training set."""
         return bool(self._count_parts())
 
-    def set_class_counts(
-        self, counts: Sequence[int] | Tensor, num_samples: int | None = None
-    ) -> None:
+    def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:
         """Pass (C,) class counts to the parts that need them; ValueError if none does."""
         parts = self._count_parts()
         if not parts:
@@ -155,7 +156,7 @@ class SumLoss(RankingLoss):
                 "no part of SumLoss takes class counts; set prior='counts' of a mmrank.SOPRCLoss"
             )
         for part in parts:
-            part.set_class_counts(counts, num_samples)
+            cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
 
 
 def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
@@ -163,7 +164,7 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
         # Needs mmengine, which a loss made of modules does not.
         from mmrank.losses.loss_type import build_loss
 
-        part = build_loss(name, part, num_classes)
+        part = cast(RankingLoss, build_loss(name, part, num_classes))
     if not isinstance(part, RankingLoss):
         raise TypeError(
             f'{name}={type(part).__name__} is not a ranking loss; use one such as '
@@ -178,7 +179,7 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
     return part
 
 
-def _common(field: str, parts: list[RankingLoss], own: object = None) -> object:
+def _common(field: str, parts: list[RankingLoss], own: Any = None) -> Any:
     """The value that a field of the parts has in common, or None."""
     found = {field: own}
     for i, part in enumerate(parts):

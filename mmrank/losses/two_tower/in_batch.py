@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
@@ -222,7 +222,7 @@ def in_batch_embedding_loss(
         # Refuse ranks that sampled on their own, not parts of one sample.
         pairs = torch.stack([rows[:first], cols[:first]], dim=1).long()
         pairs = all_gather_rows(pairs, [x[0] for x in sizes], group)
-        check_pairs(*pairs.unbind(1), shape, 'the batch of all ranks')
+        check_pairs(pairs[:, 0], pairs[:, 1], shape, 'the batch of all ranks')
         if mode == 'sogram':
             second = all_gather_rows(cols[start:, None].long(), [x[1] for x in sizes], group)
             check_columns(second[:, 0], col_counts, 'the second sample of all ranks')
@@ -321,7 +321,7 @@ def _diagonal_sum(scores: Tensor, negative_weights: Tensor, pointwise: Pointwise
     return (losses + negative_weights * pointwise.negative(scores)).sum()
 
 
-class InBatchLoss(NamedSettings, nn.Module):
+class InBatchLoss(NamedSettings):
     """Loss of a batch of positive pairs of a two-tower model.
 
     Source: "in-batch bias of two-tower models", appendices D.1 and F.3; see

@@ -1,7 +1,9 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
+from typing import cast
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.gathering import all_gather_rows, rows_and_dtype
@@ -61,13 +63,13 @@ def in_batch_softmax_losses(
     """
     check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
-    if all_keys is None:
+    if all_keys is None or all_cols is None:
         all_keys, all_cols = keys, cols
     terms = negative_terms(anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring)
     return info_nce_losses(terms)
 
 
-class InBatchSoftmaxLoss(NamedSettings, nn.Module):
+class InBatchSoftmaxLoss(NamedSettings):
     """Softmax over the right entities of the batch, with the logQ correction.
 
     The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`; see
@@ -113,7 +115,8 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
         check_positive(tau=tau)
         self.streaming = None
         if frequency == 'streaming':
-            self.streaming = StreamingFrequency(num_buckets, num_hashes, alpha)
+            # It refuses None.
+            self.streaming = StreamingFrequency(cast(int, num_buckets), num_hashes, alpha)
         elif num_buckets is not None:
             raise ValueError(
                 f'num_buckets={num_buckets!r} has no effect with frequency='
@@ -165,17 +168,17 @@ class InBatchSoftmaxLoss(NamedSettings, nn.Module):
             left, right = left.to(dtype), right.to(dtype)
         log_share = self._log_share(cols, sizes, world)
         group = world if self.scope == 'global' else None
-        others, total = {}, len(cols)
-        if group is not None:
-            total = sum(sizes)
-            if self.gather == 'ring':
-                others = dict(ring=KeyRing(sizes, group))
-            else:
-                _, keys = corrected_rows(left, right, log_share, self.tau)
-                ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
-                keys = all_gather_rows(keys, sizes, group)
-                others = dict(all_keys=keys, all_cols=ids)
-        losses = in_batch_softmax_losses(left, right, cols, log_share, self.tau, **others)
+        keys = ids = ring = None
+        total = len(cols) if group is None else sum(sizes)
+        if group is not None and self.gather == 'ring':
+            ring = KeyRing(sizes, group)
+        elif group is not None:
+            _, keys = corrected_rows(left, right, log_share, self.tau)
+            ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
+            keys = all_gather_rows(keys, sizes, group)
+        losses = in_batch_softmax_losses(
+            left, right, cols, log_share, self.tau, all_keys=keys, all_cols=ids, ring=ring
+        )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
     def _log_share(self, cols: Tensor, sizes: list[int], group):

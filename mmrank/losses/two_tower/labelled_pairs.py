@@ -1,7 +1,7 @@
 """Mean pointwise loss of pairs whose labels are known."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import check_entities
@@ -9,7 +9,7 @@ from mmrank.state.pair_counts import check_entities
 from .pointwise import Pointwise, build_pointwise
 
 
-class LabelledPairLoss(NamedSettings, nn.Module):
+class LabelledPairLoss(NamedSettings):
     """Loss (8) of naive and of cross sampling: ``mean l(Y_ij, s_ij)``.
 
     Source: "in-batch bias of two-tower models", sections 2.1 and 3.2. With

@@ -30,13 +30,11 @@ class _BlockedCrossSum(Function):
                 scores = left[rows] @ right[cols].t()
                 if wanted:
                     losses, slope = loss.negative_and_slope(scores)
+                    grads[0][rows].addmm_(slope, weighted_right[cols])
+                    grads[1][cols].addmm_(slope.t(), weighted_left[rows])
                 else:
                     losses = loss.negative(scores)
                 total += left_weights[rows] @ (losses @ right_weights[cols])
-                if not wanted:
-                    continue
-                grads[0][rows].addmm_(slope, weighted_right[cols])
-                grads[1][cols].addmm_(slope.t(), weighted_left[rows])
         if wanted:
             grads[0] *= left_weights[:, None]
             grads[1] *= right_weights[:, None]

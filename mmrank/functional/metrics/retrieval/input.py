@@ -3,7 +3,7 @@
 import mmap
 import os
 import tempfile
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -46,7 +46,7 @@ class StoredEmbeddings:
         self.rows = None if rows is None else rows.cpu()
         self.shape = (len(array) if rows is None else len(rows), *array.shape[1:])
         self.dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        self.folder = os.path.dirname(os.path.abspath(array.filename))
+        self.folder = os.path.abspath(os.path.dirname(array.filename or ''))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -82,7 +82,7 @@ class RetrievalSets(NamedTuple):
     begin: Tensor  # (Q,) int64 first gallery row of the query's class
     size: Tensor  # (Q,) int64 gallery samples of the query's class
     own: Tensor | None  # (Q,) int64 the query's own gallery row, None for separate sets
-    count: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
+    num_rows: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
     #: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose row i
     #: is query i.
     order: Tensor | None
@@ -123,16 +123,16 @@ def prepare_sets(
     """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
     if similarity not in SIMILARITIES:
         raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError(
-            'gallery and gallery_labels go together: pass both, or neither to '
-            'search the queries among themselves'
-        )
-    same_set = gallery is None
+    same_set = gallery is None and gallery_labels is None
     _check_embeddings(queries, 'queries')
     query_labels = _check_labels(query_labels, queries, 'query_labels')
     if same_set:
         gallery, gallery_labels = queries, query_labels
+    elif gallery is None or gallery_labels is None:
+        raise ValueError(
+            'gallery and gallery_labels go together: pass both, or neither to '
+            'search the queries among themselves'
+        )
     else:
         _check_gallery(gallery, queries)
         gallery_labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
@@ -144,7 +144,8 @@ def prepare_sets(
     count, query_order = len(order), None
     if isinstance(queries, StoredEmbeddings):
 
-        def sort(stored: StoredEmbeddings, order: Tensor, name: str) -> tuple[Tensor, float]:
+        def sort(embeddings: object, order: Tensor, name: str) -> tuple[Tensor, float]:
+            stored = cast(StoredEmbeddings, embeddings)  # the gallery is, where the queries are
             folder = scratch or stored.folder
             return _sorted_on_disk(stored, order, dtype, similarity, name, memory_limit, folder)
 
@@ -152,6 +153,7 @@ def prepare_sets(
         rows, largest = sort(queries, query_order, 'queries')
         sorted_gallery, other = (rows, largest) if same_set else sort(gallery, order, 'gallery')
     else:
+        gallery = cast(Tensor, gallery)
         largest = _largest_value(queries, 'queries')
         other = largest if same_set else _largest_value(gallery, 'gallery')
         # The first row, which is no sample there, fills the last tile.

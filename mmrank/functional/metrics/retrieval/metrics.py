@@ -139,9 +139,7 @@ def retrieval_metrics(
     """
     inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
     sets = prepare_sets(*inputs)
-    result = _empty_figures(sets)
-    if recall_only:
-        result = RetrievalFigures(*(x.fill_(torch.nan) for x in result[:3]), *result[3:])
+    result = _empty_figures(sets, torch.nan if recall_only else 0.0)
     rank_positives(
         sets,
         _first_ranks if recall_only else figures_of_ranks,
@@ -197,7 +195,7 @@ def retrieval_curves(
     precision = figures.average_precision.new_zeros(len(figures.num_positives), points)
 
     def reduce(*ranks: Tensor) -> tuple[Tensor, ...]:
-        return *figures_of_ranks(*ranks), _interpolated_precision(*ranks, points)
+        return *figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
 
     rank_positives(
         sets,
@@ -263,11 +261,11 @@ def nearest_in_gallery(
     # One class: the gallery keeps its order.
     labels = [torch.zeros(len(x), dtype=torch.int64) for x in (queries, gallery)]
     sets = prepare_sets(queries, labels[0], gallery, labels[1], similarity)
-    all_rows = sets.gallery[: sets.count]
-    count = min(count, sets.count - int(own is not None))
+    all_rows = sets.gallery[: sets.num_rows]
+    count = min(count, sets.num_rows - int(own is not None))
     scores = sets.queries.new_empty(len(queries), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
-    step = max(_BLOCK // max(sets.count, 1), 1)
+    step = max(_BLOCK // max(sets.num_rows, 1), 1)
     for begin in range(0, len(queries), step):
         part = slice(begin, begin + step)
         block = sets.queries[part] @ all_rows.T
@@ -301,16 +299,19 @@ def _nearest_stored(
     return best[:, :count].contiguous(), rows[:, :count].contiguous()
 
 
-def _empty_figures(sets: RetrievalSets) -> RetrievalFigures:
+def _empty_figures(sets: RetrievalSets, value: float = 0.0) -> RetrievalFigures:
     positives = count_positives(sets)
-    zeros = [torch.zeros_like(positives, dtype=torch.float64) for _ in OF_ALL_POSITIVES]
-    return RetrievalFigures(*zeros, torch.zeros_like(positives), positives)
+    ap, r_precision, map_at_r = (
+        torch.full_like(positives, value, dtype=torch.float64) for _ in range(3)
+    )
+    return RetrievalFigures(ap, r_precision, map_at_r, torch.zeros_like(positives), positives)
 
 
 def _without_unranked(figures: RetrievalFigures) -> RetrievalFigures:
     """The figures, NaN where a query has no positive."""
     missing = figures.num_positives == 0
-    return RetrievalFigures(*(x.masked_fill(missing, torch.nan) for x in figures[:3]), *figures[3:])
+    means = zip(figures._fields[:3], figures)
+    return figures._replace(**{name: x.masked_fill(missing, torch.nan) for name, x in means})
 
 
 def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
@@ -345,7 +346,7 @@ def _first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple
 
 
 def _interpolated_precision(
-    positives: Tensor, sizes: Tensor, at_or_above: Tensor, points: int
+    points: int, positives: Tensor, sizes: Tensor, at_or_above: Tensor
 ) -> Tensor:
     """Best precision at or beyond each recall k / (points - 1), (B, points) float64."""
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)

@@ -140,7 +140,7 @@ class _PanelScores:
         out = self._buffer[: len(self._queries), : len(gallery)]
         if first != self._first:
             torch.mm(self._queries, gallery.T, out=out)
-            out[:, max(self._sets.count - first, 0) :] = float('-inf')
+            out[:, max(self._sets.num_rows - first, 0) :] = float('-inf')
             if self._own is not None:
                 column = self._own - first
                 here = ((column >= 0) & (column < len(gallery))).nonzero()[:, 0]
@@ -158,7 +158,7 @@ class _Tile:
         self._begin, self._size = sets.begin[chosen], sets.size[chosen]
         self._sizes = self._size - itself
         self._found = sets.queries.new_full((len(chosen), most + itself), float('-inf'))
-        self._counts = None
+        self._counts = torch.empty(0)  # (n, P), once the positives are sorted
 
     def take_positives(self, first: int, scores: Tensor) -> None:
         """Keep the scores of the positives that are in a block."""
@@ -203,7 +203,7 @@ def _rank(
         parts = scores.of_block(first).split(tile)
         list(workers.map(_Tile.take_positives, tiles, repeat(first), parts))
     list(workers.map(_Tile.sort_positives, tiles))
-    for first in range(0, sets.count, width):
+    for first in range(0, sets.num_rows, width):
         list(workers.map(_Tile.count, tiles, scores.of_block(first).split(tile)))
 
 
@@ -223,7 +223,7 @@ def plan_panels(
     tile_row *= workers
     if memory_limit < panel_row + tile_row:
         raise ValueError(
-            f'memory_limit={memory_limit} is too small: one query against {sets.count} gallery '
+            f'memory_limit={memory_limit} is too small: one query against {sets.num_rows} gallery '
             f'samples needs {panel_row + tile_row} bytes on {workers} threads'
         )
     tile = _TILE.get(sets.queries.device.type, _TILE['other']) // width
@@ -250,7 +250,7 @@ def plan_blocks(
 
     def too_small(least: int) -> ValueError:
         return ValueError(
-            f'memory_limit={memory_limit} is too small: one query against {sets.count} stored '
+            f'memory_limit={memory_limit} is too small: one query against {sets.num_rows} stored '
             f'gallery samples needs about {least} bytes'
         )
 
@@ -259,7 +259,7 @@ def plan_blocks(
     block -= block % GALLERY_TILE
     if block == 0:
         raise too_small(8 * of_row * GALLERY_TILE)
-    block = min(block, whole_tiles(sets.count, GALLERY_TILE))
+    block = min(block, whole_tiles(sets.num_rows, GALLERY_TILE))
     panels, begin = [], 0
     while begin < len(sizes):
         widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + 1
