@@ -291,7 +291,9 @@ def test_the_blocks_of_the_page(kind, capsys):
 def test_overfits_one_batch(kind):
     steps = 300 if kind in ('rfdetr', *GROUPED) else 200
     lr = {**dict.fromkeys(DENOISING, 4e-3), **dict.fromkeys(TORCHVISION, 3e-3), 'rfdetr': 1e-3}
-    model = models.train(kind, ranked(kind, dropout=0.0), steps, lr.get(kind, 2e-3))
+    # With quality=0 RF-DETR has 0.67 here; its own loss, which knows the IoU, has 1.
+    loss = StableAPLoss(quality=0.9 if kind in ('rfdetr', 'RfDetr') else 0)
+    model = models.train(kind, ranked(kind, loss, dropout=0.0), steps, lr.get(kind, 2e-3))
     assert models.average_precision(kind, model, *batch()) >= 0.9
 
 
