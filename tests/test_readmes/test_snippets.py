@@ -67,7 +67,7 @@ BLOCKS = [
     (OTHER_DETECTORS, 'retinanet_resnet50_fpn'),
     (OTHER_DETECTORS, "kind = 'RTDetr'"),
     (OTHER_DETECTORS, 'build_trainer'),
-    # tests/test_adapters/test_clip_losses.py runs these.
+    # tests/test_adapters/test_clip_models.py runs these.
     (IMAGE_TEXT, 'use_contrastive_loss'),
     (SENTENCES, 'MeanAveragePrecisionEvaluator'),
     (PYTORCH, 'EmbeddingLoss(StableAPLoss())'),
