@@ -220,16 +220,10 @@ def test_a_batch_without_boxes_and_half_precision(kind, dtype):
         assert parameter.grad is None or parameter.grad.isfinite().all()
 
 
-def by_place(found):
-    """Detections by class and box: those of equal scores come in any order."""
-    weights = torch.tensor([1.0, 3.1, 7.7, 19.3], dtype=torch.float64)
-    orders = [(x['boxes'].double() @ weights + 1e4 * x['labels']).argsort() for x in found]
-    return [{key: v[order] for key, v in x.items()} for x, order in zip(found, orders)]
-
-
 @every_shared
 def test_trains_predicts_is_saved_and_leaves(kind):
-    model = models.train(kind, ranked(kind), 20)
+    # At a higher rate all scores of RT-DETR become equal, and their order is that of rounding.
+    model = models.train(kind, ranked(kind), 20, 1e-4 if kind in DENOISING else 1e-3)
     images, _ = batch()
     shown = models.predict(kind, model, images)
     state = model.state_dict()
@@ -247,8 +241,7 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     stock = build(kind, seed=1)
     assert {type(x) for x in left.modules()} == {type(x) for x in stock.modules()}
     stock.load_state_dict(left.state_dict())
-    stocks = models.predict(kind, stock, images)
-    torch.testing.assert_close(by_place(stocks), by_place(shown), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(models.predict(kind, stock, images), shown, rtol=1e-4, atol=1e-4)
     assert run(kind, left.train()).total.isfinite()
 
 
@@ -352,7 +345,9 @@ def test_messages(kind):
     model = build(kind)
     with pytest.raises(UserError, match='has no ranking loss'):
         remove_ranking_loss(model)
-    with pytest.raises(UserError, match=f'which has {CLASSES} classes'):
+    with pytest.raises(
+        UserError, match=f'which has {CLASSES} classes. Fix: StableAPLoss.num_classes={CLASSES}'
+    ):
         use_ranking_loss(model, StableAPLoss(num_classes=80))
     if kind not in ('RetinaNet', 'FCOS'):
         with pytest.raises(UserError, match='replaces the box loss'):

@@ -116,6 +116,13 @@ def test_signatures_are_whole_and_typed(name):
         assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         assert p.annotation is not p.empty, p.name
     assert getattr(mmrank, name) is cls
+    if issubclass(cls, losses.RankingLoss) and name != 'SumLoss':  # its parts have a scope
+        assert {'loss_weight', 'scope'} <= {*parameters}
+    # Two refuse the None that stands for no default.
+    complete = all(p.default is not p.empty for p in parameters.values())
+    if complete and name not in ('InBatchSoftmaxLoss', 'SumLoss'):
+        # Each of them is one that the class takes.
+        cls(**{name: p.default for name, p in parameters.items()})
     for i, owner in enumerate(cls.__mro__):
         init = owner.__dict__.get('__init__') if owner.__module__.startswith('mmrank') else None
         for p in inspect.signature(init).parameters.values() if init else ():

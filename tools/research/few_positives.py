@@ -229,7 +229,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
             seeds = [seed for seed in plan['seeds'] if seed not in known]
             if not seeds or (spec.get('one_label') and not one_label):
                 continue
-            best = [*known.values(), None][0] or tune(plan, data, spec, tuned)
+            best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
             rows = list(measure(plan, data, spec, best, seeds))
             with open(file, 'a', newline='') as lines:
                 writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')

@@ -6,6 +6,7 @@ matrix of pairs. Else the whole matrix is made, in blocks.
 """
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -114,7 +115,8 @@ def _sums_by_moments(
     own, own_weight = groups(y), groups(w)
     gaps = (groups(u).unsqueeze(2) - groups(u, torch.inf).unsqueeze(1)).clamp_(min=0)
     change = torch.empty_like(gaps)
-    terms = OneSidedHuber().terms(own.unsqueeze(2) - own.unsqueeze(1), True, change).mul_(gaps)
+    terms = OneSidedHuber().terms(own.unsqueeze(2) - own.unsqueeze(1), True, change)
+    terms = cast(Tensor, terms).mul_(gaps)
     change *= gaps
     rows[by_grade] += 2 * terms.sum(2).view(-1)[:number]
     inner = torch.bmm(own_weight.unsqueeze(1), change).squeeze(1) - own_weight * change.sum(2)
@@ -139,7 +141,7 @@ class _GradedPairSum(Function):
         rows, slope, buffers = torch.zeros_like(weight), torch.zeros_like(weight), Buffers()
         for part, gaps, x in graded_pairs(pos, mask, grade, buffers):
             change = buffers.like('slopes', x, x.dtype)
-            rows[:, part] = surrogate.terms(x, True, change).mul_(gaps).sum(2)
+            rows[:, part] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
             change *= gaps
             own = weight[:, part]
             slope[:, part] += own * change.sum(2)

@@ -7,6 +7,7 @@ other surrogates and small problems by the matrix of pairs, in blocks of bounded
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -57,16 +58,16 @@ class Surrogate:
     def slope_factor(self) -> float:
         return -2 / self.tau
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         """Values over ``value_factor`` at differences x, any shape, which are overwritten.
 
-        ``slopes`` gets the derivatives over ``slope_factor``. Only ``values`` give a result.
+        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
         """
         raise NotImplementedError
 
     def __call__(self, x: Tensor) -> Tensor:
         """Value at score differences of any shape and float dtype; no gradient."""
-        return self.value_factor * self.terms(clamp_infinite(x.detach()))
+        return self.value_factor * cast(Tensor, self.terms(clamp_infinite(x.detach())))
 
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
@@ -83,11 +84,11 @@ class OneSidedHuber(Surrogate):
 
     value_factor = 2.0
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
         # The slope without its factor; the value is 2 c (z - c/2).
         c = torch.clamp(z, 0, 1, out=slopes)
-        return z.sub_(c, alpha=0.5).mul_(c) if values else z
+        return z.sub_(c, alpha=0.5).mul_(c) if values else None
 
 
 class Sigmoid(Surrogate):
@@ -95,11 +96,11 @@ class Sigmoid(Surrogate):
 
     value_factor = 2.0
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         s = x.mul_(-1 / self.tau).sigmoid_()
         if slopes is not None:
             torch.addcmul(s, s, s, value=-1, out=slopes)
-        return s
+        return s if values else None
 
 
 class Buffers:
@@ -231,7 +232,7 @@ class PairMatrix:
                 elif slopes:
                     change = buffers.like('slopes', x, x.dtype)
                 value = self.surrogate.terms(x, values, change)
-                if values:
+                if value is not None:
                     own[0, rows] += value.sum(2)
                 if change is not None:
                     own[1, rows] += change.sum(2)

@@ -46,11 +46,11 @@ def one_sided_sigmoid(x: Tensor, tau: float) -> Tensor:
 class SquaredHinge(Surrogate):
     """``max(0, 1 - x/tau)^2``: grows quadratically, bounds ``l01``."""
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x).clamp_(min=0)
         if slopes is not None:
             slopes.copy_(z)
-        return z.square_() if values else z
+        return z.square_() if values else None
 
 
 class Logistic(Surrogate):
@@ -60,11 +60,11 @@ class Logistic(Surrogate):
     def slope_factor(self) -> float:
         return 1.0
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         z = x.neg_().div_(self.tau)
         if slopes is not None:
             torch.sigmoid(z, out=slopes).mul_(-1 / (self.tau * math.log(2)))
-        return torch.nn.functional.softplus(z).div_(math.log(2)) if values else z
+        return torch.nn.functional.softplus(z).div_(math.log(2)) if values else None
 
 
 class OneSidedSigmoid(Surrogate):
@@ -77,13 +77,13 @@ class OneSidedSigmoid(Surrogate):
     def slope_factor(self) -> float:
         return -1 / (2 * self.tau)
 
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor:
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         steep = x < 0
         value = x.clamp_(max=0).mul_(-1 / (2 * self.tau)).tanh_()
         if slopes is not None:
             # The square of NaN is NaN, also where it counts as not steep.
             torch.addcmul(x.new_ones(()), value, value, value=-1, out=slopes).mul_(steep)
-        return value
+        return value if values else None
 
 
 #: Surrogates that bound ``l01``, by the name that ``surrogate`` takes.

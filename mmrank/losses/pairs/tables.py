@@ -168,14 +168,15 @@ class ScoreBinner:
             found = torch.bucketize(scores, self.thresholds[0], out_int32=True)
         else:
             found = -1 - flat.index_select(0, open_)
-            first = 0
+            first = None
             if out.dim() == 2:
                 # Places among the thresholds of all lists.
                 first = self.first_end.view(-1)[open_ // out.size(1)]
                 found += first
             for _ in range(self.comparisons):
                 found += scores > self.ends.index_select(0, found)
-            found -= first
+            if first is not None:
+                found -= first
         flat.index_copy_(0, open_, found)
 
 
