@@ -25,7 +25,6 @@ import csv
 import json
 import math
 import multiprocessing
-import subprocess
 import sys
 import time
 import traceback
@@ -38,6 +37,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from research.common.records import current_commit
 from research.results import table_of
 from research.small_detrs import build
 
@@ -207,11 +207,6 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     return rows
 
 
-def _commit() -> str:
-    command = ('git', '-C', str(Path(__file__).parent), 'rev-parse', '--short', 'HEAD')
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-
 def _train(job: tuple) -> tuple[str, list[dict]]:
     try:
         return '', train(*job)
@@ -260,7 +255,7 @@ def main() -> None:
     parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')
     args = parser.parse_args()
     plan = yaml.safe_load(args.plan.read_text(encoding='utf-8'))
-    kept = dict(plan.get('common', {}), commit=_commit())
+    kept = dict(plan.get('common', {}), commit=current_commit())
     methods = [
         {**kept, **own, 'settings': json.dumps({k: v for k, v in own.items() if k != 'name'})}
         for own in plan['methods']

@@ -3,24 +3,32 @@
     python tools/research/results.py            # rewrite the tables of all pages
     python tools/research/results.py --check    # say which tables differ from their records
 
-``tools/research/records/NAME.csv`` has a row for each evaluation: ``method``, ``seed`` (or fold),
-``step``, ``commit``, ``seconds``, and a column for each metric. A page shows its last step between
-two comments, each method paired by seed with the first, or with ``baseline``::
+``tools/research/records/NAME.csv`` has a row for each evaluation, as the ``runs.csv`` of
+``tools/benchmarks/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
+``seconds``, and a column for each metric. A page shows its last step between two comments, each
+method paired by seed with the first, or with ``baseline``; ``boxes`` is the picture that is drawn
+of it::
 
-    <!-- record: NAME mAP AP50 baseline=focal step=400 -->
+    <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=resources/NAME.png -->
     <!-- end of record -->
 """
 
 import argparse
+import collections
 import csv
+import hashlib
+import itertools
 import math
 import re
 import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,17 +36,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
+from research.common.names import loss_name, metric_name
+from research.common.records import FACTS, read_final_rows
+from research.seeds.plots import draw_box_plot
 from research.seeds.statistics import compare_paired
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
-#: Not metrics.
-FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
 BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
 
 
-def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> str:
-    """The table of a record in Markdown, with its commit, cost and power.
+class Record(NamedTuple):
+    """The rows of a record at a step, and their metrics in percent."""
+
+    rows: list[dict[str, str]]
+    values: dict[str, dict[str, dict[str, float]]]  # By method, metric and seed
+    trials: int  # Most trials of a method
+
+
+def read_record(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> Record:
+    """Read the last step of a record, or ``step``.
 
     Raises:
         UserError: If the record is absent or lacks a metric, the baseline or the step.
@@ -46,7 +63,7 @@ def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '')
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
-    rows = list(csv.DictReader(path.read_text(encoding='utf-8').splitlines()))
+    rows = read_final_rows(path)
     step = step or str(max(int(row['step']) for row in rows))
     rows = [row for row in rows if row['step'] == step]
     methods = list(dict.fromkeys(row['method'] for row in rows))
@@ -62,25 +79,55 @@ def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '')
             metric: {r['seed']: 100 * float(r[metric]) for r in rows if r['method'] == name}
             for metric in metrics
         }
-        for name in methods
+        for name in (baseline, *(name for name in methods if name != baseline))
     }
-    first = metrics[0]
+    with open(path, newline='', encoding='utf-8') as file:
+        tuned = {
+            (row['method'], row['settings'])
+            for row in csv.DictReader(file)
+            if row.get('stage') == 'tune'
+        }
+    trials = collections.Counter(method for method, _ in tuned)
+    return Record(rows, values, max(trials.values(), default=0))
+
+
+def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> str:
+    """The table of a record in Markdown, with its commit, cost and power."""
+    rows, values, trials = read_record(path, metrics, baseline, step)
+    baseline, first = next(iter(values)), metrics[0]
+    methods = list(values)
     order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
-    header = ['', 'runs', *metrics, f'{first} beside {baseline} (95 %)']
+    header = ['', 'runs', *map(metric_name, metrics)]
+    header.append(f'{metric_name(first)} beside {_shown(baseline)} (95 %)')
     cells = [
         [
-            *(name, len(values[name][first]), *map(_spread, values[name].values())),
+            *(_shown(name), len(values[name][first]), *map(_spread, values[name].values())),
             _beside(values[name][first], values[baseline][first], name == baseline),
         ]
         for name in order
     ]
-    best = [[name == order[0] and column == 2 for column in range(len(header))] for name in order]
+    sure, compared = _sure(values, baseline)
+    last = len(header) - 1
+    best = [
+        [
+            (column == 2 and name == order[0]) or (column == last and name in sure)
+            for column in range(len(header))
+        ]
+        for name in order
+    ]
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     hours = sum(float(row['seconds']) for row in rows) / 3600
     cost = f'{hours:.1f} core-hours' if hours > 0.1 else f'{60 * hours:.0f} core-minutes'
     note = f'{len(rows)} trainings, {cost}, commit {commits}; '
+    note += f'{trials} trials to tune each; ' if trials else ''
     note += _power(values, baseline)
+    if compared > 1:
+        note += f" A bold difference holds after Holm's correction for {compared} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
+
+
+def _shown(name: str) -> str:
+    return loss_name(name) if name.isidentifier() else name
 
 
 def _spread(values: Mapping[str, float]) -> str:
@@ -114,14 +161,51 @@ def _power(values: Mapping[str, Mapping], baseline: str) -> str:
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
 
 
-def rewritten(text: str) -> str:
-    """A page with its tables made again."""
+def _sure(values: Mapping[str, Mapping], baseline: str) -> tuple[set[str], int]:
+    """The methods that differ after Holm's correction, and the number of comparisons."""
+    first = next(iter(values[baseline]))
+    found = {
+        name: compare_paired(own[first], values[baseline][first]).get('p_value')
+        for name, own in values.items()
+        if name != baseline
+    }
+    ordered = sorted((p, name) for name, p in found.items() if p is not None)
+    limits = (0.05 / (len(ordered) - place) for place in range(len(ordered)))
+    below = (p < limit for (p, _), limit in zip(ordered, limits))
+    held = itertools.takewhile(bool, below)
+    return {name for (_, name), _ in zip(ordered, held)}, len(ordered)
+
+
+def draw(path: Path, record: Path, metrics: list[str], words: str, check: bool) -> bool:
+    """Draw the boxes of a record unless the picture is of these rows; True if it differs."""
+    digest = hashlib.sha256(words.encode() + record.read_bytes()).hexdigest()[:16]
+    if path.is_file():
+        with Image.open(path) as image:
+            if image.info.get('record') == digest:
+                return False
+    if not check:
+        values = read_record(record, metrics).values
+        draw_box_plot(values, metrics, path)
+        text = PngInfo()
+        text.add_text('record', digest)
+        with Image.open(path) as image:
+            image.load()
+        image.save(path, pnginfo=text, optimize=True)
+    return True
+
+
+def rewritten(text: str, folder: Path = ROOT, check: bool = True) -> str:
+    """A page with its tables made again; its pictures, too, unless ``check``."""
 
     def make(match: re.Match) -> str:
         name, *words = shlex.split(match[2])
         options = dict(word.split('=', 1) for word in words if '=' in word)
         metrics = [word for word in words if '=' not in word]
-        return f'{match[1]}\n{table_of(RECORDS / f"{name}.csv", metrics, **options)}\n{match[3]}'
+        record, boxes = RECORDS / f'{name}.csv', options.pop('boxes', '')
+        table = table_of(record, metrics, **options)
+        if boxes and draw(folder / boxes, record, metrics, match[2], check) and check:
+            table = f'{boxes} is of other rows'
+        return f'{match[1]}\n{table}\n{match[3]}'
 
     return BLOCK.sub(make, text)
 
@@ -142,7 +226,7 @@ def main() -> None:
     differ = []
     for page in pages:
         old = page.read_text(encoding='utf-8')
-        new = rewritten(old)
+        new = rewritten(old, page.parent, args.check)
         if new != old:
             differ.append(page.relative_to(ROOT).as_posix())
             if not args.check:
