@@ -7,7 +7,7 @@
 ``tools/benchmarks/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
 ``seconds``, and a column for each metric. A page shows its last step between two comments, each
 method paired by seed with the first, or with ``baseline``; ``boxes`` is the picture that is drawn
-of it::
+of it, and ``scale=1`` says that the metrics are in percent already::
 
     <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=resources/NAME.png -->
     <!-- end of record -->
@@ -54,8 +54,10 @@ class Record(NamedTuple):
     trials: int  # Most trials of a method
 
 
-def read_record(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> Record:
-    """Read the last step of a record, or ``step``.
+def read_record(
+    path: Path, metrics: list[str], baseline: str = '', step: str = '', scale: str = '100'
+) -> Record:
+    """Read the last step of a record, or ``step``; ``scale`` is 1 if it is in percent.
 
     Raises:
         UserError: If the record is absent or lacks a metric, the baseline or the step.
@@ -76,7 +78,9 @@ def read_record(path: Path, metrics: list[str], baseline: str = '', step: str = 
         )
     values = {
         name: {
-            metric: {r['seed']: 100 * float(r[metric]) for r in rows if r['method'] == name}
+            metric: {
+                r['seed']: float(scale) * float(r[metric]) for r in rows if r['method'] == name
+            }
             for metric in metrics
         }
         for name in (baseline, *(name for name in methods if name != baseline))
@@ -91,9 +95,9 @@ def read_record(path: Path, metrics: list[str], baseline: str = '', step: str = 
     return Record(rows, values, max(trials.values(), default=0))
 
 
-def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> str:
-    """The table of a record in Markdown, with its commit, cost and power."""
-    rows, values, trials = read_record(path, metrics, baseline, step)
+def table_of(path: Path, metrics: list[str], **options: str) -> str:
+    """The table of :func:`read_record` in Markdown, with its commit, cost and power."""
+    rows, values, trials = read_record(path, metrics, **options)
     baseline, first = next(iter(values)), metrics[0]
     methods = list(values)
     order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
@@ -176,7 +180,7 @@ def _sure(values: Mapping[str, Mapping], baseline: str) -> tuple[set[str], int]:
     return {name for (_, name), _ in zip(ordered, held)}, len(ordered)
 
 
-def draw(path: Path, record: Path, metrics: list[str], words: str, check: bool) -> bool:
+def draw(path: Path, record: Path, words: str, check: bool, *what) -> bool:
     """Draw the boxes of a record unless the picture is of these rows; True if it differs."""
     digest = hashlib.sha256(words.encode() + record.read_bytes()).hexdigest()[:16]
     if path.is_file():
@@ -184,8 +188,8 @@ def draw(path: Path, record: Path, metrics: list[str], words: str, check: bool) 
             if image.info.get('record') == digest:
                 return False
     if not check:
-        values = read_record(record, metrics).values
-        draw_box_plot(values, metrics, path)
+        metrics, options = what
+        draw_box_plot(read_record(record, metrics, **options).values, metrics, path)
         text = PngInfo()
         text.add_text('record', digest)
         with Image.open(path) as image:
@@ -203,7 +207,7 @@ def rewritten(text: str, folder: Path = ROOT, check: bool = True) -> str:
         metrics = [word for word in words if '=' not in word]
         record, boxes = RECORDS / f'{name}.csv', options.pop('boxes', '')
         table = table_of(record, metrics, **options)
-        if boxes and draw(folder / boxes, record, metrics, match[2], check) and check:
+        if boxes and draw(folder / boxes, record, match[2], check, metrics, options) and check:
             table = f'{boxes} is of other rows'
         return f'{match[1]}\n{table}\n{match[3]}'
 
