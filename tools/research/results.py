@@ -76,11 +76,10 @@ def read_record(
             f'{path.name} has no table of {metrics} beside {baseline!r} at step {step}. Fix: '
             f'metrics of {known}, a baseline of {methods}'
         )
+    times = float(scale)
     values = {
         name: {
-            metric: {
-                r['seed']: float(scale) * float(r[metric]) for r in rows if r['method'] == name
-            }
+            metric: {r['seed']: times * float(r[metric]) for r in rows if r['method'] == name}
             for metric in metrics
         }
         for name in (baseline, *(name for name in methods if name != baseline))
