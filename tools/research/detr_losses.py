@@ -38,7 +38,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.records import current_commit
-from research.results import table_of
+from research.results import draw_curves, table_of
 from research.small_detrs import build
 
 HEADS = (
@@ -224,28 +224,6 @@ def append(file: Path, rows: list[dict]) -> None:
         writer.writerows(rows)
 
 
-def draw(rows: list[dict], picture: Path) -> None:
-    """Draw the mAP of each method by step: mean and range of the seeds."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-
-    curves = {}
-    for row in rows:
-        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
-        points.append(100 * float(row['mAP']))
-    figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
-    for name, points in curves.items():
-        steps, values = zip(*sorted(points.items()))
-        (line,) = axes.plot(steps, [sum(v) / len(v) for v in values], marker='.', label=name)
-        low, high = zip(*((min(v), max(v)) for v in values))
-        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12)
-    axes.set(xlabel='step', ylabel='mAP (%), mean and range of the seeds')
-    axes.legend()
-    figure.savefig(picture, dpi=150)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -288,7 +266,7 @@ def main() -> None:
             )
     if rows:
         print(table_of(results, ['mAP', 'AP75', *SHOWN]))
-        draw(rows, results.with_suffix('.png'))
+        draw_curves(rows, 'mAP', 100, results.with_suffix('.png'))
     if failed:
         sys.exit(f'{failed} of {len(jobs)} trainings failed, see above')
 

@@ -1,16 +1,19 @@
-"""Write the tables of the pages from the records of their trainings.
+"""Write the tables, pictures and overviews of the pages from the records of their trainings.
 
-    python tools/research/results.py            # rewrite the tables of all pages
-    python tools/research/results.py --check    # say which tables differ from their records
+    python tools/research/results.py            # rewrite those of all pages
+    python tools/research/results.py --check    # say which pages differ from their records
 
 ``tools/research/records/NAME.csv`` has a row for each evaluation, as the ``runs.csv`` of
 ``tools/benchmarks/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
 ``seconds``, and a column for each metric. A page shows its last step between two comments, each
-method paired by seed with the first, or with ``baseline``; ``boxes`` is the picture that is drawn
-of it, and ``scale=1`` says that the metrics are in percent already::
+method paired by seed with the first, or with ``baseline``::
 
-    <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=resources/NAME.png -->
+    <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=pictures/NAME.png -->
     <!-- end of record -->
+
+``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
+percent already. With ``title=`` and ``ours=``, the method of mmrank to take, it is a row of
+``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``.
 """
 
 import argparse
@@ -19,10 +22,11 @@ import csv
 import hashlib
 import itertools
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,12 +42,16 @@ from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
 from research.common.names import loss_name, metric_name
 from research.common.records import FACTS, read_final_rows
-from research.seeds.plots import draw_box_plot
+from research.seeds.plots import draw_box_plot, draw_curves
 from research.seeds.statistics import compare_paired
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
 BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
+OVERVIEW = re.compile(
+    r'(?m)^(<!-- overview(?:: (.*?))? -->\n).*?(^<!-- end of overview -->)', re.DOTALL
+)
+PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 
 
 class Record(NamedTuple):
@@ -179,38 +187,110 @@ def _sure(values: Mapping[str, Mapping], baseline: str) -> tuple[set[str], int]:
     return {name for (_, name), _ in zip(ordered, held)}, len(ordered)
 
 
-def draw(path: Path, record: Path, words: str, check: bool, *what) -> bool:
-    """Draw the boxes of a record unless the picture is of these rows; True if it differs."""
-    digest = hashlib.sha256(words.encode() + record.read_bytes()).hexdigest()[:16]
-    if path.is_file():
-        with Image.open(path) as image:
-            if image.info.get('record') == digest:
-                return False
-    if not check:
-        metrics, options = what
-        draw_box_plot(read_record(record, metrics, **options).values, metrics, path)
-        text = PngInfo()
-        text.add_text('record', digest)
-        with Image.open(path) as image:
-            image.load()
-        image.save(path, pnginfo=text, optimize=True)
-    return True
+class Block(NamedTuple):
+    """The comment that begins a table."""
+
+    words: str
+    page: Path
+
+    @property
+    def record(self) -> Path:
+        return RECORDS / f'{shlex.split(self.words)[0]}.csv'
+
+    @property
+    def metrics(self) -> list[str]:
+        return [word for word in shlex.split(self.words)[1:] if '=' not in word]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of the table, the pictures and the overview."""
+        return dict(word.split('=', 1) for word in shlex.split(self.words) if '=' in word)
+
+    @property
+    def table_options(self) -> dict[str, str]:
+        """Those of :func:`read_record`."""
+        apart = {*PICTURES, 'title', 'ours'}
+        return {key: value for key, value in self.options.items() if key not in apart}
 
 
-def rewritten(text: str, folder: Path = ROOT, check: bool = True) -> str:
-    """A page with its tables made again; its pictures, too, unless ``check``."""
+def draw(block: Block, check: bool) -> list[str]:
+    """Draw the pictures of a block that are of other rows; their names."""
+    digest = hashlib.sha256(block.words.encode() + block.record.read_bytes()).hexdigest()[:16]
+    others = []
+    for kind in block.options.keys() & PICTURES.keys():
+        path = block.page.parent / block.options[kind]
+        if path.is_file():
+            with Image.open(path) as image:
+                if image.info.get('record') == digest:
+                    continue
+        others.append(block.options[kind])
+        if not check:
+            what = read_record(block.record, block.metrics, **block.table_options)
+            if kind == 'boxes':
+                draw_box_plot(what.values, block.metrics, path)
+            else:
+                scale = float(block.options.get('scale', 100))
+                draw_curves(read_final_rows(block.record), block.metrics[0], scale, path)
+            text = PngInfo()
+            text.add_text('record', digest)
+            with Image.open(path) as image:
+                image.load()
+            image.save(path, pnginfo=text, optimize=True)
+    return others
+
+
+def overview(blocks: list[Block], names: str, folder: Path) -> str:
+    """A row for each block with a title: our method beside the baseline, and who is ahead."""
+    header = ['', 'take', 'runs', 'measure', 'mean', 'beside', 'mean', 'difference (95 %)', '']
+    rows = []
+    for block in blocks:
+        options = block.options
+        if 'title' not in options or (names and block.record.stem not in names.split()):
+            continue
+        values = read_record(block.record, block.metrics, **block.table_options).values
+        first, (peer, theirs) = block.metrics[0], next(iter(values.items()))
+        if options.get('ours') not in values:
+            raise UserError(f'{block.record.name} has no ours={options.get("ours")!r}')
+        ours = values[options['ours']][first]
+        found = compare_paired(ours, theirs[first])
+        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        link = os.path.relpath(block.page, folder).replace(os.sep, '/')
+        rows.append(
+            [
+                *(f'[{options["title"]}]({link})', _shown(options['ours']), len(ours)),
+                *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs[first])),
+                *(
+                    _beside(ours, theirs[first], False),
+                    ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
+                ),
+            ]
+        )
+    return '\n'.join(markdown_table(header, rows))
+
+
+def blocks_of(pages: Iterable[Path]) -> list[Block]:
+    """The blocks of all pages."""
+    return [
+        Block(match[2], page)
+        for page in pages
+        for match in BLOCK.finditer(page.read_text(encoding='utf-8'))
+    ]
+
+
+def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
+    """A page with its tables and overviews made again; its pictures, too, unless ``check``."""
 
     def make(match: re.Match) -> str:
-        name, *words = shlex.split(match[2])
-        options = dict(word.split('=', 1) for word in words if '=' in word)
-        metrics = [word for word in words if '=' not in word]
-        record, boxes = RECORDS / f'{name}.csv', options.pop('boxes', '')
-        table = table_of(record, metrics, **options)
-        if boxes and draw(folder / boxes, record, match[2], check, metrics, options) and check:
-            table = f'{boxes} is of other rows'
+        block = Block(match[2], page)
+        table = table_of(block.record, block.metrics, **block.table_options)
+        if (others := draw(block, check)) and check:
+            table = f'{", ".join(others)} of other rows'
         return f'{match[1]}\n{table}\n{match[3]}'
 
-    return BLOCK.sub(make, text)
+    def show(match: re.Match) -> str:
+        return f'{match[1]}\n{overview(blocks, match[2] or "", page.parent)}\n\n{match[3]}'
+
+    return OVERVIEW.sub(show, BLOCK.sub(make, page.read_text(encoding='utf-8')))
 
 
 def main() -> None:
@@ -222,15 +302,14 @@ def main() -> None:
     )
     args = parser.parse_args()
     pages = [
-        *ROOT.glob('docs/pages/**/*.md'),
-        *ROOT.glob('configs/*/README.md'),
+        *sorted(ROOT.glob('docs/pages/**/*.md')),
+        *sorted(ROOT.glob('configs/*/README.md')),
         ROOT / 'README.md',
     ]
-    differ = []
+    differ, blocks = [], blocks_of(pages)
     for page in pages:
-        old = page.read_text(encoding='utf-8')
-        new = rewritten(old, page.parent, args.check)
-        if new != old:
+        new = rewritten(page, blocks, args.check)
+        if new != page.read_text(encoding='utf-8'):
             differ.append(page.relative_to(ROOT).as_posix())
             if not args.check:
                 write_atomically(new.encode(), page)

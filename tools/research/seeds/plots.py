@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +87,26 @@ def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> 
     axis.set_ylim(len(data) - 0.5, -0.5)
     axis.locator_params(axis='x', nbins=5, min_n_ticks=3)
     axis.grid(axis='y', visible=False)
+
+
+def draw_curves(
+    rows: Iterable[Mapping[str, str]], metric: str, scale: float, path: str | os.PathLike
+) -> Path:
+    """Draw a metric of a record against the iterations: mean and range of the seeds."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
+        points.append(scale * float(row[metric]))
+    figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
+    for colour, (name, points) in zip(colours_of(list(curves)), curves.items()):
+        steps, values = zip(*sorted(points.items()))
+        axis.plot(steps, list(map(np.mean, values)), color=colour, marker='.', label=name)
+        low, high = zip(*((min(own), max(own)) for own in values))
+        axis.fill_between(steps, low, high, color=colour, alpha=0.12)
+    axis.set_xlabel('iterations')
+    axis.set_ylabel(f'{metric_name(metric)}, mean and range of the seeds')
+    axis.legend(fontsize=8, frameon=False)
+    return save(figure, path)
 
 
 def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0) -> Values:
