@@ -92,6 +92,7 @@ SETTINGS = {
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
+    'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3), dict(ks='R', tau=0.3, mode='per_class')],
     'SOAPLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),
         dict(PER_SAMPLE, mode='flatten', num_classes=CLASSES),
