@@ -56,7 +56,12 @@ SETTINGS = {
         dict(num_classes=CLASSES),
         dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
     ],
-    'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
+    'AUCLoss': [
+        *BOTH_MODES,
+        dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
+        dict(max_fpr=0.4, min_tpr=0.3, tau=1.0),
+        dict(surrogate='one_sided_huber', max_fpr=0.3, mode='per_class'),
+    ],
     'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
@@ -89,6 +94,12 @@ SETTINGS = {
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
+    'PartialAUCLoss': [
+        dict(PER_SAMPLE, num_classes=CLASSES),
+        dict(PER_SAMPLE, num_classes=CLASSES, mode='flatten', lam=0.5, lam_pos=2.0),
+        dict(PER_SAMPLE, num_classes=CLASSES, lam_pos=0.7),
+        dict(PER_SAMPLE, num_classes=CLASSES, max_fpr=0.4, activation='sigmoid'),
+    ],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
     'SOAPLoss': [
