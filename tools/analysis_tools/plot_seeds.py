@@ -3,7 +3,7 @@
     python tools/analysis_tools/plot_seeds.py work_dirs/bccd_seeds/runs.csv \
         --scale 100 --out boxplot.png
 
-runs.csv is what tools/benchmarks/run_seeds.py writes.
+A record is the runs.csv of tools/benchmarks/run_seeds.py, or one of tools/research/records.
 """
 
 import argparse

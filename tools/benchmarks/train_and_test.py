@@ -10,6 +10,7 @@ reloads its last complete checkpoint. The result file is written last and atomic
 
 import argparse
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -92,6 +93,14 @@ def run_here(command: list[str]) -> int | str | None:
 
 def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
+    from mmengine.hooks import Hook
+
+    class StepHook(Hook):
+        step = None
+
+        def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+            self.step = checkpoint.get('meta', {}).get('iter')
+
     from mmrank.apis.entry_point import build_runner
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
@@ -105,8 +114,9 @@ def evaluate(args: argparse.Namespace) -> dict:
     config.load_from = checkpoint
     config.resume = False
     runner = build_runner(config, allow_partial=args.allow_partial)
+    runner.register_hook(step := StepHook())
     metrics = runner.test() if args.split == 'test' else runner.val()
-    return {'checkpoint': checkpoint, 'metrics': _keep_numbers(metrics)}
+    return {'checkpoint': checkpoint, 'step': step.step, 'metrics': _keep_numbers(metrics)}
 
 
 def _keep_numbers(metrics: dict) -> dict[str, float]:
@@ -125,6 +135,7 @@ def main() -> None:
 
     from mmrank.apis.entry_point import checkpoint_words
     from mmrank.files import write_atomically
+    from research.common.records import current_commit
     from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
@@ -133,6 +144,8 @@ def main() -> None:
         how = args.in_process, checkpoint_words(args)
         train(args.config, args.work_dir, args.cfg_options, *how)
         measured = evaluate(args)
+    measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with those of its processes
+    measured['commit'] = current_commit()
     result = Path(args.result or Path(args.work_dir) / 'result.json')
     content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}
     write_atomically(json.dumps(content, indent=1).encode(), result)

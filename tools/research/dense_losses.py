@@ -21,7 +21,6 @@ import io
 import itertools
 import json
 import math
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -33,8 +32,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from mmrank import losses
 from mmrank.losses.ranking.rank_sort import box_balance
+from research.common.records import current_commit
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
@@ -305,9 +307,7 @@ def main() -> None:
     torch.set_num_threads(1)
     plan = yaml.safe_load(args.plan.read_text())
     args.out.mkdir(parents=True, exist_ok=True)
-    command = ['git', 'rev-parse', '--short', 'HEAD']
-    here = Path(__file__).parent
-    commit = subprocess.run(command, cwd=here, capture_output=True, text=True).stdout.strip()
+    commit = current_commit()
     for name in [args.data] if args.data else plan['data']:
         spec, record = plan['data'][name], args.out / f'{name}.csv'
         rows = list(csv.DictReader(record.open())) if record.is_file() else []

@@ -25,7 +25,6 @@ import csv
 import json
 import math
 import multiprocessing
-import subprocess
 import sys
 import time
 import traceback
@@ -38,7 +37,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.results import table_of
+from research.common.records import current_commit
+from research.results import draw_curves, table_of
 from research.small_detrs import build
 
 HEADS = (
@@ -207,11 +207,6 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     return rows
 
 
-def _commit() -> str:
-    command = ('git', '-C', str(Path(__file__).parent), 'rev-parse', '--short', 'HEAD')
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-
 def _train(job: tuple) -> tuple[str, list[dict]]:
     try:
         return '', train(*job)
@@ -229,28 +224,6 @@ def append(file: Path, rows: list[dict]) -> None:
         writer.writerows(rows)
 
 
-def draw(rows: list[dict], picture: Path) -> None:
-    """Draw the mAP of each method by step: mean and range of the seeds."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot as plt
-
-    curves = {}
-    for row in rows:
-        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
-        points.append(100 * float(row['mAP']))
-    figure, axes = plt.subplots(figsize=(6, 4), layout='constrained')
-    for name, points in curves.items():
-        steps, values = zip(*sorted(points.items()))
-        (line,) = axes.plot(steps, [sum(v) / len(v) for v in values], marker='.', label=name)
-        low, high = zip(*((min(v), max(v)) for v in values))
-        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.12)
-    axes.set(xlabel='step', ylabel='mAP (%), mean and range of the seeds')
-    axes.legend()
-    figure.savefig(picture, dpi=150)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -260,7 +233,7 @@ def main() -> None:
     parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')
     args = parser.parse_args()
     plan = yaml.safe_load(args.plan.read_text(encoding='utf-8'))
-    kept = dict(plan.get('common', {}), commit=_commit())
+    kept = dict(plan.get('common', {}), commit=current_commit())
     methods = [
         {**kept, **own, 'settings': json.dumps({k: v for k, v in own.items() if k != 'name'})}
         for own in plan['methods']
@@ -293,7 +266,7 @@ def main() -> None:
             )
     if rows:
         print(table_of(results, ['mAP', 'AP75', *SHOWN]))
-        draw(rows, results.with_suffix('.png'))
+        draw_curves(rows, 'mAP', 100, results.with_suffix('.png'))
     if failed:
         sys.exit(f'{failed} of {len(jobs)} trainings failed, see above')
 

@@ -21,7 +21,6 @@ import argparse
 import csv
 import itertools
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -37,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
 from mmrank.functional import average_precision
+from research.common.records import current_commit
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -197,8 +197,7 @@ def measure(
     plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
 ) -> Iterator[dict]:
     """A row of the record for each seed."""
-    command = ['git', 'rev-parse', '--short', 'HEAD']
-    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    commit = current_commit()
     for seed in seeds:
         begin = time.process_time()
         found = train(data, {**method['loss'], **best}, seed, plan, 'test')

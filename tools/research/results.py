@@ -1,26 +1,38 @@
-"""Write the tables of the pages from the records of their trainings.
+"""Write the tables, pictures and overviews of the pages from the records of their trainings.
 
-    python tools/research/results.py            # rewrite the tables of all pages
-    python tools/research/results.py --check    # say which tables differ from their records
+    python tools/research/results.py            # rewrite those of all pages
+    python tools/research/results.py --check    # say which pages differ from their records
 
-``tools/research/records/NAME.csv`` has a row for each evaluation: ``method``, ``seed`` (or fold),
-``step``, ``commit``, ``seconds``, and a column for each metric. A page shows its last step between
-two comments, each method paired by seed with the first, or with ``baseline``::
+``tools/research/records/NAME.csv`` has a row for each evaluation, as the ``runs.csv`` of
+``tools/benchmarks/run_seeds.py``: ``method``, ``seed`` (or fold), ``step``, ``commit``,
+``seconds``, and a column for each metric. A page shows its last step between two comments, each
+method paired by seed with the first, or with ``baseline``::
 
-    <!-- record: NAME mAP AP50 baseline=focal step=400 -->
+    <!-- record: NAME mAP AP50 baseline=focal step=400 boxes=pictures/NAME.png -->
     <!-- end of record -->
+
+``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
+percent already. With ``title=`` and ``ours=``, the method of mmrank to take, it is a row of
+``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``.
 """
 
 import argparse
+import collections
 import csv
+import hashlib
+import itertools
 import math
+import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -28,17 +40,32 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
+from research.common.names import loss_name, metric_name
+from research.common.records import FACTS, read_final_rows
+from research.seeds.plots import draw_box_plot, draw_curves
 from research.seeds.statistics import compare_paired
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
-#: Not metrics.
-FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
 BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
+OVERVIEW = re.compile(
+    r'(?m)^(<!-- overview(?:: (.*?))? -->\n).*?(^<!-- end of overview -->)', re.DOTALL
+)
+PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 
 
-def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '') -> str:
-    """The table of a record in Markdown, with its commit, cost and power.
+class Record(NamedTuple):
+    """The rows of a record at a step, and their metrics in percent."""
+
+    rows: list[dict[str, str]]
+    values: dict[str, dict[str, dict[str, float]]]  # By method, metric and seed
+    trials: int  # Most trials of a method
+
+
+def read_record(
+    path: Path, metrics: list[str], baseline: str = '', step: str = '', scale: str = '100'
+) -> Record:
+    """Read the last step of a record, or ``step``; ``scale`` is 1 if it is in percent.
 
     Raises:
         UserError: If the record is absent or lacks a metric, the baseline or the step.
@@ -46,7 +73,7 @@ def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '')
     if not path.is_file():
         known = ', '.join(sorted(x.stem for x in path.parent.glob('*.csv')))
         raise UserError(f'there is no record {path.stem!r}. Fix: one of {known}')
-    rows = list(csv.DictReader(path.read_text(encoding='utf-8').splitlines()))
+    rows = read_final_rows(path)
     step = step or str(max(int(row['step']) for row in rows))
     rows = [row for row in rows if row['step'] == step]
     methods = list(dict.fromkeys(row['method'] for row in rows))
@@ -57,30 +84,61 @@ def table_of(path: Path, metrics: list[str], baseline: str = '', step: str = '')
             f'{path.name} has no table of {metrics} beside {baseline!r} at step {step}. Fix: '
             f'metrics of {known}, a baseline of {methods}'
         )
+    times = float(scale)
     values = {
         name: {
-            metric: {r['seed']: 100 * float(r[metric]) for r in rows if r['method'] == name}
+            metric: {r['seed']: times * float(r[metric]) for r in rows if r['method'] == name}
             for metric in metrics
         }
-        for name in methods
+        for name in (baseline, *(name for name in methods if name != baseline))
     }
-    first = metrics[0]
+    with open(path, newline='', encoding='utf-8') as file:
+        tuned = {
+            (row['method'], row['settings'])
+            for row in csv.DictReader(file)
+            if row.get('stage') == 'tune'
+        }
+    trials = collections.Counter(method for method, _ in tuned)
+    return Record(rows, values, max(trials.values(), default=0))
+
+
+def table_of(path: Path, metrics: list[str], **options: str) -> str:
+    """The table of :func:`read_record` in Markdown, with its commit, cost and power."""
+    rows, values, trials = read_record(path, metrics, **options)
+    baseline, first = next(iter(values)), metrics[0]
+    methods = list(values)
     order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
-    header = ['', 'runs', *metrics, f'{first} beside {baseline} (95 %)']
+    header = ['', 'runs', *map(metric_name, metrics)]
+    header.append(f'{metric_name(first)} beside {_shown(baseline)} (95 %)')
     cells = [
         [
-            *(name, len(values[name][first]), *map(_spread, values[name].values())),
+            *(_shown(name), len(values[name][first]), *map(_spread, values[name].values())),
             _beside(values[name][first], values[baseline][first], name == baseline),
         ]
         for name in order
     ]
-    best = [[name == order[0] and column == 2 for column in range(len(header))] for name in order]
+    sure, compared = _sure(values, baseline)
+    last = len(header) - 1
+    best = [
+        [
+            (column == 2 and name == order[0]) or (column == last and name in sure)
+            for column in range(len(header))
+        ]
+        for name in order
+    ]
     commits = ', '.join(sorted({row['commit'] for row in rows}))
     hours = sum(float(row['seconds']) for row in rows) / 3600
     cost = f'{hours:.1f} core-hours' if hours > 0.1 else f'{60 * hours:.0f} core-minutes'
     note = f'{len(rows)} trainings, {cost}, commit {commits}; '
+    note += f'{trials} trials to tune each; ' if trials else ''
     note += _power(values, baseline)
+    if compared > 1:
+        note += f" A bold difference holds after Holm's correction for {compared} comparisons."
     return '\n'.join([*markdown_table(header, cells, best), '', note, ''])
+
+
+def _shown(name: str) -> str:
+    return loss_name(name) if name.isidentifier() else name
 
 
 def _spread(values: Mapping[str, float]) -> str:
@@ -114,16 +172,125 @@ def _power(values: Mapping[str, Mapping], baseline: str) -> str:
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
 
 
-def rewritten(text: str) -> str:
-    """A page with its tables made again."""
+def _sure(values: Mapping[str, Mapping], baseline: str) -> tuple[set[str], int]:
+    """The methods that differ after Holm's correction, and the number of comparisons."""
+    first = next(iter(values[baseline]))
+    found = {
+        name: compare_paired(own[first], values[baseline][first]).get('p_value')
+        for name, own in values.items()
+        if name != baseline
+    }
+    ordered = sorted((p, name) for name, p in found.items() if p is not None)
+    limits = (0.05 / (len(ordered) - place) for place in range(len(ordered)))
+    below = (p < limit for (p, _), limit in zip(ordered, limits))
+    held = itertools.takewhile(bool, below)
+    return {name for (_, name), _ in zip(ordered, held)}, len(ordered)
+
+
+class Block(NamedTuple):
+    """The comment that begins a table."""
+
+    words: str
+    page: Path
+
+    @property
+    def record(self) -> Path:
+        return RECORDS / f'{shlex.split(self.words)[0]}.csv'
+
+    @property
+    def metrics(self) -> list[str]:
+        return [word for word in shlex.split(self.words)[1:] if '=' not in word]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of the table, the pictures and the overview."""
+        return dict(word.split('=', 1) for word in shlex.split(self.words) if '=' in word)
+
+    @property
+    def table_options(self) -> dict[str, str]:
+        """Those of :func:`read_record`."""
+        apart = {*PICTURES, 'title', 'ours'}
+        return {key: value for key, value in self.options.items() if key not in apart}
+
+
+def draw(block: Block, check: bool) -> list[str]:
+    """Draw the pictures of a block that are of other rows; their names."""
+    digest = hashlib.sha256(block.words.encode() + block.record.read_bytes()).hexdigest()[:16]
+    others = []
+    for kind in block.options.keys() & PICTURES.keys():
+        path = block.page.parent / block.options[kind]
+        if path.is_file():
+            with Image.open(path) as image:
+                if image.info.get('record') == digest:
+                    continue
+        others.append(block.options[kind])
+        if not check:
+            what = read_record(block.record, block.metrics, **block.table_options)
+            if kind == 'boxes':
+                draw_box_plot(what.values, block.metrics, path)
+            else:
+                scale = float(block.options.get('scale', 100))
+                draw_curves(read_final_rows(block.record), block.metrics[0], scale, path)
+            text = PngInfo()
+            text.add_text('record', digest)
+            with Image.open(path) as image:
+                image.load()
+            image.save(path, pnginfo=text, optimize=True)
+    return others
+
+
+def overview(blocks: list[Block], names: str, folder: Path) -> str:
+    """A row for each block with a title: our method beside the baseline, and who is ahead."""
+    header = ['', 'take', 'runs', 'measure', 'mean', 'beside', 'mean', 'difference (95 %)', '']
+    rows = []
+    for block in blocks:
+        options = block.options
+        if 'title' not in options or (names and block.record.stem not in names.split()):
+            continue
+        values = read_record(block.record, block.metrics, **block.table_options).values
+        first, (peer, theirs) = block.metrics[0], next(iter(values.items()))
+        if options.get('ours') not in values:
+            raise UserError(f'{block.record.name} has no ours={options.get("ours")!r}')
+        ours = values[options['ours']][first]
+        found = compare_paired(ours, theirs[first])
+        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        link = os.path.relpath(block.page, folder).replace(os.sep, '/')
+        rows.append(
+            [
+                *(f'[{options["title"]}]({link})', _shown(options['ours']), len(ours)),
+                *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs[first])),
+                *(
+                    _beside(ours, theirs[first], False),
+                    ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
+                ),
+            ]
+        )
+    return '\n'.join(markdown_table(header, rows))
+
+
+def blocks_of(pages: Iterable[Path]) -> list[Block]:
+    """The blocks of all pages."""
+    return [
+        Block(match[2], page)
+        for page in pages
+        for match in BLOCK.finditer(page.read_text(encoding='utf-8'))
+    ]
+
+
+def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
+    """A page with its tables and overviews made again; its pictures, too, unless ``check``."""
 
     def make(match: re.Match) -> str:
-        name, *words = shlex.split(match[2])
-        options = dict(word.split('=', 1) for word in words if '=' in word)
-        metrics = [word for word in words if '=' not in word]
-        return f'{match[1]}\n{table_of(RECORDS / f"{name}.csv", metrics, **options)}\n{match[3]}'
+        block = Block(match[2], page)
+        table = table_of(block.record, block.metrics, **block.table_options)
+        if (others := draw(block, check)) and check:
+            table = f'{", ".join(others)} of other rows'
+        return f'{match[1]}\n{table}\n{match[3]}'
 
-    return BLOCK.sub(make, text)
+    def show(match: re.Match) -> str:
+        return f'{match[1]}\n{overview(blocks, match[2] or "", page.parent)}\n\n{match[3]}'
+
+    return OVERVIEW.sub(show, BLOCK.sub(make, page.read_text(encoding='utf-8')))
 
 
 def main() -> None:
@@ -135,15 +302,14 @@ def main() -> None:
     )
     args = parser.parse_args()
     pages = [
-        *ROOT.glob('docs/pages/**/*.md'),
-        *ROOT.glob('configs/*/README.md'),
+        *sorted(ROOT.glob('docs/pages/**/*.md')),
+        *sorted(ROOT.glob('configs/*/README.md')),
         ROOT / 'README.md',
     ]
-    differ = []
+    differ, blocks = [], blocks_of(pages)
     for page in pages:
-        old = page.read_text(encoding='utf-8')
-        new = rewritten(old)
-        if new != old:
+        new = rewritten(page, blocks, args.check)
+        if new != page.read_text(encoding='utf-8'):
             differ.append(page.relative_to(ROOT).as_posix())
             if not args.check:
                 write_atomically(new.encode(), page)

@@ -1,6 +1,7 @@
 """Statistics against scipy and by hand; the report and the pictures that state them."""
 
 import csv
+import json
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 
+from research.common.records import read_final_rows
 from research.seeds.plan import parse_plan
 from research.seeds.plots import draw_box_plot, plot_setting, read_setting_runs, read_values
 from research.seeds.report import write_csv, write_markdown, write_runs_csv
@@ -197,7 +199,14 @@ def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
 
 
 def test_box_plot_of_a_file(plan, run_script, tmp_path):
-    runs = write_runs_csv(plan, make_outcomes(plan), tmp_path / 'runs.csv')
+    outcomes = make_outcomes(plan, failed=[('c', 3)])
+    facts = {'step': 90, 'commit': 'abc', 'seconds': 1.5}
+    outcomes[0].run.folder.mkdir(parents=True)
+    outcomes[0].run.result_file.write_text(json.dumps(facts))
+    runs = write_runs_csv(plan, outcomes, tmp_path / 'runs.csv')
+    first, *others = read_final_rows(runs)
+    assert {key: first[key] for key in facts} == {key: str(x) for key, x in facts.items()}
+    assert len(others) == 10
     values = read_values(runs, ['acc'], scale=100)
     assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
     tool = ROOT / 'tools/analysis_tools/plot_seeds.py'
@@ -211,13 +220,12 @@ def test_box_plot_of_a_file(plan, run_script, tmp_path):
 
 
 SETTING_TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
-SETTING_RUNS = """stage,method,choice,seed,metric,value
-tune,soprc-0.1,lr=1,100,AP,99
-final,soprc-0.1,,0,AP,50.5
-final,soprc-0.1,,1,AP,51.5
-final,soprc-0.1,,1,AUROC,80
-final,soprc-0.25,,0,AP,52
-final,smooth_ap-0.1,,0,AP,40
+SETTING_RUNS = """stage,method,seed,settings,AP,AUROC
+tune,soprc-0.1,100,{},99,
+final,soprc-0.1,0,{},50.5,
+final,soprc-0.1,1,{},51.5,80
+final,soprc-0.25,0,{},52,
+final,smooth_ap-0.1,0,{},40,
 """
 
 

@@ -1,9 +1,8 @@
 """Pictures of a comparison over seeds: a box per method; a metric over the values of a setting."""
 
-import csv
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from mmrank.visualization.figures import fit_two_lines, new_panels, save
 from mmrank.visualization.palette import colours_of
 
 from ..common.names import loss_name, metric_name
-from .plan import FINAL
+from ..common.records import FACTS, read_final_rows
 from .statistics import Values
 
 _COLUMNS = 3
@@ -23,12 +22,6 @@ _WIDTH, _DPI = 8.0, 200
 _FONT = 10
 #: Metric values over seeds, by method and value of the setting.
 SettingRuns = Mapping[str, Mapping[float, Sequence[float]]]
-
-
-def _final_rows(path: str | os.PathLike) -> Iterator[dict]:
-    """Rows of the final runs in the ``runs.csv`` of ``tools/benchmarks/run_seeds.py``."""
-    with open(path, newline='', encoding='utf-8') as file:
-        yield from (row for row in csv.DictReader(file) if row['stage'] == FINAL)
 
 
 def draw_box_plot(
@@ -96,13 +89,35 @@ def _draw_panel(axis: Axes, data: list[list[float]], colours: Sequence[str]) -> 
     axis.grid(axis='y', visible=False)
 
 
+def draw_curves(
+    rows: Iterable[Mapping[str, str]], metric: str, scale: float, path: str | os.PathLike
+) -> Path:
+    """Draw a metric of a record against the iterations: mean and range of the seeds."""
+    curves: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
+        points.append(scale * float(row[metric]))
+    figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
+    for colour, (name, points) in zip(colours_of(list(curves)), curves.items()):
+        steps, values = zip(*sorted(points.items()))
+        axis.plot(steps, list(map(np.mean, values)), color=colour, marker='.', label=name)
+        low, high = zip(*((min(own), max(own)) for own in values))
+        axis.fill_between(steps, low, high, color=colour, alpha=0.12)
+    axis.set_xlabel('iterations')
+    axis.set_ylabel(f'{metric_name(metric)}, mean and range of the seeds')
+    axis.legend(fontsize=8, frameon=False)
+    return save(figure, path)
+
+
 def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: float = 1.0) -> Values:
-    """Read the final runs of a ``runs.csv``."""
+    """Read the final runs of a record."""
     found: dict[str, dict[str, dict[int, float]]] = {}
-    for row in _final_rows(path):
-        own = found.setdefault(row['method'], {}).setdefault(row['metric'], {})
-        own[int(row['seed'])] = scale * float(row['value'])
-    known = list(dict.fromkeys(m for own in found.values() for m in own))
+    for row in read_final_rows(path):
+        own = found.setdefault(row['method'], {})
+        for metric in row.keys() - {*FACTS}:
+            if row[metric]:
+                own.setdefault(metric, {})[int(row['seed'])] = scale * float(row[metric])
+    known = sorted({metric for own in found.values() for metric in own})
     metrics = list(metrics) or known
     missing = [metric for metric in metrics if metric not in known]
     if missing or not known:
@@ -116,10 +131,10 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
 
 
 def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
-    """Read the final values of a metric from a ``runs.csv`` with methods ``<method>-<value>``."""
+    """Read the final values of a metric from a record with methods ``<method>-<value>``."""
     found: dict[str, dict[float, list[float]]] = {}
-    for row in _final_rows(path):
-        if row['metric'] != metric:
+    for row in read_final_rows(path):
+        if not row.get(metric):
             continue
         method, _, setting = row['method'].rpartition('-')
         try:
@@ -131,7 +146,7 @@ def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
                 f'{path}: the method {row["method"]!r} must be named <method>-<value>, for example '
                 'soprc-0.25'
             )
-        found.setdefault(method, {}).setdefault(setting, []).append(float(row['value']))
+        found.setdefault(method, {}).setdefault(setting, []).append(float(row[metric]))
     if not found:
         raise ValueError(f'{path} has no final run with {metric}')
     return found

@@ -1,5 +1,6 @@
 """Console output and tables of a comparison over seeds."""
 
+import json
 import math
 import os
 import time
@@ -14,6 +15,7 @@ from rich.table import Table
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
+from ..common.records import FACTS
 from .plan import Run, SeedPlan, choice_label
 from .plots import draw_box_plot
 from .runs import Outcome, RunQueue
@@ -114,14 +116,18 @@ def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
 
 
 def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike) -> Path:
-    """Write the single runs as CSV, for statistics of the reader's own."""
-    rows = [['stage', 'method', 'choice', 'seed', 'metric', 'value']]
-    for outcome in outcomes:
+    """Write a row for each run: a record, of which tools/research/results.py makes tables."""
+    done = [outcome for outcome in outcomes if outcome.metrics]
+    metrics = sorted({key for outcome in done for key in outcome.metrics})
+    rows = [[*FACTS, *metrics]]
+    for outcome in done:
         run = outcome.run
-        rows += [
-            [run.stage, run.method, choice_label(run.choice), run.seed, key, repr(value)]
-            for key, value in sorted((outcome.metrics or {}).items())
-        ]
+        # Another train command may not write these.
+        facts = json.loads(run.result_file.read_text()) if run.result_file.is_file() else {}
+        measured = [facts.get(key, '') for key in ('step', 'commit', 'seconds')]
+        settings = json.dumps(dict(run.choice))
+        rows.append([run.stage, run.method, run.seed, *measured, run.folder.name[-8:], settings])
+        rows[-1] += [outcome.metrics.get(key, '') for key in metrics]
     return write_csv_atomically(rows, path)
 
 

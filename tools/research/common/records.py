@@ -1,0 +1,21 @@
+"""Records of trainings: the columns that are not metrics, and the commit."""
+
+import csv
+import subprocess
+from pathlib import Path
+
+#: ``stage`` (``tune`` or ``final``, the default), ``seed`` (or fold), ``step`` (iterations),
+#: ``seconds`` (of CPU), ``hash`` (of the config and all options), ``settings`` (JSON).
+FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
+
+
+def read_final_rows(path: str | Path) -> list[dict[str, str]]:
+    """Rows of a record without those of the tuning."""
+    with open(path, newline='', encoding='utf-8') as file:
+        return [row for row in csv.DictReader(file) if row.get('stage', 'final') == 'final']
+
+
+def current_commit() -> str:
+    """The commit of this code; empty outside a repository."""
+    command = ('git', '-C', str(Path(__file__).parent), 'rev-parse', '--short=8', 'HEAD')
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
