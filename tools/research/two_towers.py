@@ -1,6 +1,6 @@
 r"""The losses of two towers on MovieLens-1M, tuned alike.
 
-    python tools/research/two_towers.py data/ml1m tools/research/records/two_towers.csv
+    python tools/research/two_towers.py data/ml1m tools/research/records
 
 DATA has ``train.csv.gz`` and ``test.csv.gz``. Each loss is trained at each of ``--learning-rates``
 on nine tenths of the training pairs and measured on the rest; then at its best rate on all of them,
@@ -90,7 +90,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add('data', type=Path)
-    add('record', type=Path)
+    add('out', type=Path, help='folder of the record, two_towers.csv')
     add('--methods', nargs='+', choices=METHODS, default=list(METHODS), metavar='METHOD')
     add('--batch-size', type=int, default=1024)
     add('--steps', type=int, default=500)
@@ -99,11 +99,11 @@ def main() -> None:
     add('--tune-seed', type=int, default=100)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    if args.record.exists():
-        rows = list(csv.DictReader(args.record.read_text(encoding='utf-8').splitlines()))
+    rows, record = [], args.out / 'two_towers.csv'
+    if record.exists():
+        rows = list(csv.DictReader(record.read_text(encoding='utf-8').splitlines()))
     fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
-    args.record.parent.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
 
     def run(data: TwoTowerData, stage: str, method: str, seed: int, lr: float) -> dict:
         settings = json.dumps(dict(lr=lr, batch_size=args.batch_size))
@@ -115,7 +115,7 @@ def main() -> None:
         seconds, found = measure(data, method, seed, args, lr)
         found = {k: f'{v:.6f}' for k, v in found.items()}
         row = dict(facts, commit=commit, seconds=f'{seconds:.1f}', **found)
-        with args.record.open('a', newline='', encoding='utf-8') as file:
+        with record.open('a', newline='', encoding='utf-8') as file:
             writer = csv.DictWriter(file, fields, lineterminator='\n')
             if not rows:
                 writer.writeheader()
