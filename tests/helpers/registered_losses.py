@@ -78,8 +78,9 @@ SETTINGS = {
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, gather='ring'),
+        dict(num_buckets=3, num_hashes=2, gather='ring', refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
+        dict(frequency='counts', refined=True),
         dict(frequency='none', gather='ring'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
