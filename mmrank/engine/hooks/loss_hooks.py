@@ -176,8 +176,8 @@ class CosineBeta0Hook(Hook):
         self._least = {x: x.beta0 for x in modules if isinstance(x, SampleLogMean)}
         if not self._least:
             raise UserError(
-                'CosineBeta0Hook is in custom_hooks, but the model has no moving average of samples. '
-                'Fix: take the hook out, or train with mmrank.SogCLRLoss or an iSogCLR loss'
+                'CosineBeta0Hook is in custom_hooks, but the model has no moving average of '
+                'samples. Fix: take the hook out, or train with mmrank.SogCLRLoss or iSogCLR'
             )
 
     def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
