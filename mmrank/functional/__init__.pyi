@@ -92,6 +92,7 @@ from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_outer as stable_ap_outer
+from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.score_lists import like_scores as like_scores
 from mmrank.losses.score_lists import split_lists as split_lists
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES as IN_BATCH_MODES

@@ -73,8 +73,9 @@ SETTINGS = {
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, gather='ring'),
+        dict(num_buckets=3, num_hashes=2, gather='ring', refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
+        dict(frequency='counts', refined=True),
         dict(frequency='none', gather='ring'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
@@ -91,6 +92,7 @@ SETTINGS = {
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
+    'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3), dict(ks='R', tau=0.3, mode='per_class')],
     'SOAPLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),
         dict(PER_SAMPLE, mode='flatten', num_classes=CLASSES),

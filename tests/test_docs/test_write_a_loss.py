@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
     for name in blocks():
         sys.modules.pop(name, None)
     for name in [*ROOT_MODELS.module_dict]:
-        if 'RecallAtK' in name or name == 'GapLoss':
+        if 'MissedAtK' in name or name == 'GapLoss':
             ROOT_MODELS.module_dict.pop(name)
 
 
@@ -79,7 +79,7 @@ def test_the_tests_of_the_page_pass(folder):
             test(**case)
 
 
-@pytest.mark.parametrize('name', ['RecallAtKLoss', 'LoggedRecallAtKLoss', 'GapLoss'])
+@pytest.mark.parametrize('name', ['MissedAtKLoss', 'LoggedMissedAtKLoss', 'GapLoss'])
 def test_losses_learn(folder, name):
     for file in ('my_losses', 'logged_loss', 'gap_loss'):
         load(folder, file)
@@ -103,15 +103,15 @@ def test_losses_learn(folder, name):
 
 def test_state_is_saved(folder):
     module = load(folder, 'stateful_loss')
-    loss = module.CentredRecallAtKLoss(tau=0.5)
-    plain = load(folder, 'my_losses').RecallAtKLoss(tau=0.5)
+    loss = module.CentredMissedAtKLoss(tau=0.5)
+    plain = load(folder, 'my_losses').MissedAtKLoss(tau=0.5)
     scores, target = batch()
     assert torch.equal(loss(scores, target), plain(scores, target))
     state = loss.state_dict()
     rows = (target < 3).nonzero().squeeze(1)
     positives = scores[rows, target[rows]].detach()
     torch.testing.assert_close(state['mean_positive.mean'], positives.mean()[None])
-    other = module.CentredRecallAtKLoss(tau=0.5)
+    other = module.CentredMissedAtKLoss(tau=0.5)
     other.load_state_dict(state)
     assert torch.equal(other.logit_centre(), loss.logit_centre())
     for activation in ('none', 'sigmoid'):
@@ -130,7 +130,7 @@ class Labels(list):
 
 def test_class_counts_reach_the_loss(folder):
     module = load(folder, 'counted_loss')
-    loss = module.CountedRecallAtKLoss(num_classes=3, tau=0.5)
+    loss = module.CountedMissedAtKLoss(num_classes=3, tau=0.5)
     loader = SimpleNamespace(dataset=Labels([0, 1, 1, 2, 2, 2]))
     runner = SimpleNamespace(
         model=torch.nn.ModuleList([loss]),
@@ -141,8 +141,8 @@ def test_class_counts_reach_the_loss(folder):
     torch.testing.assert_close(loss.weights, 2 / torch.tensor([1.0, 2.0, 3.0]).double())
     scores, target = batch()
     labels = target == torch.arange(3)[:, None]
-    recall_at_k = load(folder, 'my_losses').recall_at_k
-    losses = recall_at_k(split_lists(scores.t(), labels), surrogate=Sigmoid(0.5))
+    missed_at_k = load(folder, 'my_losses').missed_at_k
+    losses = missed_at_k(split_lists(scores.t(), labels), surrogate=Sigmoid(0.5))
     expected = (loss.weights * losses).mean().float()
     torch.testing.assert_close(loss(scores, target), expected)
 
@@ -161,7 +161,7 @@ def test_the_config(folder):
     with DefaultScope.overwrite_default_scope('mmdet'):
         head = MODELS.build(cfg.detection_head)
     total = head.loss_cls.loss
-    assert [type(part).__name__ for part in total.losses] == ['StableAPLoss', 'RecallAtKLoss']
+    assert [type(part).__name__ for part in total.losses] == ['StableAPLoss', 'MissedAtKLoss']
     assert total.losses[1].num_classes == 80
     assert cfg.custom_hooks[0].type == 'mmrank.RankingMonitorHook'
 
@@ -172,7 +172,7 @@ def test_newcomer_runs(newcomer):
         (newcomer.folder / f'{name}.py').write_text(text)
     output = newcomer(docs_blocks.blocks(PAGE, 'bash'))
     assert int(re.search(r'(\d+) passed', output)[1]) >= 4
-    assert "{'type': 'RecallAtKLoss', 'k': 4}" in output
+    assert "{'type': 'MissedAtKLoss', 'k': 4}" in output
 
 
 @pytest.mark.slow

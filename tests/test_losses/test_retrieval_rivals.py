@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from mmrank.functional import auc_loss, blackbox_ap_loss, listwise_ap_loss, smooth_ap_loss
+from mmrank.functional import (
+    auc_loss,
+    blackbox_ap_loss,
+    listwise_ap_loss,
+    recall_at_k_loss,
+    smooth_ap_loss,
+)
 from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
@@ -14,6 +20,7 @@ LOSSES = {
     'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
     'BlackBoxAPLoss': (blackbox_ap_loss, dict(lam=2.0, margin=0.1)),
     'AUCLoss': (auc_loss, dict(surrogate='one_sided_huber', tau=0.5)),
+    'RecallAtKLoss': (recall_at_k_loss, dict(ks=(1, 4), tau=0.1, rank_tau=2.0)),
 }
 
 
@@ -128,6 +135,11 @@ class TestEveryLoss:
         ('BlackBoxAPLoss', dict(lam=0), 'lam must be'),
         ('BlackBoxAPLoss', dict(margin=-1), 'margin must be'),
         ('AUCLoss', dict(tau=-1), 'tau must be'),
+        ('RecallAtKLoss', dict(tau=-1), 'tau must be'),
+        ('RecallAtKLoss', dict(rank_tau=0), 'rank_tau must be'),
+        ('RecallAtKLoss', dict(ks=(1, 0)), r'ks must be .* got \(1, 0\). Fix'),
+        ('RecallAtKLoss', dict(ks=()), 'ks must be'),
+        ('RecallAtKLoss', dict(ks='all'), 'ks must be'),
         ('AUCLoss', dict(surrogate='hinge'), "surrogate='hinge' is unknown"),
     ],
 )

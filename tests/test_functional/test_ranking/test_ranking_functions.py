@@ -10,8 +10,9 @@ from mmrank import functional as F
 from mmrank.functional import split_lists
 
 MODULES = (
-    *('alrp', 'ap_loss', 'auc', 'blackbox_ap', 'dr_loss', 'listwise_ap', 'rank_sort'),
-    *('smooth_ap', 'soap', 'soprc', 'stable_ap'),
+    *('ranking.alrp', 'ranking.ap_loss', 'ranking.auc', 'ranking.blackbox_ap', 'ranking.dr_loss'),
+    *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap', 'ranking.soap'),
+    *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k'),
 )
 
 
@@ -31,6 +32,7 @@ FUNCTIONS = {
     'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p, m)),
     'listwise_ap': lambda s, p, m, v: F.listwise_ap_loss(s, p, mask=m, num_bins=9),
     'rank_sort': lambda s, p, m, v: sum(F.rank_sort_loss(s, targets(s, p, m, v))),
+    'recall_at_k': lambda s, p, m, v: F.recall_at_k_loss(s, p, mask=m, ks=(1, 4), tau=0.1),
     'smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1),
     'soap': lambda s, p, m, v: F.soap_loss(s, p, mask=m),
     'soprc': lambda s, p, m, v: F.soprc_loss(
@@ -170,7 +172,7 @@ def test_empty_and_one_sided_lists(loss, name):
         value.backward()
         assert value.isfinite()
         assert leaf.grad.isfinite().all()
-        if name not in {*WITHOUT_POSITIVES, 'alrp', 'rank_sort', 'stable_ap'}:
+        if name not in {*WITHOUT_POSITIVES, 'alrp', 'rank_sort', 'recall_at_k', 'stable_ap'}:
             assert value == 0
             assert (leaf.grad == 0).all()
     nothing = torch.zeros(0, 9, requires_grad=True)
@@ -232,7 +234,7 @@ def test_positives_and_negatives_are_not_scores_and_labels():
 
 @pytest.mark.parametrize('module', MODULES)
 def test_docstring_examples(module):
-    module = importlib.import_module(f'mmrank.losses.ranking.{module}')
+    module = importlib.import_module(f'mmrank.losses.{module}')
     names = {k: getattr(F, k) for k in F.__all__}
     results = doctest.testmod(module, extraglobs={'torch': torch, **names})
     assert results.attempted

@@ -14,6 +14,7 @@ LOSSES = (
     ('StableAPLoss', dict(mode='per_class', mean_scope='global', tau=0.1, score_range=(-1, 1))),
     ('SOPRCLoss', {}),
     ('SmoothAPLoss', {}),
+    ('RecallAtKLoss', {}),
     ('APLoss', dict(delta=0.05)),
     ('DRLoss', {}),
     ('ListwiseAPLoss', {}),

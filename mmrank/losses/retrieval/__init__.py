@@ -1,0 +1,1 @@
+"""Losses of retrieval metrics other than average precision."""

@@ -1,0 +1,155 @@
+"""Recall@k with sigmoids for the ranks and for the cut-off."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmrank.distributed import world_group
+from mmrank.errors import UserError
+from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.options import RankingOptions, Unpack
+from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
+from mmrank.losses.score_lists import like_scores, split_lists
+
+
+def recall_at_k_loss(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    mask: Tensor | None = None,
+    ks: Sequence[int] | str = (1, 2, 4, 8, 16),
+    tau: float = 0.01,
+    rank_tau: float = 1.0,
+) -> Tensor:
+    """Recall@k surrogate of each list, the mean over several k.
+
+    ``1 - mean_k min(k, sum_i G((k - r_i) / rank_tau)) / min(k, n+)`` with the rank of a positive
+    ``r_i = 1 + sum_{j != i} G((s_j - s_i) / tau)`` among all scores and G the sigmoid. Source:
+    Patel et al., Recall@k Surrogate Loss with Large Batches and Similarity Mixup, CVPR 2022, with
+    the limit k on the sum and in the normaliser that the authors' code has.
+
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.RecallAtKLoss`.
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives. Memory does not grow with the number of pairs.
+
+    Example:
+        >>> scores, is_positive = torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([1, 0, 1, 0])
+        >>> recall_at_k_loss(scores, is_positive, ks=(1, 2), rank_tau=0.1)
+        tensor(0.5000)
+    """
+    _check(ks, rank_tau)
+    lists = split_lists(scores, is_positive, mask)
+    return like_scores(_recall_at_k(lists, Sigmoid(tau), ks, rank_tau), scores)
+
+
+def _check(ks: Sequence[int] | str, rank_tau: float) -> None:
+    check_positive(rank_tau=rank_tau)
+    if ks != 'R' and (isinstance(ks, str) or not ks or any(k < 1 for k in ks)):
+        raise ValueError(
+            f"ks must be numbers of at least 1, or 'R', got {ks!r}. Fix: ks=(1, 2, 4, 8, 16)"
+        )
+
+
+def _recall_at_k(
+    lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int] | str, rank_tau: float
+) -> Tensor:
+    mask, number = lists.pos_mask, lists.pos_mask.sum(1).double()
+    everything = lists.is_positive | lists.is_negative
+    # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
+    rank = 0.5 + 0.5 * pairwise_surrogate_sum(
+        lists.pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=everything, group=lists.group
+    )
+    recalls = []
+    for k in [number] if isinstance(ks, str) else [torch.full_like(number, k) for k in ks]:
+        found = torch.where(mask, ((k[:, None] - rank) / rank_tau).sigmoid(), 0).sum(1)
+        recalls.append(torch.minimum(found, k) / torch.minimum(k, number).clamp(min=1))
+    loss = 1 - sum(recalls) / len(recalls)
+    return torch.where(lists.has_positive, loss, 0)
+
+
+class RecallAtKLoss(StatelessRankingLoss):
+    """:func:`mmrank.functional.recall_at_k_loss` of a batch.
+
+    The query is left out of its own list, as in the paper; the authors' code counts it as an image
+    above all others, so that its k is our k - 1.
+
+    **Similarity mixup.** With ``mixup`` each pair of a class in the batch gives one more embedding,
+    ``a z_i + (1 - a) z_j`` with a uniform in (0, 1): it is a query and in the gallery, its scores
+    are mixtures of scores. 28 classes of 4 images have 168 such, and the loss 6 times the pairs.
+    In training alone; the host waits for the number of pairs.
+
+    Args:
+        ks: The k, each at least 1. ``'R'``: the number of positives of each list, hence
+            R-Precision.
+        tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
+        rank_tau: Temperature of the cut-off in units of ranks, > 0. A positive more than a few
+            beyond k has no gradient.
+        mixup: Whether to mix embeddings of a class, in retrieval.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    saturation_advice = 'All positives are far beyond k. Fix: larger ks, or rank_tau'
+
+    def __init__(
+        self,
+        ks: Sequence[int] | str = (1, 2, 4, 8, 16),
+        tau: float = 0.01,
+        rank_tau: float = 1.0,
+        mixup: bool = False,
+        **kwargs: Unpack[RankingOptions],
+    ) -> None:
+        super().__init__(**kwargs)
+        _check(ks, rank_tau)
+        self.ks, self.rank_tau, self.mixup = ks, rank_tau, mixup
+        self.surrogate = Sigmoid(tau)
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _recall_at_k(lists, self.surrogate, self.ks, self.rank_tau)
+
+    def one_vs_all_lists(self, *args, **kwargs) -> tuple[Tensor, Tensor, Tensor]:
+        if self.mixup:
+            raise UserError(
+                'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
+                'mixup=False, or embeddings into mmrank.EmbeddingLoss'
+            )
+        return super().one_vs_all_lists(*args, **kwargs)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        if self.mixup and self.training:
+            batch = with_mixtures(batch, world_group() if self.scope == 'global' else None)
+        return super().embedding_loss(batch)
+
+
+def with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
+    """The batch and a mixture of each pair of queries of a class, as queries and in the gallery.
+
+    The ranks of ``group`` have the same queries: they draw the same mixtures, and each has its
+    share of these in its gallery.
+    """
+    queries, labels, itself = batch.queries, batch.query_labels, batch.is_itself
+    first, second = (labels[:, None] == labels).triu(1).nonzero().unbind(1)
+    share = torch.rand(len(first), 1, dtype=queries.dtype, device=queries.device)
+    rank, ranks = 0, 1
+    if group is not None:
+        dist.broadcast(share, dist.get_global_rank(group, 0), group)
+        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+    mixed = share * queries[first] + (1 - share) * queries[second]
+    of_rank = slice(rank, None, ranks)
+    # An entry that neither of two images searches for is an empty slot of a memory.
+    rows = torch.cat([itself, itself[first] & itself[second]])
+    place = torch.arange(len(mixed), device=queries.device)
+    columns = torch.cat([itself.new_zeros(len(queries), len(mixed)), place[:, None] == place])
+    return replace(
+        batch,
+        queries=torch.cat([queries, mixed]),
+        query_labels=torch.cat([labels, labels[first]]),
+        gallery=torch.cat([batch.gallery, mixed[of_rank].to(batch.gallery.dtype)]),
+        gallery_labels=torch.cat([batch.gallery_labels, labels[first][of_rank]]),
+        is_itself=torch.cat([rows, columns[:, of_rank]], 1),
+    )
