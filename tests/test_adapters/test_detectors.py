@@ -249,8 +249,8 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     assert {type(x) for x in left.modules()} == {type(x) for x in stock.modules()}
     stock.load_state_dict(left.state_dict())
     found = models.predict(kind, stock, images)
-    # The bias of the stock layer is rounded otherwise, which may swap equal scores: each box with its
-    # score and label is found again, and both lists fall.
+    # The bias of the stock layer is rounded otherwise, which may swap equal scores: each box is
+    # found again with its score and label, and both lists fall.
     torch.testing.assert_close(by_box(found), by_box(shown), rtol=1e-4, atol=1e-4)
     assert all((x['scores'].diff() <= 0).all() for x in found + shown)
     assert run(kind, left.train()).total.isfinite()

@@ -41,21 +41,18 @@ NOT_RUN = [
     ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses_1200', 'hours; test_detr_losses.py'),
     ('configs/long_tail/README.md', 'grocery_losses', 'data'),
-    ('configs/long_tail/README.md', 'few_positives', 'data; test_few_positives.py'),
+    ('configs/long_tail/README.md', 'few_positives.py', 'data; test_few_positives.py'),
+    ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
     ('configs/in_batch/README.md', 'ratings.dat', 'data'),
     ('configs/in_batch/README.md', '_ml-1m.py\n', 'data and hours'),
     ('configs/in_batch/README.md', '--divergence', 'data and half an hour'),
     ('configs/isogclr/README.md', 'linear_', 'data and days'),
+    ('configs/isogclr/README.md', 'cifar10-lt_contrastive', 'data and half an hour'),
     ('configs/isogclr/README.md', 'temperature_orders.py', 'data and hours'),
-    ('configs/long_tail/README.md', 'cifar10_losses', 'data and hours'),
     ('configs/long_tail/README.md', 'positive_rate', 'data and hours'),
     ('configs/sodeep/README.md', 'train_sorter', 'test_sodeep_loss.py'),
     ('configs/soprc/README.md', 'omniglot_losses', 'data and an hour'),
-    ('configs/soprc/README.md', 'omniglot_folds', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'ap/bccd_seeds', 'data and half an hour'),
-    ('configs/stable_ap/README.md', 'dino_bccd_seeds', 'data and an hour'),
     ('configs/stable_ap/README.md', 'bccd_losses', 'data and an hour'),
-    ('configs/stable_ap/README.md', 'coco128_losses', 'data and an hour'),
     ('configs/stable_ap/README.md', 'rho/bccd_sgd', 'data and hours'),
 ]
 #: Blocks of READMEs of configs/ that a test below runs.
@@ -239,7 +236,9 @@ def test_no_table_of_runs_is_without_a_record():
     found = []
     for page in documents():
         text = re.sub(r'(?s)<!-- (record|overview).*?<!-- end of', '', page.read_text('utf-8'))
-        found += [(page.name, x) for x in text.splitlines() if x.startswith('|') and ' ± ' in x]
+        text = re.sub(r'(?s)\n## Published results.*?(\n## |$)', '', text)
+        name = page.relative_to(ROOT).as_posix()
+        found += [(name, x) for x in text.splitlines() if x.startswith('|') and ' ± ' in x]
     assert not found
 
 
