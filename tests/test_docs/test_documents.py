@@ -40,6 +40,7 @@ NOT_RUN = [
     ('docs/pages/results/dense_heads.md', 'dense_losses', 'data; test_dense_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses_1200', 'hours; test_detr_losses.py'),
+    ('docs/pages/results/detr.md', 'rfdetr_groups', 'minutes; test_detr_losses.py'),
     ('configs/long_tail/README.md', 'grocery_losses', 'data'),
     ('configs/long_tail/README.md', 'few_positives.py', 'data; test_few_positives.py'),
     ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
