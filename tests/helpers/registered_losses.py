@@ -121,6 +121,8 @@ SETTINGS = {
     'SogCLRLoss': [
         PER_SAMPLE,
         dict(PER_SAMPLE, bimodal=True),
+        dict(PER_SAMPLE, bimodal=True, tau=0.3, rho=0.5),
+        dict(PER_SAMPLE, tau=0.3, rho=0.5, gather='ring'),
         dict(PER_SAMPLE, bimodal=True, gather='ring'),
     ],
     'StableAPLoss': [

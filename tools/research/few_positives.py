@@ -13,8 +13,9 @@ new in the plan take the settings of the record.
 
 The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
 the metric), ``iterations``, ``evals`` (steps to measure on the way), ``batch_size``,
-``tune_seeds``, ``seeds``, ``learning_rates``, and ``methods``: ``loss``, with ``settings`` to tune
-and ``learning_rates`` of its own. ``one_label``: left out where images have several.
+``tune_seeds``, ``seeds``, ``learning_rates``, ``metrics`` of the record, and ``methods``: ``loss``,
+with ``settings`` to tune and ``learning_rates`` of its own, ``one_label`` where it is left out for
+images with several.
 """
 
 import argparse
@@ -35,12 +36,14 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
-from mmrank.functional import average_precision
+from mmrank.functional import average_precision, partial_auroc
 from research.common.records import current_commit
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
-FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
+#: Partial AUC over the classes: FPR up to 0.05, and of it where the TPR is 0.5 and more.
+PARTIAL = {'pAUC': {'max_fpr': 0.05}, 'two_way_pAUC': {'max_fpr': 0.05, 'min_tpr': 0.5}}
+FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
 VIEWS = 4
 #: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
 Photographs = dict[str, tuple[Tensor, Tensor]]
@@ -122,7 +125,10 @@ def batches(rows: int, size: int, seed: int) -> Iterator[Tensor]:
 def build_loss(settings: dict, labels: Tensor) -> nn.Module:
     """A loss of mmrank with the counts of (n, C) labels."""
     options = dict(settings)
-    loss = getattr(mmrank.losses, options.pop('type'))(num_classes=labels.size(1), **options)
+    kind = getattr(mmrank.losses, options.pop('type'))
+    if getattr(kind, 'keeps_samples', False):
+        options['num_samples'] = len(labels)
+    loss = kind(num_classes=labels.size(1), **options)
     if getattr(loss, 'wants_class_counts', False):
         loss.set_class_counts(labels.sum(0).tolist(), len(labels))
     return loss
@@ -151,7 +157,8 @@ def train(
         target = y[index]
         if not getattr(loss, 'use_sigmoid', True):
             target = target.argmax(1)
-        value = loss(layer(x[index, view]), target)
+        told = {'sample_idx': index} if getattr(loss, 'keeps_samples', False) else {}
+        value = loss(layer(x[index, view]), target, **told)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -163,12 +170,12 @@ def train(
 
 
 def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Macro mAP of the scores and of their softmax, and AP of all scores in one ranking."""
+    """Macro figures of the scores, mAP of their softmax, and AP of all scores in one ranking."""
     has = labels.any(0)
 
-    def macro(s: Tensor) -> float:
-        aps = [average_precision(s[:, c], labels[:, c]) for c in has.nonzero()[:, 0]]
-        return float(torch.stack(aps).mean())
+    def macro(s: Tensor, figure=average_precision, **options) -> float:
+        found = [figure(s[:, c], labels[:, c], **options) for c in has.nonzero()[:, 0]]
+        return float(torch.stack(found).mean())
 
     # The logarithm has fewer ties.
     exclusive = scores.double().log_softmax(1)
@@ -176,6 +183,7 @@ def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
         mAP=macro(scores),
         exclusive_mAP=macro(exclusive),
         AP_of_all=float(average_precision(scores.flatten(), labels.flatten())),
+        **{name: macro(scores, partial_auroc, **rates) for name, rates in PARTIAL.items()},
     )
 
 
@@ -218,13 +226,14 @@ def measure(
 def run(plan_file: Path, features: Path, out: Path) -> None:
     """Write the records of a plan, method by method."""
     plan = yaml.safe_load(plan_file.read_text())
+    fields = [*FACTS, *plan.get('metrics', METRICS)]
     for name, options in plan['sets'].items():
         tuned = options.pop('tuned')
         data = photographs(features, **options)
         one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
         if not file.exists():
-            file.write_text(','.join(FIELDS) + '\n')
+            file.write_text(','.join(fields) + '\n')
         with open(file, newline='') as lines:
             done = [(x['method'], int(x['seed']), x['settings']) for x in csv.DictReader(lines)]
         for method, spec in plan['methods'].items():
@@ -235,7 +244,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
             best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
             rows = list(measure(plan, data, spec, best, seeds))
             with open(file, 'a', newline='') as lines:
-                writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')
+                writer = csv.DictWriter(lines, fields, extrasaction='ignore', lineterminator='\n')
                 writer.writerows(dict(row, method=method) for row in rows)
             print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 
