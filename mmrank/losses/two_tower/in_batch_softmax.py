@@ -80,16 +80,16 @@ def in_batch_softmax_losses(
         all_keys, all_cols = keys, cols
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives = keys[: len(left)]
+    positives, rest = keys[: len(left)], None
     if refined:
         if log_share is None:
             raise ValueError('refined=True corrects by shares. Fix: pass log_share')
         positives = pad(positives[:, :-1], (0, 1))
+        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
     terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, ring=ring)
-    if refined:
-        share = log_share[: len(left)].to(keys.dtype).exp()
+    if rest is not None:
         # A mean over the negatives, where InfoNCE takes the sum.
-        terms.log_mean = terms.log_mean + torch.log1p(-share) - terms.log_count
+        terms.log_mean = terms.log_mean + rest - terms.log_count
     return info_nce_losses(terms)
 
 
