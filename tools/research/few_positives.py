@@ -12,9 +12,10 @@ test photographs, a record for each set (see results.py). It goes on where it wa
 new in the plan take the settings of the record.
 
 The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
-the metric), ``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``learning_rates``,
-``metrics`` of the record, and ``methods``: ``loss``, with ``settings`` to tune and
-``learning_rates`` of its own. Methods with ``one_label`` are left out where images have several.
+the metric), ``iterations``, ``evals`` (steps to measure on the way), ``batch_size``,
+``tune_seeds``, ``seeds``, ``learning_rates``, ``metrics`` of the record, and ``methods``: ``loss``,
+with ``settings`` to tune and ``learning_rates`` of its own, ``one_label`` where it is left out for
+images with several.
 """
 
 import argparse
@@ -133,8 +134,10 @@ def build_loss(settings: dict, labels: Tensor) -> nn.Module:
     return loss
 
 
-def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) -> dict:
-    """Train one layer; figures of the split, in [0, 1]."""
+def train(
+    data: Photographs, settings: dict, seed: int, plan: dict, split: str
+) -> Iterator[tuple[int, dict]]:
+    """Train one layer; figures of the split, in [0, 1], at the steps of ``evals`` and the last."""
     options = dict(settings)
     lr = options.pop('lr')
     x, y = data['train']
@@ -160,9 +163,10 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
         value.backward()
         optimizer.step()
         schedule.step()
-    x, y = data[split]
-    with torch.no_grad():
-        return figures(layer(x[:, 0]), y > 0)
+        if step + 1 in (*plan.get('evals', ()), plan['iterations']):
+            shown, labels = data[split]
+            with torch.no_grad():
+                yield step + 1, figures(layer(shown[:, 0]), labels > 0)
 
 
 def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
@@ -192,10 +196,11 @@ def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
     ]
 
     def mean(trial: dict) -> float:
-        runs = [
-            train(data, {**method['loss'], **trial}, x, plan, 'val') for x in plan['tune_seeds']
+        ends = [
+            [*train(data, {**method['loss'], **trial}, x, plan, 'val')][-1][1]
+            for x in plan['tune_seeds']
         ]
-        return float(np.mean([run[tuned] for run in runs]))
+        return float(np.mean([end[tuned] for end in ends]))
 
     return max(trials, key=mean)
 
@@ -203,19 +208,19 @@ def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
 def measure(
     plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
 ) -> Iterator[dict]:
-    """A row of the record for each seed."""
+    """Rows of the record for each seed."""
     commit = current_commit()
     for seed in seeds:
         begin = time.process_time()
-        found = train(data, {**method['loss'], **best}, seed, plan, 'test')
-        yield dict(
-            seed=seed,
-            step=plan['iterations'],
-            commit=commit,
-            seconds=f'{time.process_time() - begin:.1f}',
-            settings=json.dumps(best),
-            **{name: f'{value:.5f}' for name, value in found.items()},
-        )
+        for step, found in train(data, {**method['loss'], **best}, seed, plan, 'test'):
+            yield dict(
+                seed=seed,
+                step=step,
+                commit=commit,
+                seconds=f'{time.process_time() - begin:.1f}',
+                settings=json.dumps(best),
+                **{name: f'{value:.5f}' for name, value in found.items()},
+            )
 
 
 def run(plan_file: Path, features: Path, out: Path) -> None:
