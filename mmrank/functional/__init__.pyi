@@ -92,6 +92,8 @@ from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_outer as stable_ap_outer
+from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
+from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.score_lists import like_scores as like_scores
 from mmrank.losses.score_lists import split_lists as split_lists
