@@ -97,8 +97,8 @@ class EmbeddingLoss(NamedSettings):
             offset, gallery = sum(counts[: dist.get_rank(group)]), gallery.to(dtype)
             queries = all_gather_rows(queries.to(dtype), counts, group)
             shape = labels.shape[1:]
-            labels = all_gather_rows(labels.reshape(len(labels), -1), counts, group)
-            labels = labels.reshape(-1, *shape)
+            labels = labels if shape else labels[:, None]
+            labels = all_gather_rows(labels, counts, group).reshape(-1, *shape)
         left_out = torch.zeros(sum(counts), len(gallery), dtype=torch.bool, device=queries.device)
         if own:
             left_out.diagonal(-offset).fill_(True)

@@ -86,7 +86,8 @@ class EmbeddingBatch:
         for name in ('query_labels', 'gallery_labels'):
             setattr(self, name, whole(getattr(self, name)))
             refuse_nan(name, getattr(self, name), 'give each image its class')
-        levels = [x.reshape(len(x), -1).t() for x in (self.query_labels, self.gallery_labels)]
+        both = self.query_labels, self.gallery_labels
+        levels = [x.t() if x.dim() == 2 else x[None] for x in both]
         if len(levels[0]) != len(levels[1]):
             raise ValueError(
                 f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '

@@ -40,7 +40,8 @@ class EmbeddingRows:
         the number of rows of each rank.
         """
         counts, dtype = rows_and_dtype(self.embeddings, group)
-        numbers = torch.cat([self.labels.reshape(len(self), -1), self.ids[:, None]], dim=1)
+        labels = self.labels if self.labels.dim() == 2 else self.labels[:, None]
+        numbers = torch.cat([labels, self.ids[:, None]], dim=1)
         numbers = all_gather_rows(numbers, counts, group)
         embeddings = all_gather_rows(self.embeddings.to(dtype), counts, group)
         labels = numbers[:, :-1].reshape(-1, *self.labels.shape[1:])
