@@ -20,6 +20,8 @@ from mmrank.functional.metrics.average_precision import (
 from mmrank.functional.metrics.best_positive_rank import best_positive_rank as best_positive_rank
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
 from mmrank.functional.metrics.retrieval.input import StoredEmbeddings as StoredEmbeddings
+from mmrank.functional.metrics.retrieval.levels import LevelFigures as LevelFigures
+from mmrank.functional.metrics.retrieval.levels import level_metrics as level_metrics
 from mmrank.functional.metrics.retrieval.metrics import RetrievalCurves as RetrievalCurves
 from mmrank.functional.metrics.retrieval.metrics import RetrievalFigures as RetrievalFigures
 from mmrank.functional.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_gallery
