@@ -10,7 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmrank.functional import auroc, average_precision
+from mmrank.functional import auroc, average_precision, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
 from mmrank.visualization.tables import write_table
@@ -33,6 +33,7 @@ class ClassFigures:
     auroc: Tensor
     micro_ap: float
     micro_auroc: float
+    partial: Tensor | None = None  # (C,) partial AUROC, where it was asked for
 
     @property
     def mean_ap(self) -> float:
@@ -76,7 +77,13 @@ class ClassFigures:
         return buffer.getvalue()
 
 
-def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> ClassFigures:
+def class_figures(
+    scores: Tensor,
+    is_positive: Tensor,
+    names: list[str],
+    max_fpr: float = 1.0,
+    min_tpr: float = 0.0,
+) -> ClassFigures:
     """Figures of (n, C) scores and bools, the samples ranked once for each of C named classes."""
     if scores.isnan().any():
         row, column = scores.isnan().nonzero()[0].tolist()
@@ -89,13 +96,19 @@ def class_figures(scores: Tensor, is_positive: Tensor, names: list[str]) -> Clas
     positives = is_positive.sum(0)
     negatives = len(is_positive) - positives
     whole = (positives > 0) & (negatives > 0)
-    ap, area = scores.new_full((2, len(names)), torch.nan)
+    ap, area, part = scores.new_full((3, len(names)), torch.nan)
     for i in whole.nonzero().flatten().tolist():
         ap[i] = average_precision(scores[:, i], is_positive[:, i])
         area[i] = auroc(scores[:, i], is_positive[:, i])
+        if max_fpr < 1 or min_tpr > 0:
+            part[i] = partial_auroc(
+                scores[:, i], is_positive[:, i], max_fpr=max_fpr, min_tpr=min_tpr
+            )
     flat = scores[:, whole].flatten(), is_positive[:, whole].flatten()
     return ClassFigures(
-        names, positives, negatives, ap, area, float(average_precision(*flat)), float(auroc(*flat))
+        *(names, positives, negatives, ap, area),
+        *(float(average_precision(*flat)), float(auroc(*flat))),
+        part if max_fpr < 1 or min_tpr > 0 else None,
     )
 
 
@@ -108,6 +121,8 @@ class AveragePrecisionMetric(BaseMetric):
 
     * ``mAP``, ``AUROC``: means over the classes (macro);
     * ``micro_AP``, ``micro_AUROC``: all scores of all classes in one ranking;
+    * ``pAUROC``: mean over the classes of :func:`mmrank.functional.partial_auroc`, if
+      ``max_fpr`` or ``min_tpr`` is set; it is not in the table;
     * ``AP/<class>``, ``AUROC/<class>`` with ``classwise=True``.
 
     The table by class goes to the log, and to ``<out_stem>.md`` and ``.csv``. With one class macro
@@ -119,6 +134,8 @@ class AveragePrecisionMetric(BaseMetric):
         skip_empty: Leave classes without a positive or a negative out of the means, and name them
             in the log. False: raise an error.
         out_stem: Path without suffix of the table's files. None: none.
+        max_fpr: Highest false positive rate of the partial AUROC, in (0, 1].
+        min_tpr: Its least true positive rate, in [0, 1).
     """
 
     default_prefix = 'ranking'
@@ -128,12 +145,17 @@ class AveragePrecisionMetric(BaseMetric):
         classwise: bool = False,
         skip_empty: bool = False,
         out_stem: str | None = None,
+        max_fpr: float = 1.0,
+        min_tpr: float = 0.0,
         collect_device: str = 'cpu',
         prefix: str | None = None,
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
         self.classwise, self.skip_empty, self.out_stem = classwise, skip_empty, out_stem
+        self.rates = dict(max_fpr=max_fpr, min_tpr=min_tpr)
+        # Before the training, not after its first epoch.
+        partial_auroc(torch.zeros(2), torch.tensor([0, 1]), **self.rates)
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
         """Keep ``pred_score`` and ``gt_label`` or ``gt_score`` of the samples of a batch."""
@@ -158,7 +180,10 @@ class AveragePrecisionMetric(BaseMetric):
             raise ValueError('AveragePrecisionMetric got no sample; is the data set empty?')
         scores, target = map(np.stack, zip(*results))
         figures = class_figures(
-            torch.from_numpy(scores), torch.from_numpy(target), self._names(scores.shape[1])
+            torch.from_numpy(scores),
+            torch.from_numpy(target),
+            self._names(scores.shape[1]),
+            **self.rates,
         )
         self._check(figures)
         print_log('\n' + figures.console_table(), logger='current')
@@ -174,6 +199,8 @@ class AveragePrecisionMetric(BaseMetric):
                 'AUROC': figures.mean_auroc,
                 'micro_AUROC': figures.micro_auroc,
             }
+        if figures.partial is not None:
+            found['pAUROC'] = float(figures.partial.nanmean())
         if self.classwise:
             for name, ap, area in zip(figures.names, figures.ap, figures.auroc):
                 found |= {f'AP/{name}': float(ap), f'AUROC/{name}': float(area)}

@@ -17,6 +17,7 @@ from mmrank.functional.metrics.average_precision import count_at_or_above as cou
 from mmrank.functional.metrics.average_precision import (
     graded_average_precision as graded_average_precision,
 )
+from mmrank.functional.metrics.average_precision import partial_auroc as partial_auroc
 from mmrank.functional.metrics.best_positive_rank import best_positive_rank as best_positive_rank
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
 from mmrank.functional.metrics.retrieval.input import StoredEmbeddings as StoredEmbeddings
@@ -29,6 +30,8 @@ from mmrank.functional.metrics.retrieval.metrics import recall_curve as recall_c
 from mmrank.functional.metrics.retrieval.metrics import retrieval_curves as retrieval_curves
 from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as retrieval_metrics
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product as top_k_inner_product
+from mmrank.losses.auc.auc import auc_loss as auc_loss
+from mmrank.losses.auc.auc import mauc_loss as mauc_loss
 from mmrank.losses.contrastive.base import unit_rows as unit_rows
 from mmrank.losses.contrastive.cyclip import cyclic_consistency as cyclic_consistency
 from mmrank.losses.contrastive.decorrelation import VICRegTerms as VICRegTerms
@@ -80,8 +83,6 @@ from mmrank.losses.ranking.alrp import ALRP as ALRP
 from mmrank.losses.ranking.alrp import alrp_loss as alrp_loss
 from mmrank.losses.ranking.ap_loss import ap_loss as ap_loss
 from mmrank.losses.ranking.ap_loss import piecewise_linear_step as piecewise_linear_step
-from mmrank.losses.ranking.auc import auc_loss as auc_loss
-from mmrank.losses.ranking.auc import mauc_loss as mauc_loss
 from mmrank.losses.ranking.blackbox_ap import blackbox_ap_loss as blackbox_ap_loss
 from mmrank.losses.ranking.dr_loss import dr_loss as dr_loss
 from mmrank.losses.ranking.dr_loss import softmax_mean as softmax_mean
@@ -111,9 +112,9 @@ from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
 from mmrank.losses.two_tower.pointwise import SquarePointwise as SquarePointwise
 from mmrank.losses.two_tower.pointwise import build_pointwise as build_pointwise
 from mmrank.losses.two_tower.sums import weighted_cross_sum as weighted_cross_sum
+from mmrank.state.kept_positives import moving_ranks as moving_ranks
 from mmrank.state.sample_averages import TemperatureStep as TemperatureStep
 from mmrank.state.sample_averages import moving_log_mean as moving_log_mean
-from mmrank.state.sample_ranks import moving_ranks as moving_ranks
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores
 
 __all__: list[str]

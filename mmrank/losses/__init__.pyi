@@ -1,4 +1,7 @@
 # The public names: what type checkers and editors read, and what is imported when first used.
+from .auc.auc import AUCLoss as AUCLoss
+from .auc.auc import MAUCLoss as MAUCLoss
+from .auc.partial_auc import PartialAUCLoss as PartialAUCLoss
 from .contrastive.base import ContrastiveLoss as ContrastiveLoss
 from .contrastive.clip import CLIPLoss as CLIPLoss
 from .contrastive.clip import IndividualCLIPLoss as IndividualCLIPLoss
@@ -43,8 +46,6 @@ from .quality_losses import VarifocalLoss as VarifocalLoss
 from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
 from .ranking.ap_loss import ErrorDrivenLoss as ErrorDrivenLoss
-from .ranking.auc import AUCLoss as AUCLoss
-from .ranking.auc import MAUCLoss as MAUCLoss
 from .ranking.base import RankedLists as RankedLists
 from .ranking.base import RankingLoss as RankingLoss
 from .ranking.base import StatelessRankingLoss as StatelessRankingLoss

@@ -2,10 +2,10 @@
 
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
+from .kept_positives import RunningLogMean, SampleRanks, SampleThresholds, SampleTilts
 from .pair_counts import PairCounts, StreamingFrequency
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, SelfBalance
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
-from .sample_ranks import SampleRanks
 from .sample_state import SampleState
 from .score_spread import ScoreSpread
 from .score_vector import ScoreVector
@@ -19,11 +19,14 @@ __all__ = [
     'MeanPositiveScore',
     'MemoryEntries',
     'PairCounts',
+    'RunningLogMean',
     'RunningMean',
     'SampleLogMean',
     'SampleRanks',
     'SampleState',
     'SampleTemperature',
+    'SampleThresholds',
+    'SampleTilts',
     'ScoreSpread',
     'ScoreVector',
     'SelfBalance',

@@ -56,7 +56,12 @@ SETTINGS = {
         dict(num_classes=CLASSES),
         dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
     ],
-    'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
+    'AUCLoss': [
+        *BOTH_MODES,
+        dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
+        dict(max_fpr=0.4, min_tpr=0.3, tau=1.0),
+        dict(surrogate='one_sided_huber', max_fpr=0.3, mode='per_class'),
+    ],
     'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
     'BlackBoxAPLoss': BOTH_MODES,
@@ -74,8 +79,9 @@ SETTINGS = {
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, gather='ring'),
+        dict(num_buckets=3, num_hashes=2, gather='ring', refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
+        dict(frequency='counts', refined=True),
         dict(frequency='none', gather='ring'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
@@ -91,6 +97,12 @@ SETTINGS = {
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'NDCGLoss': [dict(tau=0.3, delta=0.9), dict(tau=0.3, slope=5.0, mode='per_class')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
+    'PartialAUCLoss': [
+        dict(PER_SAMPLE, num_classes=CLASSES),
+        dict(PER_SAMPLE, num_classes=CLASSES, mode='flatten', lam=0.5, lam_pos=2.0),
+        dict(PER_SAMPLE, num_classes=CLASSES, lam_pos=0.7),
+        dict(PER_SAMPLE, num_classes=CLASSES, max_fpr=0.4, activation='sigmoid'),
+    ],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
     'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3), dict(ks='R', tau=0.3, mode='per_class')],
@@ -111,6 +123,8 @@ SETTINGS = {
     'SogCLRLoss': [
         PER_SAMPLE,
         dict(PER_SAMPLE, bimodal=True),
+        dict(PER_SAMPLE, bimodal=True, tau=0.3, rho=0.5),
+        dict(PER_SAMPLE, tau=0.3, rho=0.5, gather='ring'),
         dict(PER_SAMPLE, bimodal=True, gather='ring'),
     ],
     'StableAPLoss': [

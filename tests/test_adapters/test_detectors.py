@@ -220,6 +220,13 @@ def test_a_batch_without_boxes_and_half_precision(kind, dtype):
         assert parameter.grad is None or parameter.grad.isfinite().all()
 
 
+def by_box(images):
+    """The detections of each image in the order of their boxes."""
+    weights = torch.tensor([1.0, 0.7, 0.5, 0.3])
+    orders = [(x['boxes'] @ weights).argsort() for x in images]
+    return [{k: v[order] for k, v in x.items()} for x, order in zip(images, orders)]
+
+
 @every_shared
 def test_trains_predicts_is_saved_and_leaves(kind):
     # At a higher rate all scores of RT-DETR become equal, and their order is that of rounding.
@@ -241,7 +248,11 @@ def test_trains_predicts_is_saved_and_leaves(kind):
     stock = build(kind, seed=1)
     assert {type(x) for x in left.modules()} == {type(x) for x in stock.modules()}
     stock.load_state_dict(left.state_dict())
-    torch.testing.assert_close(models.predict(kind, stock, images), shown, rtol=1e-4, atol=1e-4)
+    found = models.predict(kind, stock, images)
+    # The bias of the stock layer is rounded otherwise, which may swap equal scores: each box is
+    # found again with its score and label, and both lists fall.
+    torch.testing.assert_close(by_box(found), by_box(shown), rtol=1e-4, atol=1e-4)
+    assert all((x['scores'].diff() <= 0).all() for x in found + shown)
     assert run(kind, left.train()).total.isfinite()
 
 

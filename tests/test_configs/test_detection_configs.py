@@ -21,7 +21,7 @@ CONFIGS = [
     for path in LEAVES
     if path.stem.endswith(('_bccd', '_coco', '_coco128', '_demo', '_lvis-v1'))
 ]
-LOSSES = FOLDERS / 'stable_ap/bccd_losses.yaml'
+LOSSES = FOLDERS / 'stable_ap/coco128_losses.yaml'
 KINDS = {
     'ap_loss': losses.APLoss,
     'alrp': losses.ALRPLoss,

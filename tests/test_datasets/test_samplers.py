@@ -52,6 +52,7 @@ CASES = {
     ),
     'InBatchPairSampler': (pairs('in_batch'), dict(batch_size=12)),
     'InBatchPairSampler sogram': (pairs('sogram'), dict(batch_size=12)),
+    'InBatchPairSampler uniform': (pairs('in_batch'), dict(batch_size=12, num_uniform=8)),
     'NaivePairSampler': (pairs('naive'), dict(batch_size=12)),
     'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5, num_batches=3)),
     'ClassPairSampler': (Labelled([i % 7 for i in range(60)]), dict(batch_size=12)),
@@ -67,6 +68,7 @@ GOLDEN = {
     'MultiLabelPositiveSampler': 2877963117,
     'InBatchPairSampler': 1276735371,
     'InBatchPairSampler sogram': 190916055,
+    'InBatchPairSampler uniform': 725421892,
     'NaivePairSampler': 1382338743,
     'CrossPairSampler': 4022594056,
     'ClassPairSampler': 3941089202,
@@ -105,6 +107,9 @@ def joined(name, shares):
     if name in ('InBatchPairSampler sogram', 'ClassPairSampler'):  # two samples, or two sides
         halves = [np.split(np.array(share), 2) for share in shares]
         return list(chain(*(h[0] for h in halves), *(h[1] for h in halves)))
+    if name == 'InBatchPairSampler uniform':
+        parts = [np.split(np.array(share), [len(share) * 12 // 20]) for share in shares]
+        return list(chain(*(p[0] for p in parts), *(p[1] for p in parts)))
     if 'Positive' in name:  # the ranks take turns
         return list(np.array(shares).T.ravel())
     return list(chain(*shares))

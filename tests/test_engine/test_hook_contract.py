@@ -14,9 +14,10 @@ from mmrank.registry import HOOKS as OURS
 OURS.import_from_location()
 NAMES = sorted(OURS.module_dict)
 #: Settings without a default.
-NEEDED = {'DeferredReweightingHook': {'begin': 1}}
+NEEDED = {'CosineBeta0Hook': {'decay': 2}, 'DeferredReweightingHook': {'begin': 1}}
 #: Hooks that refuse to run for nothing, and what of the model they name.
 REFUSING = {
+    'CosineBeta0Hook': 'the model has no moving average of samples',
     'PreviousWeightsHook': "no loss of the model has mean_mode='exact'",
     'TemperatureHook': 'no loss of the model has per-sample temperatures',
 }

@@ -15,11 +15,12 @@ from torch.utils.data import Dataset
 
 from mmrank.datasets.interactions import Interactions
 from mmrank.datasets.samplers.labels import label_pairs
-from mmrank.engine.hooks import ClassCountsHook, PairCountsHook
+from mmrank.engine.hooks import ClassCountsHook, CosineBeta0Hook, PairCountsHook
 from mmrank.losses import (
     ClassBalancedCELoss,
     InBatchLoss,
     LDAMLoss,
+    SogCLRLoss,
     SOPRCLoss,
     StableAPLoss,
     SumLoss,
@@ -173,6 +174,26 @@ def test_a_resumed_run_goes_on_with_the_weights(tmp_path):
     assert seen == whole[6:]
     for name, value in model.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+@pytest.mark.parametrize('by_epoch', [True, False])
+def test_beta0_follows_half_a_cosine(by_epoch):
+    """FastCLIP (2024): 1 at first, halfway the mean, then that of the loss."""
+    loss = SogCLRLoss(9, beta0=0.2, bimodal=True)
+    hook = CosineBeta0Hook(4, by_epoch)
+    runner = SimpleNamespace(model=loss, epoch=0, iter=0)
+    hook.before_train(runner)
+    for done, expected in ((0, 1.0), (1, 0.88284), (2, 0.6), (4, 0.2), (7, 0.2)):
+        # A resumed run begins anywhere; the other counter is not looked at.
+        runner.epoch, runner.iter = (done, 99) if by_epoch else (99, done)
+        hook.before_train_iter(runner, 0)
+        assert [x.beta0 for x in loss.states()] == pytest.approx([expected] * 2, abs=1e-5)
+    runner.epoch = runner.iter = 1
+    hook.before_train_iter(runner, 0)
+    hook.after_train(runner)
+    assert [state.beta0 for state in loss.states()] == [0.2, 0.2]
+    with pytest.raises(ValueError, match='decay must be'):
+        CosineBeta0Hook(0)
 
 
 def test_every_loss_gets_the_pairs():

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
-from mmrank.functional import auroc
+from mmrank.functional import auroc, partial_auroc
 
 
 def data(n=80, classes=3, ties=False):
@@ -80,6 +80,44 @@ def test_auroc_of_any_list(entries):
         assert got.isnan()
     else:
         assert got.item() == pytest.approx(roc_auc_score(labels, scores))
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, -1.0, 2.0, 3.0]), st.booleans()),
+        min_size=2,
+        max_size=12,
+    ),
+    st.sampled_from([0.1, 0.3, 0.5, 1.0]),
+    st.sampled_from([0.0, 0.25, 0.9]),
+)
+def test_partial_auroc_of_any_list(entries, max_fpr, min_tpr):
+    scores, labels = map(np.array, zip(*entries))
+    lists = torch.tensor(scores), torch.tensor(labels)
+    got = partial_auroc(*lists, max_fpr=max_fpr, min_tpr=min_tpr)
+    if labels.all() or not labels.any():
+        assert got.isnan()
+        return
+    # The area under the curve that is cut, by its value in the middle of many thin strips.
+    fpr, tpr, _ = roc_curve(labels, scores, drop_intermediate=False)
+    middles = (np.arange(20000) + 0.5) / 20000 * max_fpr
+    heights = np.maximum(np.interp(middles, fpr, tpr) - min_tpr, 0)
+    assert got.item() == pytest.approx(heights.mean() / (1 - min_tpr), abs=2e-3)
+    standard = partial_auroc(*lists, max_fpr=max_fpr, standardize=True)
+    limit = max_fpr if max_fpr < 1 else None
+    assert standard.item() == pytest.approx(roc_auc_score(labels, scores, max_fpr=limit))
+
+
+def test_partial_auroc_is_that_of_the_hard_ones():
+    g = torch.Generator().manual_seed(0)
+    scores, target = torch.randn(150, generator=g), torch.arange(150) < 50
+    got = evaluate(scores[:, None], target[:, None], max_fpr=0.1, min_tpr=0.4)
+    pos, neg = scores[:50].sort().values[:30], scores[50:].sort().values[-10:]
+    wins = (pos[:, None] > neg).double().mean()
+    assert got['ranking/pAUROC'] == pytest.approx(100 * wins.item())
+    for wrong in (dict(max_fpr=0.0), dict(max_fpr=0.1, min_tpr=1.0)):
+        with pytest.raises(ValueError, match='max_fpr must be in'):
+            AveragePrecisionMetric(**wrong)
 
 
 def test_classes_without_a_side():

@@ -197,3 +197,28 @@ def test_shapes_that_do_not_fit_are_refused():
         cyclic_consistency(data(3)[0], data(4)[0])
     with pytest.raises(ValueError, match='requires sample_idx'):
         SogCLRLoss(3, bimodal=True)(*data(3))
+
+
+@pytest.mark.parametrize('bimodal', [True, False])
+def test_one_learned_temperature_is_that_of_the_robust_loss(bimodal):
+    """FastCLIP (2024): the derivative of ``tau (log mean exp(h/tau) + rho)`` by log tau."""
+    loss = SogCLRLoss(12, tau=0.3, rho=0.5, beta0=1.0, bimodal=bimodal).double()
+    views = [normalize(x) for x in data(7)[:2]]
+    value = loss(*views, torch.arange(7))
+    (got,) = torch.autograd.grad(value, loss.log_tau)
+    tau = loss.log_tau.detach().exp().requires_grad_()
+    others = ~torch.eye(7, dtype=torch.bool)
+    total = 0.0
+    for i in range(7):
+        for own, other in (views, views[::-1]):
+            keys = [other[others[i]]] + ([] if bimodal else [own[others[i]]])
+            h = torch.cat(keys) @ own[i] - own[i] @ other[i]
+            total = total + tau * ((h / tau).exp().mean().log() + 0.5)
+    total = total / 7 / (1 if bimodal else 2)
+    torch.testing.assert_close(value, total, rtol=1e-6, atol=1e-7)
+    (expected,) = torch.autograd.grad(total, tau)
+    torch.testing.assert_close(got, expected * tau.detach(), rtol=1e-6, atol=1e-7)
+    with pytest.raises(ValueError, match='0 < tau_min <= tau <= 1 with rho'):
+        SogCLRLoss(3, tau=2.0, rho=0.5)
+    with pytest.raises(ValueError, match='rho must be'):
+        SogCLRLoss(3, rho=-1.0)

@@ -1,5 +1,7 @@
 """Softmax with the logQ correction against its definition."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -45,6 +47,64 @@ def test_equals_loops(tau, corrected):
         rtol=1e-12,
         atol=1e-12,
     )
+
+
+def refined_loops(left, right, cols, share, tau):
+    """The paper's loss: probability of the positive, weighted log-ratio; candidates behind."""
+    losses = []
+    for p in range(len(left)):
+        others = [q for q in range(len(right)) if cols[q] != cols[p]]
+        terms = torch.stack(
+            [(left[p] @ right[q] / tau).exp() * (1 - share[p]) / share[q] for q in others]
+        )
+        own = (left[p] @ right[p] / tau).exp()
+        probability = own / (own + terms.mean())
+        losses.append((-probability.log(), (1 - probability).detach() * (terms.sum() / own).log()))
+    return [torch.stack(x) for x in zip(*losses)]
+
+
+@pytest.mark.parametrize('more', [0, 3])
+def test_refined_has_the_gradient_of_the_paper(more):
+    left, right = (x.requires_grad_() for x in (data()[0], data(6 + more, seed=1)[1]))
+    cols = torch.cat([COLS, torch.tensor([4, 0, 4])[:more]])
+    share = torch.tensor([0.4, 0.2, 0.3, 0.02, 0.08]).double()[cols]
+    got = in_batch_softmax_losses(left, right, cols, share.log(), 0.7, refined=True)
+    value, weighted = refined_loops(left, right, cols, share, 0.7)
+    torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12)
+    slopes = torch.linspace(-1, 2, 6).double()
+    torch.testing.assert_close(
+        *(torch.autograd.grad((x * slopes).sum(), (left, right)) for x in (got, weighted)),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+    with pytest.raises(ValueError, match='pass log_share'):
+        in_batch_softmax_losses(left, right, cols, refined=True)
+
+
+@pytest.mark.parametrize('refined', [True, False])
+def test_each_entity_once_is_the_softmax_over_all(refined):
+    left, right = (x.requires_grad_() for x in data(7))
+    got = in_batch_softmax_losses(
+        left, right, torch.arange(7), -torch.full((7,), 7.0).double().log(), refined=refined
+    )
+    full = torch.nn.functional.cross_entropy(left @ right.t(), torch.arange(7), reduction='none')
+    torch.testing.assert_close(got, full, rtol=1e-12, atol=1e-12)
+
+
+def test_refined_odds_have_no_bias():
+    """Over all draws of two negatives, the odds against the positive are those of the softmax."""
+    left, right = data(5)
+    share = torch.tensor([0.4, 0.1, 0.25, 0.05, 0.2]).double()
+    mean = weight = 0.0
+    for drawn in itertools.product(range(5), repeat=2):
+        cols = torch.tensor([0, *drawn])
+        if (cols[1:] == 0).all():
+            continue
+        loss = in_batch_softmax_losses(left[:1], right[cols], cols, share[cols].log(), refined=True)
+        chance = share[cols[1:]].prod()
+        mean, weight = mean + chance * loss.expm1(), weight + chance
+    scores = left[0] @ right.t()
+    torch.testing.assert_close((mean / weight)[0], (scores[1:] - scores[0]).exp().sum())
 
 
 def test_a_factor_of_all_shares_cancels():
@@ -120,6 +180,7 @@ def test_distinct_entities_are_embedded_once():
     [
         (dict(), 'num_buckets must be an int >= 1, got None'),
         (dict(num_buckets=4, tau=0), 'tau must be > 0'),
+        (dict(frequency='none', refined=True), "Fix: frequency='counts'"),
         (dict(frequency='exact'), "frequency='exact' is unknown"),
         (dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
         (dict(num_buckets=4, scope='local', gather='ring'), "gather='ring' has no effect"),

@@ -25,6 +25,7 @@ OWN_GRADIENT = {
     'BlackBoxAPLoss': 'difference to a perturbed ranking',
     'IABCELoss': 'the target of a positive is a constant',
     'MALLoss': 'the weight of a negative is a constant',
+    'PartialAUCLoss': 'the weights of the pairs are constants',
     'RankSortLoss': 'error-driven update',
     'SOPRCLoss': 'the ranks among the positives are constants',
     'SimCoLoss': 'the ratio of the two temperatures is a constant',

@@ -32,6 +32,8 @@ CASES = [
     Case('ISogCLRLoss', dict(NUM, momentum_dtype='float16'), 'views'),
     Case('ISogCLRLoss', dict(NUM, scope='local', beta1=1.0), 'views'),
     Case('BimodalISogCLRLoss', NUM, 'views'),
+    Case('PartialAUCLoss', dict(NUM, num_classes=3, lam_pos=0.7), 'rows'),
+    Case('PartialAUCLoss', dict(NUM, num_classes=3, max_fpr=0.3, scope='local'), 'rows'),
     Case('SOAPLoss', dict(NUM, num_classes=3), 'rows'),
     Case('SOAPLoss', dict(NUM, num_classes=3, scope='local'), 'rows'),
     Case('SOAPLoss', dict(NUM, num_classes=3, mode='flatten'), 'rows'),

@@ -20,6 +20,15 @@ CASES = [
         dict(batch_size=10),
         dict(type='mmrank.InBatchLoss', pointwise='logistic', block_size=4),
     ),
+    *(
+        (
+            'in_batch',
+            InBatchPairSampler,
+            dict(batch_size=10, num_uniform=4),
+            dict(type='mmrank.InBatchSoftmaxLoss', tau=0.5, refined=True, **shares),
+        )
+        for shares in (dict(frequency='counts'), dict(num_buckets=8, gather='ring'))
+    ),
     (
         'sogram',
         InBatchPairSampler,

@@ -14,6 +14,7 @@ PLAN = dict(
         both=dict(labels='both', tuned='mAP'),
     ),
     iterations=4,
+    evals=[2],
     batch_size=40,
     tune_seeds=[9],
     seeds=[0, 1],
@@ -37,8 +38,8 @@ def test_a_plan_is_recorded_and_goes_on(tmp_path):
     files = {name: tmp_path / f'plan_{name}.csv' for name in PLAN['sets']}
     before = {name: file.read_text() for name, file in files.items()}
     rows = list(csv.DictReader(before['fine'].splitlines()))
-    assert [(r['method'], r['seed']) for r in rows] == [
-        (name, seed) for name in PLAN['methods'] for seed in '01'
+    assert [(r['method'], r['seed'], r['step']) for r in rows] == [
+        (name, seed, step) for name in PLAN['methods'] for seed in '01' for step in '24'
     ]
     assert {*FACTS} - {'stage', 'hash'} < set(rows[0])
     assert all('0.1' in row['settings'] and float(row['mAP']) > 0.2 for row in rows)
@@ -48,7 +49,7 @@ def test_a_plan_is_recorded_and_goes_on(tmp_path):
     few_positives.run(plan, tmp_path / 'features.pt', tmp_path)
     for name, file in files.items():
         more = file.read_text().removeprefix(before[name]).splitlines()
-        assert [row.split(',')[1] for row in more] == ['2'] * (2 if name == 'fine' else 1)
+        assert [row.split(',')[1] for row in more] == ['2'] * (4 if name == 'fine' else 2)
 
 
 def test_the_long_tail_keeps_the_first_of_each_class():

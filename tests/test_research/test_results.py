@@ -60,7 +60,7 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
     text = make(
         f'<!-- record: made mAP title=Far ours=far -->\n{END}'
         f'<!-- record: made mAP title=Level ours=level -->\n{END}'
-        f'<!-- record: made mAP title=Behind ours=level baseline=far -->\n{END}'
+        f'<!-- record: made mAP title=Behind ours=level peer=far -->\n{END}'
         '<!-- overview -->\n<!-- end of overview -->\n'
         '<!-- overview: other -->\n<!-- end of overview -->\n'
     )

@@ -15,9 +15,12 @@ from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
     MeanPositiveScore,
+    RunningLogMean,
     RunningMean,
     SampleLogMean,
     SampleRanks,
+    SampleThresholds,
+    SampleTilts,
     ScoreSpread,
     ScoreVector,
     SelfBalance,
@@ -41,7 +44,7 @@ def visit(state, g):
 
 def ranks(state, g):
     entries = state.entries_of(torch.randperm(9, generator=g)[:4], CPU)
-    batch = torch.rand(2, *entries.shape, generator=g) + 0.1
+    batch = torch.rand(len(state.names), *entries.shape, generator=g) + 0.1
     state.update(entries, batch, torch.rand(entries.shape, generator=g) > 0.3)
     return state.step(entries, batch)
 
@@ -92,6 +95,13 @@ STATES = {
         '9 samples',
     ),
     'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 samples'),
+    'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 samples'),
+    'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 samples'),
+    'RunningLogMean': (
+        lambda size: RunningLogMean(size),
+        lambda s, g: s.update(torch.randn(len(s.log_mean), generator=g)),
+        'log_mean',
+    ),
     'CrossBatchMemory': (lambda size: CrossBatchMemory(2 * size, 3), enqueue, 'embeddings'),
     'StreamingFrequency': (lambda size: StreamingFrequency(3 * size, 2), share, 'last_step'),
 }

@@ -93,11 +93,12 @@ def test_cost_of_federated_annotations_is_written(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(sys, 'argv', ['federated_cost', *words])
     assert tool.main() == 0
     with open(tmp_path / 'federated_cost.csv') as lines:
-        header, *rows = csv.reader(lines)
-    assert len(header) == 4
-    assert [row[:2] for row in rows] == [['mmrank.AUCLoss', arm] for arm in tool.ARMS]
-    assert all('±' in cell for row in rows for cell in row[2:])
-    assert 'federated_cost.md' in capsys.readouterr().out
+        rows = list(csv.DictReader(lines))
+    assert [(row['method'], row['seed']) for row in rows] == [
+        (arm, seed) for arm in tool.ARMS for seed in '01'
+    ]
+    assert all(0 < float(row[key]) <= 1 for row in rows for key in ('rare', 'others'))
+    assert 'federated_cost.csv' in capsys.readouterr().out
     for name, message in (('InfoNCELoss', 'one by one'), ('Nothing', 'not r')):
         words = ['--loss', f'mmrank.{name}', '--seeds', '2', *out]
         monkeypatch.setattr(sys, 'argv', ['federated_cost', *words])

@@ -1,6 +1,6 @@
 """Draw the box plot of a comparison over seeds again, from its runs.
 
-    python tools/analysis_tools/plot_seeds.py work_dirs/bccd_seeds/runs.csv \
+    python tools/analysis_tools/plot_seeds.py work_dirs/bccd_losses/runs.csv \
         --scale 100 --out boxplot.png
 
 A record is the runs.csv of tools/benchmarks/run_seeds.py, or one of tools/research/records.

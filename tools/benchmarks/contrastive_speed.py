@@ -46,6 +46,7 @@ def losses(samples: int) -> dict:
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
         'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
         'SogCLR, images and texts': dict(type='mmrank.SogCLRLoss', bimodal=True, **state),
+        'FastCLIP-v3': dict(type='mmrank.SogCLRLoss', bimodal=True, rho=6.5, **state),
         'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
         'SimCo': dict(type='mmrank.SimCoLoss'),
         'spectral': dict(type='mmrank.SpectralContrastiveLoss'),

@@ -34,7 +34,7 @@ from mmrank.visualization.tables import write_table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.command_line import benchmark_parser
-from research.common.timing import Times, both_times_in_turn, median_ratio
+from research.common.timing import Times, both_times_in_turn, machine, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),
@@ -194,7 +194,7 @@ def main() -> None:
         return
     progress = Console(stderr=True)
     title = (
-        f'{args.threads} threads, {args.device}, torch {torch.__version__}, '
+        f'{args.threads} threads, {args.device}, torch {torch.__version__}, {machine()}, '
         f'medians of {args.repeats} turns'
     )
     lines = []

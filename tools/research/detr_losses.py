@@ -8,7 +8,8 @@ first of the plan, and a picture of the learning curves, ``<plan>.png``.
 
 The plan has ``data`` (a folder of make_shapes_coco.py), ``seeds`` and ``methods``: ``name``,
 ``loss`` (a registered loss; without it the stock one), and optionally ``model`` (``rtdetr``,
-``dfine`` or ``dino``), ``size`` of the images, ``steps``, ``evals``, ``lr``, ``anneal`` (the last
+``dfine``, ``rfdetr`` of transformers 5, with ``groups: apart`` a ranking for each group of its
+queries, or ``dino``), ``size`` of the images, ``steps``, ``evals``, ``lr``, ``anneal`` (the last
 half of the steps brings the rate to 0), ``clip``, ``layers`` (another loss, or a factor, for the
 rankings whose names begin so) and ``config`` (of the model); a DINO has neither of the last two.
 ``common`` holds for all methods.
@@ -38,7 +39,6 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.records import current_commit
-from research.results import draw_curves, table_of
 from research.small_detrs import build
 
 HEADS = (
@@ -49,7 +49,7 @@ HEADS = (
     'cls_branches',
     'reg_branches',
 )
-CLASS_PARTS = ('vfl', 'ranking', 'loss_cls')
+CLASS_PARTS = ('vfl', 'ranking', 'loss_cls', 'loss_ce')
 SHOWN = ('as_IoU', 'best_IoU', 'place', 'order')
 BATCH = 8
 
@@ -101,6 +101,7 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
     """Metrics of the scores, of the boxes alone, and what the highest scores are."""
     from torchmetrics.detection import MeanAveragePrecision
     from torchvision.ops import box_iou
+    from transformers import RTDetrConfig
     from transformers.loss.loss_rt_detr import RTDetrHungarianMatcher
     from transformers.models.rt_detr.modeling_rt_detr import RTDetrObjectDetectionOutput
 
@@ -121,7 +122,7 @@ def measure(model: nn.Module, data: list[tuple[Tensor, dict]]) -> dict[str, floa
         for name in y['class_labels'].unique():
             best = iou[:, y['class_labels'] == name].max(1).values
             row[:, name] = best.clamp(1e-4, 1 - 1e-4).logit()
-    match = RTDetrHungarianMatcher(model.config)(dict(logits=logits, pred_boxes=boxes), labels)
+    match = RTDetrHungarianMatcher(RTDetrConfig())(dict(logits=logits, pred_boxes=boxes), labels)
     matched = [
         torch.stack([z[r, y['class_labels'][j]], iou[r, j]])
         for z, iou, y, (r, j) in zip(logits, ious, labels, match)
@@ -265,6 +266,8 @@ def main() -> None:
                 flush=True,
             )
     if rows:
+        from research.results import draw_curves, table_of  # mmengine, which adapters lack
+
         print(table_of(results, ['mAP', 'AP75', *SHOWN]))
         draw_curves(rows, 'mAP', 100, results.with_suffix('.png'))
     if failed:

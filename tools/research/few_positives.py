@@ -12,9 +12,10 @@ test photographs, a record for each set (see results.py). It goes on where it wa
 new in the plan take the settings of the record.
 
 The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
-the metric), ``iterations``, ``batch_size``, ``tune_seeds``, ``seeds``, ``learning_rates``, and
-``methods``: ``loss``, with ``settings`` to tune and ``learning_rates`` of its own. Methods with
-``one_label`` are left out where images have several.
+the metric), ``iterations``, ``evals`` (steps to measure on the way), ``batch_size``,
+``tune_seeds``, ``seeds``, ``learning_rates``, ``metrics`` of the record, and ``methods``: ``loss``,
+with ``settings`` to tune and ``learning_rates`` of its own, ``one_label`` where it is left out for
+images with several.
 """
 
 import argparse
@@ -35,12 +36,14 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
-from mmrank.functional import average_precision
+from mmrank.functional import average_precision, partial_auroc
 from research.common.records import current_commit
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
-FIELDS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *METRICS)
+#: Partial AUC over the classes: FPR up to 0.05, and of it where the TPR is 0.5 and more.
+PARTIAL = {'pAUC': {'max_fpr': 0.05}, 'two_way_pAUC': {'max_fpr': 0.05, 'min_tpr': 0.5}}
+FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
 VIEWS = 4
 #: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
 Photographs = dict[str, tuple[Tensor, Tensor]]
@@ -122,14 +125,19 @@ def batches(rows: int, size: int, seed: int) -> Iterator[Tensor]:
 def build_loss(settings: dict, labels: Tensor) -> nn.Module:
     """A loss of mmrank with the counts of (n, C) labels."""
     options = dict(settings)
-    loss = getattr(mmrank.losses, options.pop('type'))(num_classes=labels.size(1), **options)
+    kind = getattr(mmrank.losses, options.pop('type'))
+    if getattr(kind, 'keeps_samples', False):
+        options['num_samples'] = len(labels)
+    loss = kind(num_classes=labels.size(1), **options)
     if getattr(loss, 'wants_class_counts', False):
         loss.set_class_counts(labels.sum(0).tolist(), len(labels))
     return loss
 
 
-def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) -> dict:
-    """Train one layer; figures of the split, in [0, 1]."""
+def train(
+    data: Photographs, settings: dict, seed: int, plan: dict, split: str
+) -> Iterator[tuple[int, dict]]:
+    """Train one layer; figures of the split, in [0, 1], at the steps of ``evals`` and the last."""
     options = dict(settings)
     lr = options.pop('lr')
     x, y = data['train']
@@ -149,23 +157,25 @@ def train(data: Photographs, settings: dict, seed: int, plan: dict, split: str) 
         target = y[index]
         if not getattr(loss, 'use_sigmoid', True):
             target = target.argmax(1)
-        value = loss(layer(x[index, view]), target)
+        told = {'sample_idx': index} if getattr(loss, 'keeps_samples', False) else {}
+        value = loss(layer(x[index, view]), target, **told)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
         schedule.step()
-    x, y = data[split]
-    with torch.no_grad():
-        return figures(layer(x[:, 0]), y > 0)
+        if step + 1 in (*plan.get('evals', ()), plan['iterations']):
+            shown, labels = data[split]
+            with torch.no_grad():
+                yield step + 1, figures(layer(shown[:, 0]), labels > 0)
 
 
 def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
-    """Macro mAP of the scores and of their softmax, and AP of all scores in one ranking."""
+    """Macro figures of the scores, mAP of their softmax, and AP of all scores in one ranking."""
     has = labels.any(0)
 
-    def macro(s: Tensor) -> float:
-        aps = [average_precision(s[:, c], labels[:, c]) for c in has.nonzero()[:, 0]]
-        return float(torch.stack(aps).mean())
+    def macro(s: Tensor, figure=average_precision, **options) -> float:
+        found = [figure(s[:, c], labels[:, c], **options) for c in has.nonzero()[:, 0]]
+        return float(torch.stack(found).mean())
 
     # The logarithm has fewer ties.
     exclusive = scores.double().log_softmax(1)
@@ -173,6 +183,7 @@ def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
         mAP=macro(scores),
         exclusive_mAP=macro(exclusive),
         AP_of_all=float(average_precision(scores.flatten(), labels.flatten())),
+        **{name: macro(scores, partial_auroc, **rates) for name, rates in PARTIAL.items()},
     )
 
 
@@ -185,10 +196,11 @@ def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
     ]
 
     def mean(trial: dict) -> float:
-        runs = [
-            train(data, {**method['loss'], **trial}, x, plan, 'val') for x in plan['tune_seeds']
+        ends = [
+            [*train(data, {**method['loss'], **trial}, x, plan, 'val')][-1][1]
+            for x in plan['tune_seeds']
         ]
-        return float(np.mean([run[tuned] for run in runs]))
+        return float(np.mean([end[tuned] for end in ends]))
 
     return max(trials, key=mean)
 
@@ -196,31 +208,32 @@ def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
 def measure(
     plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
 ) -> Iterator[dict]:
-    """A row of the record for each seed."""
+    """Rows of the record for each seed."""
     commit = current_commit()
     for seed in seeds:
         begin = time.process_time()
-        found = train(data, {**method['loss'], **best}, seed, plan, 'test')
-        yield dict(
-            seed=seed,
-            step=plan['iterations'],
-            commit=commit,
-            seconds=f'{time.process_time() - begin:.1f}',
-            settings=json.dumps(best),
-            **{name: f'{value:.5f}' for name, value in found.items()},
-        )
+        for step, found in train(data, {**method['loss'], **best}, seed, plan, 'test'):
+            yield dict(
+                seed=seed,
+                step=step,
+                commit=commit,
+                seconds=f'{time.process_time() - begin:.1f}',
+                settings=json.dumps(best),
+                **{name: f'{value:.5f}' for name, value in found.items()},
+            )
 
 
 def run(plan_file: Path, features: Path, out: Path) -> None:
     """Write the records of a plan, method by method."""
     plan = yaml.safe_load(plan_file.read_text())
+    fields = [*FACTS, *plan.get('metrics', METRICS)]
     for name, options in plan['sets'].items():
         tuned = options.pop('tuned')
         data = photographs(features, **options)
         one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
         if not file.exists():
-            file.write_text(','.join(FIELDS) + '\n')
+            file.write_text(','.join(fields) + '\n')
         with open(file, newline='') as lines:
             done = [(x['method'], int(x['seed']), x['settings']) for x in csv.DictReader(lines)]
         for method, spec in plan['methods'].items():
@@ -231,7 +244,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
             best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
             rows = list(measure(plan, data, spec, best, seeds))
             with open(file, 'a', newline='') as lines:
-                writer = csv.DictWriter(lines, FIELDS, lineterminator='\n')
+                writer = csv.DictWriter(lines, fields, extrasaction='ignore', lineterminator='\n')
                 writer.writerows(dict(row, method=method) for row in rows)
             print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 

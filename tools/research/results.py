@@ -13,7 +13,8 @@ method paired by seed with the first, or with ``baseline``::
 
 ``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
 percent already. With ``title=`` and ``ours=``, the method of mmrank to take, it is a row of
-``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``.
+``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
+beside ``peer``, the strongest other method (by default the baseline).
 """
 
 import argparse
@@ -209,7 +210,7 @@ class Block(NamedTuple):
     @property
     def table_options(self) -> dict[str, str]:
         """Those of :func:`read_record`."""
-        apart = {*PICTURES, 'title', 'ours'}
+        apart = {*PICTURES, 'title', 'ours', 'peer'}
         return {key: value for key, value in self.options.items() if key not in apart}
 
 
@@ -248,19 +249,19 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
         if 'title' not in options or (names and block.record.stem not in names.split()):
             continue
         values = read_record(block.record, block.metrics, **block.table_options).values
-        first, (peer, theirs) = block.metrics[0], next(iter(values.items()))
-        if options.get('ours') not in values:
-            raise UserError(f'{block.record.name} has no ours={options.get("ours")!r}')
-        ours = values[options['ours']][first]
-        found = compare_paired(ours, theirs[first])
+        first, peer = block.metrics[0], options.get('peer') or next(iter(values))
+        if not {options.get('ours'), peer} <= {*values}:
+            raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
+        ours, theirs = values[options['ours']][first], values[peer][first]
+        found = compare_paired(ours, theirs)
         low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')
         rows.append(
             [
                 *(f'[{options["title"]}]({link})', _shown(options['ours']), len(ours)),
-                *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs[first])),
+                *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs)),
                 *(
-                    _beside(ours, theirs[first], False),
+                    _beside(ours, theirs, False),
                     ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
                 ),
             ]

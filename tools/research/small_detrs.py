@@ -1,9 +1,12 @@
 """Detectors of the DETR family of about a million parameters, from random weights."""
 
+import copy
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from mmrank import losses
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +22,35 @@ def build(method: dict, num_labels: int) -> nn.Module:
         return SmallDINO(num_labels, loss)
     model = _of_transformers(kind, num_labels=num_labels, **config)
     _use_losses(model, loss, layers)
+    if method.get('groups') == 'apart':
+        rankings, number = model.loss_function.rankings, model.config.group_detr
+        for name in [name for name in rankings if name != 'enc']:
+            rankings[name] = RankedGroups(rankings[name], number, model.config.num_queries)
     return model
+
+
+class RankedGroups(nn.Module):
+    """Ranks each group of queries by itself, by a copy of the loss with its own state."""
+
+    box_input = None
+
+    def __init__(self, loss: nn.Module, groups: int, queries: int) -> None:
+        super().__init__()
+        self.losses = nn.ModuleList(copy.deepcopy(loss) for _ in range(groups))
+        self.shape = -1, groups, queries
+
+    def forward(self, scores: Tensor, labels: Tensor, **kwargs) -> Tensor:
+        """Mean loss of the groups of (B * G * Q, C) scores and (B * G * Q,) labels."""
+        scores, labels = scores.view(*self.shape, scores.size(1)), labels.view(self.shape)
+        parts = [
+            loss(scores[:, i].flatten(0, 1), labels[:, i].flatten(), **kwargs)
+            for i, loss in enumerate(self.losses)
+        ]
+        return sum(parts) / len(parts)
+
+    def logit_centre(self) -> Tensor | None:
+        """That of the first group, which alone is there in eval mode."""
+        return self.losses[0].logit_centre()
 
 
 class SmallDINO(nn.Module):
@@ -30,7 +61,6 @@ class SmallDINO(nn.Module):
         import mmdet.models  # noqa: F401
         from mmengine.config import Config
         from mmengine.registry import DefaultScope
-        from transformers import RTDetrConfig
 
         import mmrank.models  # noqa: F401
         from mmrank.registry import MODELS
@@ -48,8 +78,6 @@ class SmallDINO(nn.Module):
         with DefaultScope.overwrite_default_scope('mmdet'):
             self.model = MODELS.build(config)
             self.model.init_weights()
-        #: Of the matcher that tells how well the scores follow the IoU.
-        self.config = RTDetrConfig()
 
     def forward(self, pixels: Tensor, labels: list[dict] | None = None):
         """``loss`` and ``loss_dict`` of a batch, or in eval mode ``logits`` and ``pred_boxes``."""
@@ -78,6 +106,27 @@ class SmallDINO(nn.Module):
 def _of_transformers(kind: str, **config) -> nn.Module:
     import transformers as hf
 
+    if kind == 'rfdetr':
+        options = dict(
+            backbone_config=hf.RfDetrDinov2Config(
+                hidden_size=96,
+                num_hidden_layers=3,
+                num_attention_heads=3,
+                image_size=64,
+                patch_size=8,
+                num_windows=2,
+                num_register_tokens=0,
+                out_features=['stage1', 'stage3'],
+            ),
+            c2f_num_blocks=1,
+            d_model=64,
+            decoder_ffn_dim=128,
+            decoder_layers=2,
+            decoder_self_attention_heads=4,
+            decoder_cross_attention_heads=4,
+            num_queries=30,
+        )
+        return hf.RfDetrForObjectDetection(hf.RfDetrConfig(**{**options, **config}))
     options = dict(
         freeze_backbone_batch_norms=False,
         encoder_in_channels=[64, 96, 128],
@@ -102,7 +151,7 @@ def _of_transformers(kind: str, **config) -> nn.Module:
         )
         return hf.RTDetrForObjectDetection(hf.RTDetrConfig(**{**options, **config}))
     if kind != 'dfine':
-        raise SystemExit(f'model={kind!r} is unknown. Fix: rtdetr, dfine or dino')
+        raise SystemExit(f'model={kind!r} is unknown. Fix: rtdetr, dfine, rfdetr or dino')
     options['backbone_config'] = hf.HGNetV2Config(
         hidden_sizes=[32, 64, 96, 128],
         stem_channels=[3, 16, 32],
@@ -122,15 +171,20 @@ def _of_transformers(kind: str, **config) -> nn.Module:
 def _use_losses(model: nn.Module, loss: dict | None, layers: dict) -> None:
     """Put the loss of a method into the model, and others into some of its layers."""
     from mmrank.adapters import use_ranking_loss
-    from mmrank.registry import MODELS
 
     if loss is None:
         return
-    use_ranking_loss(model, MODELS.build(dict(loss)))
+    use_ranking_loss(model, _made(loss))
     rankings = model.loss_function.rankings
     for start, other in layers.items():
         for name in [name for name in rankings if name.startswith(start)]:
             if isinstance(other, dict):
-                rankings[name] = MODELS.build(dict(other))
+                rankings[name] = _made(other)
             else:
                 rankings[name].loss_weight = other
+
+
+def _made(loss: dict) -> nn.Module:
+    """A loss of mmrank; not by the registry, which needs OpenMMLab."""
+    own = dict(loss)
+    return getattr(losses, own.pop('type').removeprefix('mmrank.'))(**own)

@@ -119,7 +119,8 @@ class InteractionDataset(Dataset):
         """The batch of what the sampler yielded, as a dict of int64 tensors; see ``sampling``.
 
         ``rows`` and ``cols`` (B,), ``left`` and ``right``, dicts with the distinct entities as
-        ``ids``, ``left_index`` and ``right_index`` (B,) into them; for ``naive`` also
+        ``ids``, ``left_index`` and ``right_index`` (B,) into them; with C uniform right entities
+        ``cols`` and ``right_index`` are (B + C,); for ``naive`` also
         ``is_positive`` (B,) bool, for ``cross`` (R, C). ``left`` also has the sparse features,
         where there are any, as ``starts``, ``indices`` and ``values``.
         """
@@ -133,7 +134,10 @@ class InteractionDataset(Dataset):
             rows, cols = indices[indices < m], indices[indices >= m] - m
             batch['is_positive'] = pairs.is_positive(rows[:, None], cols)
         else:
-            rows, cols = pairs.rows[indices], pairs.cols[indices]
+            # Behind the pairs stand right entities of no pair.
+            own = indices[indices < len(pairs)]
+            others = indices[indices >= len(pairs)] - len(pairs)
+            rows, cols = pairs.rows[own], np.concatenate([pairs.cols[own], others])
             if self.sampling == 'sogram':
                 rows = rows[: (len(rows) + 1) // 2]
         left, left_index = np.unique(rows, return_inverse=True)

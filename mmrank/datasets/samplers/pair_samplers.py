@@ -46,9 +46,14 @@ class InBatchPairSampler(BatchStream):
     Where the data set has ``sampling='sogram'`` a batch is two independent samples, cut from two
     permutations, one behind the other, and a rank yields ``2 * batch_size / W`` indices for it.
 
+    With ``num_uniform`` as many right entities follow, drawn uniformly without replacement: further
+    negatives for ``mmrank.InBatchSoftmaxLoss``, as in Yang et al., Mixed Negative Sampling, WWW
+    2020. Right entity j is the index ``|O| + j``; a rank yields ``(batch_size + num_uniform) / W``.
+
     Args:
         dataset: A ``mmrank.InteractionDataset``.
         batch_size: Pairs in a sample; for it, ``seed`` and ``infinite`` see :class:`BatchStream`.
+        num_uniform: Right entities to draw for a batch, over all ranks; W must divide it.
 
     Raises:
         TypeError: If the data set has no pairs.
@@ -63,9 +68,15 @@ class InBatchPairSampler(BatchStream):
     """
 
     def __init__(
-        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
+        self,
+        dataset,
+        batch_size: int,
+        seed: int | None = None,
+        infinite: bool = False,
+        num_uniform: int = 0,
     ) -> None:
-        self._num_pairs = len(_interactions(dataset, 'in_batch', 'sogram'))
+        pairs = _interactions(dataset, 'in_batch', 'sogram')
+        self._num_pairs, self._num_right = len(pairs), pairs.shape[1]
         super().__init__(batch_size, self._num_pairs, None, seed, infinite)
         if batch_size > self._num_pairs:
             raise ValueError(
@@ -73,11 +84,18 @@ class InBatchPairSampler(BatchStream):
                 'positive pairs to sample without replacement'
             )
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
-        self.share *= self.num_samples
+        most = 0 if dataset.sampling == 'sogram' else self._num_right
+        if not 0 <= num_uniform <= most or num_uniform % self.world_size:
+            raise ValueError(
+                f'num_uniform={num_uniform} must be from 0 to {most} and a multiple of the number '
+                f'of ranks, {self.world_size}, with sampling={dataset.sampling!r}'
+            )
+        self.num_uniform = num_uniform
+        self.share = self.share * self.num_samples + num_uniform // self.world_size
         self._permuted, self._orders = None, []
 
     def rank_batch(self, number: int) -> np.ndarray:
-        """The pairs of this rank: of the first sample, then the second."""
+        """The pairs of this rank: of the first sample, then the second; then right entities."""
         epoch, batch = divmod(number, self.num_batches)
         if self._permuted != (self.seed, epoch):
             self._orders = [
@@ -86,7 +104,12 @@ class InBatchPairSampler(BatchStream):
             ]
             self._permuted = self.seed, epoch
         begin = batch * self.batch_size
-        return np.concatenate([self.own_part(order[begin:]) for order in self._orders])
+        parts = [self.own_part(order[begin:]) for order in self._orders]
+        if self.num_uniform:
+            drawn = np.argsort(self.generator(epoch, batch, 2).random(self._num_right))
+            drawn = drawn[: self.num_uniform].reshape(self.world_size, -1)[self.rank]
+            parts.append(self._num_pairs + drawn)
+        return np.concatenate(parts)
 
 
 @DATA_SAMPLERS.register_module()

@@ -1,5 +1,6 @@
 """Hooks that tell losses about the training set, and when to weight its classes."""
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,10 @@ from torch import nn
 from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.datasets.samplers.labels import class_labels, label_pairs
 from mmrank.engine.runners import unwrap_model
+from mmrank.errors import UserError
 from mmrank.registry import HOOKS
+from mmrank.state import SampleLogMean
+from mmrank.state.base import check_count
 
 
 class TrainingSetHook(Hook):
@@ -147,6 +151,43 @@ class DeferredReweightingHook(Hook):
         if starting:
             names = ', '.join(starting)
             runner.logger.info(f'DeferredReweightingHook: class weights enabled in {names}.')
+
+
+@HOOKS.register_module()
+class CosineBeta0Hook(Hook):
+    """Lowers ``beta0`` of SogCLR and iSogCLR from 1 to that of the loss, by a half cosine.
+
+    ``beta0_t = beta0 + (1 - beta0) (1 + cos(pi t / decay)) / 2``: at first the batch counts alone,
+    as what a moving average keeps is of weights that have moved far. Source: Wei et al., FastCLIP,
+    2024, arXiv 2407.01445, which lowers it to 0.2 within half of the epochs.
+
+    Args:
+        decay: Epochs, or iterations, from 1 to ``beta0``, >= 1.
+        by_epoch: Whether it counts epochs; then an epoch has one value.
+    """
+
+    def __init__(self, decay: int, by_epoch: bool = True) -> None:
+        check_count('decay', decay)
+        self.decay, self.by_epoch = decay, by_epoch
+        self._least: dict[SampleLogMean, float] = {}
+
+    def before_train(self, runner) -> None:
+        modules = unwrap_model(runner.model).modules()
+        self._least = {x: x.beta0 for x in modules if isinstance(x, SampleLogMean)}
+        if not self._least:
+            raise UserError(
+                'CosineBeta0Hook is in custom_hooks, but the model has no moving average of '
+                'samples. Fix: take the hook out, or train with mmrank.SogCLRLoss or iSogCLR'
+            )
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        done = min((runner.epoch if self.by_epoch else runner.iter) / self.decay, 1)
+        for state, least in self._least.items():
+            state.beta0 = least + (1 - least) * (1 + math.cos(math.pi * done)) / 2
+
+    def after_train(self, runner) -> None:
+        for state, least in self._least.items():
+            state.beta0 = least
 
 
 def count_classes(dataset) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
@@ -80,6 +81,60 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     wins = (below + not_above).double().sum() / 2
     area = wins / (pos.numel() * neg.numel() or torch.nan)
     return torch.where(scores.isnan().any(), torch.nan, area).to(dtype)
+
+
+def partial_auroc(
+    scores: Tensor,
+    is_positive: Tensor,
+    *,
+    max_fpr: float = 1.0,
+    min_tpr: float = 0.0,
+    standardize: bool = False,
+) -> Tensor:
+    """Exact area under the ROC curve left of a false positive rate and above a true positive rate.
+
+    As a share of the rectangle ``max_fpr * (1 - min_tpr)``; the curve is straight between distinct
+    scores, as in scikit-learn. Without ties, and where the rates are whole numbers of samples, this
+    is :func:`auroc` of the highest negatives and the lowest positives. Arguments, errors and result
+    as of that.
+
+    Args:
+        scores: (n,) float scores.
+        is_positive: (n,) bool or integer labels, nonzero = positive.
+        max_fpr: In (0, 1].
+        min_tpr: In [0, 1); above 0 this is two-way partial AUC.
+        standardize: One-way alone: 1/2 is chance and 1 the best (McClish, 1989), as of
+            ``sklearn.metrics.roc_auc_score(max_fpr=...)``.
+
+    Example:
+        >>> partial_auroc(torch.tensor([0.9, 0.8, 0.7, 0.6]),
+        ...               torch.tensor([1, 0, 1, 0]), max_fpr=0.5)
+        tensor(0.5000)
+    """
+    check_list(scores, is_positive)
+    if not (0 < max_fpr <= 1 and 0 <= min_tpr < 1) or (standardize and min_tpr > 0):
+        raise ValueError(
+            f'max_fpr must be in (0, 1] and min_tpr in [0, 1), 0 with standardize, got {max_fpr!r} '
+            f'and {min_tpr!r}'
+        )
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    scores, is_positive = scores.detach().to(dtype), is_positive.bool()
+    steps = scores.unique().flip(0)
+    pos, neg = scores[is_positive], scores[~is_positive]
+    tpr = count_at_or_above(steps, pos).double() / (pos.numel() or torch.nan)
+    fpr = count_at_or_above(steps, neg).double() / (neg.numel() or torch.nan)
+    fpr, tpr = pad(fpr, (1, 0)), pad(tpr, (1, 0))
+    # Each segment of the curve from where it is above min_tpr to where it is at max_fpr.
+    rise, run = tpr.diff(), fpr.diff()
+    begin = ((min_tpr - tpr[:-1]) / rise.where(rise > 0, 1)).clamp(min=0)
+    end = ((max_fpr - fpr[:-1]) / run.where(run > 0, 1)).clamp(max=1)
+    inside = (tpr[1:] > min_tpr) & (begin < end)
+    height = tpr[:-1] + rise * (begin + end) / 2 - min_tpr
+    area = (inside * height * run * (end - begin)).sum() / (max_fpr * (1 - min_tpr))
+    if standardize:
+        area = (1 + (area - max_fpr / 2) / (1 - max_fpr / 2)) / 2
+    broken = scores.isnan().any() | fpr.isnan().any() | tpr.isnan().any()
+    return torch.where(broken, torch.nan, area).to(dtype)
 
 
 def graded_average_precision(

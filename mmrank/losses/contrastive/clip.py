@@ -13,6 +13,17 @@ from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses
 
 
+def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
+    """() exponential of a parameter that is kept in ``[low, high]``, at least float32.
+
+    The parameter itself is clamped: outside the bounds a clamped value has no gradient, so it could
+    not return.
+    """
+    with torch.no_grad():
+        logarithm.clamp_(low, high)
+    return logarithm.to(torch.promote_types(logarithm.dtype, torch.float32)).exp()
+
+
 class CLIPLoss(ContrastiveLoss):
     """Symmetric cross-entropy of images and texts.
 
@@ -64,13 +75,8 @@ class CLIPLoss(ContrastiveLoss):
 
     def temperature(self) -> Tensor:
         """() temperature, at least float32."""
-        if self.learnable:
-            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
-            # so it could not return.
-            with torch.no_grad():
-                self.log_tau.clamp_(*self.bounds)
-        dtype = torch.promote_types(self.log_tau.dtype, torch.float32)
-        return self.log_tau.to(dtype).exp()
+        bounds = self.bounds if self.learnable else (-math.inf, math.inf)
+        return bounded_exp(self.log_tau, *bounds)
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Mean over image and text of each sample."""

@@ -17,7 +17,7 @@ def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
 
     (n,), differentiable. Its sigmoid is the softmax probability of all negatives together.
     """
-    log_sum = terms.log_mean + terms.count.clamp(min=1).log()
+    log_sum = terms.log_mean + terms.log_count
     return torch.where(terms.count > 0, log_sum, 0)
 
 

@@ -4,9 +4,9 @@ import math
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrank.losses.inputs import check_positive
+from mmrank.losses.inputs import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
@@ -17,6 +17,7 @@ from mmrank.state.sample_averages import (
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss
+from .clip import bounded_exp
 
 
 def global_contrastive_loss(
@@ -75,6 +76,10 @@ class MovingAverageLoss(ContrastiveLoss):
         found = (self.get_submodule(prefix + kind) for prefix in self.prefixes)
         return [cast(SampleLogMean, state) for state in found]
 
+    def learned_temperature(self) -> Tensor | None:
+        """() temperature of all samples, if the optimiser learns it."""
+        return None
+
     @property
     def num_samples(self) -> int:
         """Number of samples that the state is for."""
@@ -92,8 +97,11 @@ class MovingAverageLoss(ContrastiveLoss):
         for state in states:
             check_sample_ids(sample_idx, n, state.size)
         entries = [x.fetch(sample_idx, device) for x in states]
+        of_all = self.learned_temperature()
         if self.learn_temperature:
             taus = [x[1] for x in entries]
+        elif of_all is not None:
+            taus = [of_all.detach().expand_as(x[0]) for x in entries]
         else:
             taus = [torch.full_like(x[0], self.tau) for x in entries]
         losses = []
@@ -104,10 +112,15 @@ class MovingAverageLoss(ContrastiveLoss):
             tau, gradient = tau.repeat(views), None
             log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
             loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
+            if self.learn_temperature or of_all is not None:
+                slope = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+                if of_all is None:
+                    gradient = slope.view(views, n).mean(0)
+                else:
+                    # Without negatives it is not finite. The value is in the loss already.
+                    slope = torch.where(terms.log_mean.detach() != -math.inf, slope, 0)
+                    loss = loss + slope * (of_all - of_all.detach())
             losses.append(loss.view(views, n).mean(0))
-            if self.learn_temperature:
-                gradient = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
-                gradient = gradient.view(views, n).mean(0)
             log_g = terms.log_mean.detach().view(views, n).logsumexp(0) - math.log(views)
             state.update(batch.ids, old, log_g, gradient, batch.counts, group)
             if n:
@@ -118,6 +131,8 @@ class MovingAverageLoss(ContrastiveLoss):
     def _note_state(self, prefix: str, state: SampleLogMean, log_s: Tensor, tau: Tensor) -> None:
         seen = log_s.isfinite()
         noted = {'log_s': torch.where(seen, log_s, 0).sum() / seen.sum().clamp(min=1)}
+        if not isinstance(state, SampleTemperature):
+            noted['tau'] = tau.mean()
         if isinstance(state, SampleTemperature):
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
@@ -126,7 +141,7 @@ class MovingAverageLoss(ContrastiveLoss):
 
 
 class SogCLRLoss(MovingAverageLoss):
-    """Global contrastive loss with one fixed temperature.
+    """Global contrastive loss with one temperature.
 
     ``tau log mean_z exp(h(z)/tau)`` over the negatives z of the data set, with ``h(z) = <a, z> -
     <a, a+>``, estimated with a moving average per sample. Source: Yuan et al., Provable Stochastic
@@ -135,9 +150,18 @@ class SogCLRLoss(MovingAverageLoss):
     authors average ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm, which
     is equal where s is that of the batch (``beta0=1``).
 
+    With ``rho`` the temperature is learned, as the parameter ``log_tau`` of the robust loss ``tau
+    (log mean_z exp(h(z)/tau) + rho)``: FastCLIP-v3 of Wei et al., 2024, arXiv 2407.01445, whose
+    loss is half of ours. Its v1 and v2 are this and :class:`BimodalISogCLRLoss` with
+    ``mmrank.CosineBeta0Hook``.
+
     Args:
         num_samples: See :class:`ISogCLRLoss`, like ``beta0``, ``storage`` and ``load_state``.
-        tau: Temperature > 0.
+        tau: Temperature > 0, at the start if it is learned.
+        rho: None: the temperature is fixed. >= 0: it is learned, and falls until the logarithm of
+            the mean is about -rho and more. FastCLIP tunes 6.5 to 11. Spare ``log_tau`` the weight
+            decay, as of :class:`CLIPLoss`.
+        tau_min: A learned temperature stays above, and below 1.
         beta0: Weight of the batch in the moving average, in (0, 1].
         bimodal: True: each view is contrasted with the other one of all other samples and has an
             average of its own. False: with both views of them, one average.
@@ -150,6 +174,8 @@ class SogCLRLoss(MovingAverageLoss):
         self,
         num_samples: int,
         tau: float = 0.1,
+        rho: float | None = None,
+        tau_min: float = 0.01,
         beta0: float = 0.9,
         bimodal: bool = False,
         storage: str = 'device',
@@ -159,11 +185,24 @@ class SogCLRLoss(MovingAverageLoss):
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau, self.bimodal = float(tau), bimodal
+        if rho is not None:
+            check_not_negative(rho=rho)
+            if not 0 < tau_min <= tau <= 1:
+                raise ValueError(
+                    'temperatures must satisfy 0 < tau_min <= tau <= 1 with rho, got '
+                    f'tau_min={tau_min!r}, tau={tau!r}'
+                )
+            self.rho, self.bounds = float(rho), (math.log(tau_min), 0.0)
+            self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:
             average = SampleLogMean(num_samples, beta0, storage, load_state)
             self.add_module(f'{prefix}average', average)
+
+    def learned_temperature(self) -> Tensor | None:
+        log_tau = getattr(self, 'log_tau', None)
+        return None if log_tau is None else bounded_exp(log_tau, *self.bounds)
 
 
 class ISogCLRLoss(MovingAverageLoss):

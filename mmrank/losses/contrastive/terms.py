@@ -141,7 +141,8 @@ class ExpSums:
 
     def results(self, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(n,) log of the mean of exp(h/tau) over ``count``, mean of h, log2 of the sum."""
-        log_mean = self.best / _LOG2_E + self.total.log() - count.clamp(min=1).log()
+        log_count = count.clamp(min=1).to(self.total).log()
+        log_mean = self.best / _LOG2_E + self.total.log() - log_count
         mean_h = (self.moment / self.total + self.best) / self.factor
         return log_mean, torch.where(count > 0, mean_h, 0), self.best + self.total.log2()
 
@@ -267,6 +268,11 @@ class NegativeTerms:
     log_mean: Tensor
     mean_h: Tensor
     count: Tensor
+
+    @property
+    def log_count(self) -> Tensor:
+        """(n,) log of the number of negatives; 0 without."""
+        return self.count.clamp(min=1).to(self.log_mean).log()
 
 
 def negative_terms(

@@ -1,19 +1,16 @@
 """SOAP: average precision from moving averages of each positive."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
-from mmrank.gathering import all_gather_lists
-from mmrank.losses.labels import columns_of
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.score_lists import like_scores, split_lists
-from mmrank.state.sample_ranks import SampleRanks
+from mmrank.state.kept_positives import SampleRanks
 
-from .base import RankedLists, RankingLoss
+from .base import RankedLists
+from .kept_positives import KeptPositivesLoss, mean_of
 
 
 def soap_loss(
@@ -77,12 +74,10 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, risk, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 
-class SOAPLoss(RankingLoss):
+class SOAPLoss(KeptPositivesLoss):
     """:func:`mmrank.functional.soap_loss` with moving averages of each positive's ranks.
 
-    They are those of the batches that showed the positive. The state is saved and the same on all
-    ranks. With ``scope='global'`` it is that of a single process, with ``scope='local'`` each rank
-    ranks the positives that it has.
+    They are those of the batches that showed the positive, see :class:`KeptPositivesLoss`.
 
     Args:
         num_samples: Number of samples in the training set, or more.
@@ -99,9 +94,6 @@ class SOAPLoss(RankingLoss):
             :class:`mmrank.losses.RankingLoss`.
     """
 
-    zero_without_positives = True
-    keeps_samples = True
-    no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
         'mmrank.PositiveRateSampler, or raise the learning rate'
@@ -119,70 +111,25 @@ class SOAPLoss(RankingLoss):
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
-        self.num_samples = num_samples
         self.hinge = SquaredHinge(margin)
         self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state, storage)
 
-    def forward(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        *,
-        sample_idx: Tensor | None = None,
-        **others: Tensor | None,
-    ) -> Tensor:
-        """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
-        if others:
-            raise TypeError(f'SOAPLoss does not take {", ".join(others)}. Fix: leave it out')
-        by_head = weight is not None or avg_factor is not None
-        cls_score, target = columns_of(cls_score, target, by_head)
-        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
-        if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
-            found = None if sample_idx is None else tuple(sample_idx.shape)
-            raise ValueError(
-                f'SOAPLoss needs sample_idx of shape ({len(cls_score)},), the '
-                f'index of each row in the training set, got {found}; use '
-                "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of "
-                'PackInputs'
-            )
-        entries = self.ranks.entries_of(sample_idx, cls_score.device)
-        # float64 holds every index.
-        entries = self.lists_of(entries).double()
-        losses = self.rank(*lists, lambda columns: entries.gather(1, columns))
-        return self.loss_weight * cast(Tensor, losses)
+    @property
+    def kept(self) -> SampleRanks:
+        return self.ranks
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
-        entries = lists.required_values().detach().long()
         batch = surrogate_ranks(lists, self.hinge)
-        moving = self.ranks.step(entries, batch)
+        moving = self.ranks.step(self.entries(lists), batch)
         losses = soap_of_ranks(batch, moving, mask)
-        self._keep(entries, batch, mask, lists.state_group)
+        self.keep(batch, lists)
         self.diagnostics = {
             'num_positive': mask.sum(),
-            'u_positive': self._mean(moving[0], mask),
-            'u_all': self._mean(moving[1], mask),
-            'argument': self._mean(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
+            'u_positive': mean_of(moving[0], mask),
+            'u_all': mean_of(moving[1], mask),
+            'argument': mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
         }
         loss = self.reduce_lists(losses, lists.has_positive)
         return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
-
-    @torch.no_grad()
-    def _keep(self, entries: Tensor, batch: Tensor, mask: Tensor, others) -> None:
-        """Store a batch; that of all ranks, if ``others`` have theirs."""
-        if others is not None:
-            lists = len(mask)
-            joined, masks = all_gather_lists(
-                torch.cat([entries.double(), *batch]), mask.repeat(3, 1), others
-            )
-            entries, batch = joined[:lists].long(), joined[lists:]
-            batch, mask = batch.view(2, lists, -1), masks[:lists]
-        self.ranks.update(entries, batch, mask)
-
-    @staticmethod
-    def _mean(values: Tensor, mask: Tensor) -> Tensor:
-        return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

@@ -1,12 +1,14 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
+import math
 from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.distributed import mean_over_ranks, world_group
-from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
@@ -36,6 +38,7 @@ def in_batch_softmax_losses(
     log_share: Tensor | None = None,
     tau: float = 1.0,
     *,
+    refined: bool = False,
     all_keys: Tensor | None = None,
     all_cols: Tensor | None = None,
     ring: KeyRing | None = None,
@@ -43,15 +46,23 @@ def in_batch_softmax_losses(
     """Cross-entropy of each pair of a batch, corrected for sampling; 0 for one without negatives.
 
     ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
-    entity is a negative in proportion to the share q of the batches that it is in, so popular ones
-    would be pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large
-    Corpus Item Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the
-    own right entity are left out of the sum, unlike there: they would be negatives of themselves. A
-    factor of all shares cancels. Differentiable once.
+    entity is a negative in proportion to its share q of the candidates, so popular ones would be
+    pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
+    entity are left out of the sum, unlike there: they would be negatives of themselves. A factor of
+    all shares cancels. Differentiable once.
 
-    ``left`` and ``right`` are (B, D) embeddings of the pairs, ``cols`` (B,) right entities with
-    (B,) ``log_share`` log q. ``all_keys`` are (M, D + 1) right rows of all ranks, see
-    :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
+    ``refined``: the positive is there in each batch, not drawn, so its score f is not corrected,
+    and the n negatives are drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) /
+    (exp(f_p) + mean_q exp(f_q) / q')`` estimates the softmax over all right entities, in value
+    too. Its gradient is that of the paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, where
+    P_p is the probability above. Source: Khrylchenko et al., Correcting the LogQ Correction, RecSys
+    2025.
+
+    ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then those of C
+    further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are right
+    entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D + 1) right rows of all ranks,
+    see :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)
@@ -60,12 +71,25 @@ def in_batch_softmax_losses(
         >>> share = torch.tensor([0.9, 0.1]).log()
         >>> in_batch_softmax_losses(eye, eye, cols, share)
         tensor([1.4612, 0.0401])
+        >>> in_batch_softmax_losses(eye, eye, cols, share, refined=True)
+        tensor([0.3133, 0.3133])
     """
     check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
     if all_keys is None or all_cols is None:
         all_keys, all_cols = keys, cols
-    terms = negative_terms(anchors, keys, all_keys, 1.0, cols, all_cols, ring=ring)
+    # The same tensor, if it can be: its entities are compared faster.
+    ids = cols if len(cols) == len(left) else cols[: len(left)]
+    positives = keys[: len(left)]
+    if refined:
+        if log_share is None:
+            raise ValueError('refined=True corrects by shares. Fix: pass log_share')
+        positives = pad(positives[:, :-1], (0, 1))
+    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, ring=ring)
+    if refined:
+        share = log_share[: len(left)].to(keys.dtype).exp()
+        # A mean over the negatives, where InfoNCE takes the sum.
+        terms.log_mean = terms.log_mean + torch.log1p(-share) - terms.log_count
     return info_nce_losses(terms)
 
 
@@ -80,8 +104,10 @@ class InBatchSoftmaxLoss(NamedSettings):
             1.
         frequency: Where the shares of the right entities come from. ``streaming``: estimated while
             training, as in the paper, see :class:`mmrank.state.StreamingFrequency`. ``counts``: of
-            the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets. ``none``:
-            no correction.
+            the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets; further
+            candidates are taken for a uniform sample of the right entities. ``none``: no
+            correction.
+        refined: Correct the negatives only, as they alone are drawn.
         num_buckets: Of ``streaming``, where it is required: best the number of right entities.
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
@@ -105,6 +131,7 @@ class InBatchSoftmaxLoss(NamedSettings):
         num_buckets: int | None = None,
         num_hashes: int = 1,
         alpha: float = 0.01,
+        refined: bool = False,
         scope: str = 'global',
         gather: str = 'all',
         loss_weight: float = 1.0,
@@ -122,7 +149,12 @@ class InBatchSoftmaxLoss(NamedSettings):
                 f'num_buckets={num_buckets!r} has no effect with frequency='
                 f"{frequency!r}; use frequency='streaming', or remove it"
             )
-        self.tau, self.frequency = float(tau), frequency
+        if refined and frequency == 'none':
+            raise ValueError(
+                "refined=True corrects by shares, of which frequency='none' has none. Fix: "
+                "frequency='counts' or 'streaming', or remove it"
+            )
+        self.tau, self.frequency, self.refined = float(tau), frequency, refined
         self.scope, self.gather = scope, gather
         self.loss_weight = loss_weight
         self.counts = PairCounts()
@@ -130,8 +162,8 @@ class InBatchSoftmaxLoss(NamedSettings):
 
     def extra_repr(self) -> str:
         return (
-            f'tau={self.tau}, frequency={self.frequency!r}, scope={self.scope!r}, '
-            f'gather={self.gather!r}, loss_weight={self.loss_weight}'
+            f'tau={self.tau}, frequency={self.frequency!r}, refined={self.refined}, '
+            f'scope={self.scope!r}, gather={self.gather!r}, loss_weight={self.loss_weight}'
         )
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
@@ -149,49 +181,58 @@ class InBatchSoftmaxLoss(NamedSettings):
     ) -> Tensor:
         """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
-        In training it counts the entities. Still attached to the graph when no pair has a negative.
-        Raises as :class:`InBatchLoss`.
+        ``cols`` may be (B + C,) beside (B,) ``rows``: the last C are candidates of no pair, further
+        negatives. In training it counts the entities. Still attached to the graph when no pair has
+        a negative. Raises as :class:`InBatchLoss`.
         """
         left = _of_pairs('left', left, left_index, rows, 'rows')
         right = _of_pairs('right', right, right_index, cols, 'cols')
-        if left.shape != right.shape:
+        if left.size(1) != right.size(1) or len(left) > len(right):
             raise ValueError(
                 'left and right must be embeddings of one width of the same '
-                f'pairs, got {tuple(left.shape)} and {tuple(right.shape)}'
+                'pairs, and right may have more candidates behind them; got '
+                f'{tuple(left.shape)} and {tuple(right.shape)}'
             )
         cols, world = cols.to(left.device).long(), world_group()
-        sizes = [len(cols)]
+        sizes = [[len(left), len(right)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
-            own = left.new_empty(len(left), dtype=dtype)
-            sizes, dtype = rows_and_dtype(own, world)
+            sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
             left, right = left.to(dtype), right.to(dtype)
-        log_share = self._log_share(cols, sizes, world)
+        pairs, counts = ([x[i] for x in sizes] for i in range(2))
+        log_share = self._log_share(cols, sum(pairs), counts, world)
         group = world if self.scope == 'global' else None
         keys = ids = ring = None
-        total = len(cols) if group is None else sum(sizes)
+        total = len(left) if group is None else sum(pairs)
         if group is not None and self.gather == 'ring':
-            ring = KeyRing(sizes, group)
+            ring = KeyRing(counts, group)
         elif group is not None:
             _, keys = corrected_rows(left, right, log_share, self.tau)
-            ids = all_gather_rows(cols[:, None], sizes, group)[:, 0]
-            keys = all_gather_rows(keys, sizes, group)
+            ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
+            keys = all_gather_rows(keys, counts, group)
         losses = in_batch_softmax_losses(
-            left, right, cols, log_share, self.tau, all_keys=keys, all_cols=ids, ring=ring
+            *(left, right, cols, log_share, self.tau),
+            refined=self.refined,
+            all_keys=keys,
+            all_cols=ids,
+            ring=ring,
         )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
-    def _log_share(self, cols: Tensor, sizes: list[int], group):
-        """(B,) log q, or None."""
-        if self.streaming is not None:
-            if self.training:
-                self.streaming.update(cols, sizes, group)
-            return self.streaming.log_share(cols)
+    def _log_share(self, cols: Tensor, pairs: int, counts: list[int], group):
+        """(B + C,) log of the shares of all candidates, or None."""
         if self.frequency == 'none':
             return None
+        total = max(sum(counts), 1)
+        if self.streaming is not None:
+            if self.training:
+                self.streaming.update(cols, counts, group)
+            # It counts batches, of so many candidates.
+            return self.streaming.log_share(cols) - math.log(total)
         self.counts.require()
         check_entities('cols', cols, self.counts.shape[1])
-        return (self.counts.col_counts[cols] / self.counts.num_positives).log()
+        share = self.counts.col_counts[cols] / self.counts.num_positives
+        return (share * pairs / total + (1 - pairs / total) / self.counts.shape[1]).log()
 
 
 def _of_pairs(name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str) -> Tensor:

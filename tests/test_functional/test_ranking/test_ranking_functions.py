@@ -10,7 +10,7 @@ from mmrank import functional as F
 from mmrank.functional import split_lists
 
 MODULES = (
-    *('ranking.alrp', 'ranking.ap_loss', 'ranking.auc', 'ranking.blackbox_ap', 'ranking.dr_loss'),
+    *('auc.auc', 'ranking.alrp', 'ranking.ap_loss', 'ranking.blackbox_ap', 'ranking.dr_loss'),
     *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap', 'ranking.soap'),
     *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k', 'retrieval.hierarchical'),
 )
@@ -32,6 +32,7 @@ FUNCTIONS = {
     'alrp': lambda s, p, m, v: sum(F.alrp_loss(s, targets(s, p, m), v)),
     'ap': lambda s, p, m, v: F.ap_loss(s, targets(s, p, m)),
     'auc_huber': lambda s, p, m, v: F.auc_loss(s, p, mask=m, surrogate='one_sided_huber'),
+    'auc_partial': lambda s, p, m, v: F.auc_loss(s, p, mask=m, tau=0.2, max_fpr=0.6, min_tpr=0.3),
     'auc_sigmoid': lambda s, p, m, v: F.auc_loss(s, p, mask=m, tau=0.2),
     'blackbox_ap': lambda s, p, m, v: F.blackbox_ap_loss(s, p, mask=m, lam=3.0),
     'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p, m)),
@@ -250,7 +251,12 @@ def test_docstring_examples(module):
 
 @pytest.mark.parametrize(
     'module',
-    ['losses.pairs.surrogates', 'functional.metrics.average_precision', 'state.score_vector'],
+    [
+        'losses.auc.auc',
+        'losses.pairs.surrogates',
+        'functional.metrics.average_precision',
+        'state.score_vector',
+    ],
 )
 def test_docstring_examples_of_what_they_use(module):
     names = {k: getattr(F, k) for k in F.__all__}

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from mmrank.visualization.palette import LOSS_STYLES, loss_key
 
 _METRICS = {
+    'exclusive_mAP': 'mAP of softmax scores',
+    'AP_of_all': 'AP of all scores',
+    'rare': 'AP of the rare class',
+    'others': 'AP of the others',
     'coco/bbox_mAP': 'box mAP',
     'coco/bbox_mAP_50': 'box AP at IoU 0.50',
     'coco/bbox_mAP_75': 'box AP at IoU 0.75',

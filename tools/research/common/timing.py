@@ -1,9 +1,12 @@
 """Times of several functions that take turns, so that a busy machine slows down all alike."""
 
+import platform
+import re
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -18,6 +21,16 @@ class Times:
 
     wall: list[float]  # Of the clock on the wall
     cpu: list[float]  # Of this process's CPU, all threads together
+
+
+def machine() -> str:
+    """CPU, its vector instructions and the BLAS of torch, on which ratios depend."""
+    info = Path('/proc/cpuinfo')
+    text = info.read_text() if info.is_file() else ''
+    name = re.search(r'model name\s*: (.*)', text)
+    blas = re.search(r'BLAS_INFO=(\w+)', torch.__config__.show())
+    parts = [name[1] if name else platform.processor(), torch.backends.cpu.get_cpu_capability()]
+    return ', '.join([*parts, f'BLAS {blas[1] if blas else "unknown"}'])
 
 
 def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[str, Times]:

@@ -149,6 +149,7 @@ class StepwiseTraining:
         lr: float | None = None,
         seed: int = 0,
         device: str = 'cpu',
+        num_uniform: int = 0,
     ) -> None:
         self._data = data
         cfg = copy.deepcopy(data.cfg)
@@ -156,7 +157,9 @@ class StepwiseTraining:
             cfg.model['loss'] = loss
         if lr is not None:
             cfg.optim_wrapper.optimizer['lr'] = lr
-        sampler = dict(cfg.train_dataloader.sampler, infinite=True, seed=seed)
+        sampler = dict(
+            cfg.train_dataloader.sampler, infinite=True, seed=seed, num_uniform=num_uniform
+        )
         if batch_size is not None:
             sampler['batch_size'] = batch_size
         self.batch_size = sampler['batch_size']
@@ -164,7 +167,7 @@ class StepwiseTraining:
         loader = dict(
             cfg.train_dataloader,
             # Sogram draws other pairs for the negatives, as many.
-            batch_size=self.batch_size * (2 if is_sogram else 1),
+            batch_size=self.batch_size * (2 if is_sogram else 1) + num_uniform,
             sampler=sampler,
             dataset=data.sampled_as('sogram' if is_sogram else 'in_batch'),
         )

@@ -26,6 +26,7 @@ _LOOKS = ((3.0, 0.0), (4.0, 3.0))
 #: What a training sees: 'all' annotations, or those of a federated data set with and without the
 #: mask.
 ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
+STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,12 @@ def make_boxes(
 
 
 def rare_class_ap(
-    arm: str, seed: int, loss: Mapping, same_look: bool = False, steps: int = 100, lr: float = 0.05
+    arm: str,
+    seed: int,
+    loss: Mapping,
+    same_look: bool = False,
+    steps: int = STEPS,
+    lr: float = 0.05,
 ) -> tuple[float, float]:
     """Train a scorer; return the AP of the rare class and the mean AP of the others, in [0, 1]."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,6 +1,7 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,9 +17,14 @@ from mmrank.losses.pairs.pair_sums import (
     clamp_infinite,
     pairwise_surrogate_sum,
 )
+from mmrank.losses.ranking.base import (
+    RankedLists,
+    RankingLoss,
+    StatelessRankingLoss,
+    positive_index,
+)
 from mmrank.losses.score_lists import like_scores, split_lists
-
-from .base import RankedLists, RankingLoss, StatelessRankingLoss, positive_index
+from mmrank.state.base import check_share
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
@@ -33,10 +39,15 @@ def auc_loss(
     mask: Tensor | None = None,
     surrogate: str = 'sigmoid',
     tau: float = 0.1,
+    max_fpr: float = 1.0,
+    min_tpr: float = 0.0,
 ) -> Tensor:
     """AUC loss of each list: ``mean_ij l(s_i - t_j)`` over positives i and negatives j.
 
-    Every pair has the same weight, whatever its rank: a baseline of AP losses.
+    Every pair has the same weight, whatever its rank: a baseline of AP losses. With ``max_fpr`` and
+    ``min_tpr`` it is a loss of partial AUC, of the pairs of the highest negatives and the lowest
+    positives alone: the minimum over their thresholds of the objectives of SOPA (Zhu et al., ICML
+    2022) and STACO (Zhou et al., TMLR 2025) on the list.
 
     Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.AUCLoss`.
 
@@ -50,17 +61,49 @@ def auc_loss(
     """
     one_of('surrogate', surrogate, _SURROGATES)
     kind, factor = _SURROGATES[surrogate]
-    return like_scores(_auc(split_lists(scores, is_positive, mask), kind(tau), factor), scores)
+    lists = split_lists(scores, is_positive, mask)
+    return like_scores(_auc(lists, kind(tau), factor, max_fpr, min_tpr), scores)
 
 
-def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
+def _auc(
+    lists: RankedLists,
+    surrogate: Sigmoid | OneSidedHuber,
+    factor: float,
+    max_fpr: float = 1.0,
+    min_tpr: float = 0.0,
+) -> Tensor:
+    check_share('max_fpr', max_fpr)
+    check_share('1 - min_tpr', 1 - min_tpr)
     pos, mask = lists.pos, lists.pos_mask
+    if min_tpr > 0:
+        mask = _highest(-pos, mask, 1 - min_tpr)
+    if max_fpr < 1:
+        highest = _highest(lists.scores, lists.is_negative, max_fpr, lists.group)
+        lists = replace(lists, is_negative=highest)
     total = pairwise_surrogate_sum(
         pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
     )
     with torch.no_grad():
         pairs = (mask.sum(1).double() * lists.num_negatives()).clamp(min=1)
     return factor * total.sum(1) / pairs
+
+
+@torch.no_grad()
+def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tensor:
+    """(L, N) bool, the ``ceil(share * n)`` highest of the n scores that count, and their ties.
+
+    NaN counts as high. With a ``group`` they are those of the scores of all ranks.
+    """
+    values = scores.masked_fill(~counted, -torch.inf)
+    every, all_counted = values, counted
+    if group is not None:
+        every, all_counted = all_gather_lists(values, counted, group)
+    if not every.size(1):
+        return counted
+    # 0.1 times 30 is above 3.
+    number = (all_counted.sum(1, keepdim=True).double() * share - 1e-9).ceil().clamp(min=1)
+    least = every.masked_fill(~all_counted, -torch.inf).sort(1, descending=True).values
+    return counted & ~(values < least.gather(1, number.long() - 1))
 
 
 class AUCLoss(StatelessRankingLoss):
@@ -73,21 +116,33 @@ class AUCLoss(StatelessRankingLoss):
             ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
+        max_fpr: Share of the negatives that count, the highest ones, in (0, 1]; below 1 it is
+            one-way partial AUC. The highest of a batch are lower than those of the data set.
+        min_tpr: Share of the positives that do not count, the highest ones, in [0, 1); above 0 it
+            is two-way partial AUC.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(
-        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs: Unpack[RankingOptions]
+        self,
+        surrogate: str = 'sigmoid',
+        tau: float = 0.1,
+        max_fpr: float = 1.0,
+        min_tpr: float = 0.0,
+        **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
+        check_share('max_fpr', max_fpr)
+        check_share('1 - min_tpr', 1 - min_tpr)
+        self.max_fpr, self.min_tpr = max_fpr, min_tpr
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
         if kind is OneSidedHuber:
             self.most_pairs = math.inf
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _auc(lists, self.surrogate, self.factor)
+        return _auc(lists, self.surrogate, self.factor, self.max_fpr, self.min_tpr)
 
 
 def mauc_loss(

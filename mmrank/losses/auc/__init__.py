@@ -1,0 +1,1 @@
+"""Losses of the area under the ROC curve, whole and partial."""

@@ -1,0 +1,86 @@
+"""Base of ranking losses that keep numbers of each positive."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from mmrank.gathering import all_gather_lists
+from mmrank.losses.labels import columns_of
+from mmrank.state.kept_positives import PositiveState
+
+from .base import RankedLists, RankingLoss
+
+
+class KeptPositivesLoss(RankingLoss):
+    """Loss of a classifier whose lists have as values the places of their positives in a state.
+
+    The state is saved and the same on all ranks. With ``scope='global'`` it is that of a single
+    process, with ``scope='local'`` each rank ranks the positives that it has.
+    """
+
+    zero_without_positives = True
+    keeps_samples = True
+    no_retrieval = 'keeps averages of the samples of a classifier'
+
+    @property
+    def kept(self) -> PositiveState:
+        """The state."""
+        raise NotImplementedError
+
+    @property
+    def num_samples(self) -> int:
+        return self.kept.num_samples
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        sample_idx: Tensor | None = None,
+        **others: Tensor | None,
+    ) -> Tensor:
+        """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+        if others:
+            raise TypeError(
+                f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
+            )
+        by_head = weight is not None or avg_factor is not None
+        cls_score, target = columns_of(cls_score, target, by_head)
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+        if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
+            found = None if sample_idx is None else tuple(sample_idx.shape)
+            raise ValueError(
+                f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), the '
+                f'index of each row in the training set, got {found}; use '
+                "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
+            )
+        entries = self.kept.entries_of(sample_idx, cls_score.device)
+        # float64 holds every index.
+        entries = self.lists_of(entries).double()
+        losses = self.rank(*lists, lambda columns: entries.gather(1, columns))
+        return self.loss_weight * cast(Tensor, losses)
+
+    @staticmethod
+    def entries(lists: RankedLists) -> Tensor:
+        """(L, P) int64 places of the positives in the state."""
+        return lists.required_values().detach().long()
+
+    @torch.no_grad()
+    def keep(self, batch: Tensor, lists: RankedLists) -> None:
+        """Store (quantities, L, P) numbers of a batch; of all ranks, where others have theirs."""
+        entries, mask = self.entries(lists), lists.pos_mask
+        if lists.state_group is not None:
+            rows = torch.cat([entries.double()[None], batch]).flatten(0, 1)
+            rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)
+            joined, mask = rows.view(1 + len(batch), len(mask), -1), masks[: len(mask)]
+            entries, batch = joined[0].long(), joined[1:]
+        self.kept.update(entries, batch, mask)
+
+
+def mean_of(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the values that count."""
+    return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

@@ -1,0 +1,191 @@
+"""What is kept of each positive: moving averages and thresholds, by sample and class."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mmrank.autograd import inside_backward
+
+from .base import SavedState, check_count, check_share
+from .sample_averages import SampleGroups, moving_log_mean
+from .sample_state import SIZE_FIX, SampleState, check_sample_ids
+
+
+def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
+    """Moving averages of (2, ...) surrogate ranks, ``u <- (1 - gamma) u + gamma g``, float64.
+
+    Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u = 0) takes g as it is; where g is not
+    finite, u stays. Without gradient.
+    """
+    old, new = old.detach().double(), batch.detach().double()
+    # In float32, as they are kept; the pair moves together.
+    finite = new.float().isfinite().all(0)
+    mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
+    return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
+
+
+class PositiveState(SampleState):
+    """Base of numbers that are kept for every sample as a positive of every class.
+
+    The columns are (classes * samples,) float32, class by class. A positive that is several times
+    in a batch, also on several ranks, takes one step with the mean of what the batch says; one of
+    which that is not finite takes none: an overflow must not spoil later batches.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int,
+        initial: dict[str, float],
+        load_state: bool = True,
+        storage: str = 'device',
+    ) -> None:
+        check_count('num_samples', num_samples, fix=SIZE_FIX)
+        if storage not in ('device', 'sharded'):
+            raise ValueError(
+                f"storage must be 'device' or 'sharded', got {storage!r}: "
+                'which samples are positives is known on the device'
+            )
+        super().__init__(num_samples * num_classes, initial, storage, load_state)
+        self.num_samples, self.num_classes = num_samples, num_classes
+
+    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
+        """One step of (quantities, ...) entries, of what a batch says of them."""
+        raise NotImplementedError
+
+    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
+        """(n,) mean of what a batch says of a positive in (n,) rows."""
+        return groups.mean(values, usable)
+
+    def entries_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
+        """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
+        check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
+        ids = sample_idx.to(device, non_blocking=True).long()
+        return ids[:, None] + self.num_samples * torch.arange(self.num_classes, device=device)
+
+    def kept(self, entries: Tensor) -> Tensor:
+        """(quantities, S) float64 of the table, at entries of shape S."""
+        found = self.fetch(entries.flatten(), entries.device)
+        return found.view(len(self.names), *entries.shape).double()
+
+    def step(self, entries: Tensor, batch: Tensor) -> Tensor:
+        """(quantities, S) float64 after a batch, without storing them, at entries of shape S."""
+        return self.moved(self.kept(entries), batch)
+
+    @torch.no_grad()
+    def update(self, entries: Tensor, batch: Tensor, mask: Tensor) -> None:
+        """Take in a batch, the same on all ranks; ``mask`` is False for padding.
+
+        Does nothing in eval mode, nor when a checkpointed forward is recomputed.
+        """
+        if not self.training or inside_backward():
+            return
+        entries, batch, mask = entries.flatten(), batch.flatten(1), mask.flatten()
+        if self.group is not None:
+            # All ranks know the batch: each takes what is in its shard.
+            here = entries % self.shard.parts == self.shard.part
+            entries, batch, mask = entries[here], batch[:, here], mask[here]
+        groups = SampleGroups(entries)
+        usable = mask & batch.float().isfinite().all(0)
+        mean = torch.stack([self.mean(groups, x, usable) for x in batch])
+        old = self.read(entries, batch.device)
+        new = self.moved(old, mean).to(old.dtype)
+        # Padding may share its index with a positive: both store the same.
+        self.store(entries, torch.where(groups.sum(usable.double()) > 0, new, old))
+
+
+class SampleRanks(PositiveState):
+    """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
+
+    0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int = 1,
+        gamma: float = 0.9,
+        load_state: bool = True,
+        storage: str = 'device',
+    ) -> None:
+        check_share('gamma', gamma)
+        initial = {'u_positive': 0.0, 'u_all': 0.0}
+        super().__init__(num_samples, num_classes, initial, load_state, storage)
+        self.gamma = gamma
+
+    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
+        return moving_ranks(old, batch, self.gamma)
+
+
+class SampleTilts(PositiveState):
+    """``log_u`` of each positive: the log of a moving average, -inf before the first visit.
+
+    ``u <- (1 - gamma) u + gamma g``; a batch says log g. ``gamma`` is in (0, 1].
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int = 1,
+        gamma: float = 0.9,
+        load_state: bool = True,
+        storage: str = 'device',
+    ) -> None:
+        check_share('gamma', gamma)
+        super().__init__(num_samples, num_classes, {'log_u': -math.inf}, load_state, storage)
+        self.gamma = gamma
+
+    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
+        return moving_log_mean(old, batch, self.gamma)
+
+    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
+        return groups.log_mean_exp(values, usable)
+
+
+class SampleThresholds(PositiveState):
+    """``threshold`` of each positive: its losses above are those of the share ``max_fpr``.
+
+    ``s <- s - eta (1 - share / max_fpr)`` from 0; a batch says the share of losses above s.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int = 1,
+        max_fpr: float = 0.2,
+        eta: float = 0.1,
+        load_state: bool = True,
+        storage: str = 'device',
+    ) -> None:
+        check_share('max_fpr', max_fpr)
+        if not 0 < eta < math.inf:
+            raise ValueError(f'eta must be a finite number > 0, got {eta!r}')
+        super().__init__(num_samples, num_classes, {'threshold': 0.0}, load_state, storage)
+        self.max_fpr, self.eta = max_fpr, eta
+
+    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
+        return old - self.eta * (1 - batch / self.max_fpr)
+
+
+class RunningLogMean(SavedState):
+    """``log w`` of ``size`` lists: logs of moving averages, -inf before the first batch."""
+
+    log_mean: Tensor  # (size,) float32 buffer
+
+    def __init__(self, size: int = 1, gamma: float = 0.9) -> None:
+        super().__init__()
+        check_share('gamma', gamma)
+        self.gamma = gamma
+        self.register_buffer('log_mean', torch.full((size,), -math.inf))
+
+    @torch.no_grad()
+    def update(self, log_batch: Tensor) -> Tensor:
+        """(size,) float64 log w after the (size,) logs of a batch, the same on all ranks.
+
+        It is stored as of :meth:`PositiveState.update`.
+        """
+        new = moving_log_mean(self.log_mean, log_batch.double(), self.gamma)
+        if self.training and not inside_backward():
+            self.log_mean.copy_(torch.where(new.float().isfinite(), new, self.log_mean))
+        return new

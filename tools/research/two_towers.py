@@ -1,0 +1,141 @@
+r"""The losses of two towers on MovieLens-1M, tuned alike.
+
+    python tools/research/two_towers.py data/ml1m tools/research/records/two_towers.csv
+
+DATA has ``train.csv.gz`` and ``test.csv.gz``. Each loss is trained at each of ``--learning-rates``
+on nine tenths of the training pairs and measured on the rest; then at its best rate on all of them,
+with each of ``--seeds``, and measured once on the test pairs: all items of each user, training
+pairs left out. It goes on where it was. results.py makes the table.
+"""
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from dataset_converters.split_interactions import split_file
+from mmrank.errors import show_user_errors
+from research.common.records import FACTS, current_commit
+from research.in_batch.training import StepwiseTraining, TwoTowerData
+
+CONFIG = Path(__file__).resolve().parents[2] / (
+    'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
+)
+METRICS = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
+#: Weight of the negatives of unbiased_omega: as of pos_neg at a batch ratio of 1e-1.
+OMEGA = 0.316
+SOFTMAX = dict(type='mmrank.InBatchSoftmaxLoss')
+COUNTS = dict(SOFTMAX, frequency='counts')
+#: Loss and uniform candidates of each method.
+METHODS = {
+    **{
+        f'{mode}, {pointwise}': (
+            dict(
+                type='mmrank.InBatchLoss',
+                mode=mode,
+                pointwise=pointwise,
+                **(dict(omega=OMEGA) if mode == 'unbiased_omega' else {}),
+            ),
+            0,
+        )
+        for pointwise in ('square', 'logistic')
+        for mode in ('unbiased', 'unbiased_omega', 'sogram', 'pos_neg', 'in_batch', 'popularity')
+    },
+    'softmax': (dict(SOFTMAX, frequency='none'), 0),
+    'softmax, logQ': (COUNTS, 0),
+    'softmax, logQ, streaming': (dict(SOFTMAX, num_buckets=3018), 0),
+    'softmax, refined logQ': (dict(COUNTS, refined=True), 0),
+    'softmax, logQ, mixed': (COUNTS, 512),
+    'softmax, refined logQ, mixed': (dict(COUNTS, refined=True), 512),
+}
+
+
+def read_data(folder: Path) -> TwoTowerData:
+    """The pairs of ``train.csv*`` and ``test.csv*`` of a folder."""
+    cfg = Config.fromfile(CONFIG)
+    for kind in ('train', 'val'):
+        dataset = cfg[f'{kind}_dataloader'].dataset
+        dataset.data_root = str(folder)
+        for key, name in (('ann_file', kind), ('train_ann_file', 'train')):
+            if key in dataset:
+                name = 'test' if name == 'val' else name
+                dataset[key] = next(folder.glob(f'{name}.csv*')).name
+    return TwoTowerData(cfg)
+
+
+def measure(data: TwoTowerData, method: str, seed: int, args, lr: float) -> tuple[float, dict]:
+    """CPU seconds of a training, and its metrics."""
+    loss, num_uniform = METHODS[method]
+    start = time.process_time()
+    training = StepwiseTraining(data, loss, args.batch_size, lr, seed, num_uniform=num_uniform)
+    training.train(args.steps)
+    found = training.evaluate()
+    return time.process_time() - start, {k: found[name] / 100 for k, name in METRICS.items()}
+
+
+@show_user_errors(OSError, ValueError)
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add('data', type=Path)
+    add('record', type=Path)
+    add('--methods', nargs='+', choices=METHODS, default=list(METHODS), metavar='METHOD')
+    add('--batch-size', type=int, default=1024)
+    add('--steps', type=int, default=500)
+    add('--learning-rates', type=float, nargs='+', default=[2.0**-x for x in (4, 3, 2, 1)])
+    add('--seeds', type=int, nargs='+', default=[0, 1, 2])
+    add('--tune-seed', type=int, default=100)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    if args.record.exists():
+        rows = list(csv.DictReader(args.record.read_text(encoding='utf-8').splitlines()))
+    fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
+    args.record.parent.mkdir(parents=True, exist_ok=True)
+
+    def run(data: TwoTowerData, stage: str, method: str, seed: int, lr: float) -> dict:
+        settings = json.dumps(dict(lr=lr, batch_size=args.batch_size))
+        facts = dict(stage=stage, method=method, seed=str(seed), step=str(args.steps))
+        facts['settings'] = settings
+        for row in rows:
+            if facts.items() <= row.items():
+                return row
+        seconds, found = measure(data, method, seed, args, lr)
+        found = {k: f'{v:.6f}' for k, v in found.items()}
+        row = dict(facts, commit=commit, seconds=f'{seconds:.1f}', **found)
+        with args.record.open('a', newline='', encoding='utf-8') as file:
+            writer = csv.DictWriter(file, fields, lineterminator='\n')
+            if not rows:
+                writer.writeheader()
+            writer.writerow(row)
+        rows.append(row)
+        print(stage, method, seed, lr, row['P@5'], f'{seconds:.0f} s', flush=True)
+        return row
+
+    first = next(iter(METRICS))
+    with tempfile.TemporaryDirectory() as folder:
+        source = next(args.data.glob('train.csv*'))
+        split_file(source, Path(folder) / 'split', seed=args.tune_seed)
+        data = read_data(Path(folder) / 'split')
+    best = {}
+    for method in args.methods:
+        tuned = {lr: run(data, 'tune', method, args.tune_seed, lr) for lr in args.learning_rates}
+        best[method] = max(tuned, key=lambda lr: float(tuned[lr][first]))
+    data = read_data(args.data)
+    for seed in args.seeds:
+        for method in args.methods:
+            run(data, 'final', method, seed, best[method])
+
+
+if __name__ == '__main__':
+    sys.exit(main())
