@@ -5,6 +5,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
@@ -392,6 +393,19 @@ def test_cross_batches(data):
     assert all(abs(seen[i] - 375) < 5 * 9.7 for i in range(5, 9))
 
 
+def test_uniform_candidates_follow_the_pairs(data):
+    dataset, seen = data(), Counter()
+    sampler = build(data, 'in_batch', num_uniform=2)
+    for number in range(500):
+        batch = dataset.__getitems__(sampler.rank_batch(number))
+        assert (len(batch['rows']), len(batch['cols']), len(batch['right_index'])) == (6, 8, 8)
+        assert torch.equal(batch['right']['ids'][batch['right_index']], batch['cols'])
+        drawn = batch['cols'][6:].tolist()
+        assert len(set(drawn)) == 2
+        seen.update(drawn)
+    assert all(abs(seen[j] - 250) < 5 * 11.2 for j in range(4))
+
+
 def test_a_seed_that_is_set_after_a_batch_counts(data):
     late, early = (InBatchPairSampler(data(), 20, seed=seed) for seed in (0, 1))
     late.rank_batch(0)
@@ -417,6 +431,8 @@ def test_in_a_data_loader(data, workers):
     ('sampling', 'setting', 'message'),
     [
         ('in_batch', dict(batch_size=21), 'only 20 positive pairs'),
+        ('in_batch', dict(num_uniform=5), 'num_uniform=5 must be from 0 to 4'),
+        ('sogram', dict(num_uniform=1), 'num_uniform=1 must be from 0 to 0'),
         ('naive', dict(batch_size=21), 'only 20 pairs'),
         ('cross', dict(num_rows=6), 'num_rows=6'),
         ('cross', dict(num_cols=0), 'num_cols=0'),

@@ -146,6 +146,14 @@ def test_counts_of_the_training_pairs():
     share = torch.tensor([2, 2, 1, 1]).double() / 6
     expected = 2 * loops(*data(), COLS, share[COLS].log(), 0.5).mean()
     torch.testing.assert_close(loss(*data(), ROWS, COLS), expected)
+    # Three uniform candidates behind the pairs: the shares are those of the mixture.
+    left, right = data()[0], data(9, seed=1)[1]
+    cols = torch.cat([COLS, torch.tensor([3, 0, 2])])
+    mixed = (6 * share + 3 / 4) / 9
+    for refined in (False, True):
+        loss.refined = refined
+        losses = in_batch_softmax_losses(left, right, cols, mixed[cols].log(), 0.5, refined=refined)
+        torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
     with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
         loss(*data(), ROWS, COLS * 0 + 9)
     assert not InBatchSoftmaxLoss(num_buckets=3).wants_pair_counts

@@ -266,7 +266,7 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
                 ),
             ]
         )
-    return '\n'.join(markdown_table(header, rows))
+    return '\n'.join(markdown_table(header, rows, align='llrlrlrrl'))
 
 
 def blocks_of(pages: Iterable[Path]) -> list[Block]:

@@ -1,6 +1,6 @@
 r"""The losses of two towers on MovieLens-1M, tuned alike.
 
-    python tools/research/two_towers.py data/ml1m tools/research/records/two_towers.csv
+    python tools/research/two_towers.py data/ml1m tools/research/records
 
 DATA has ``train.csv.gz`` and ``test.csv.gz``. Each loss is trained at each of ``--learning-rates``
 on nine tenths of the training pairs and measured on the rest; then at its best rate on all of them,
@@ -34,27 +34,29 @@ METRICS = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'to
 OMEGA = 0.316
 SOFTMAX = dict(type='mmrank.InBatchSoftmaxLoss')
 COUNTS = dict(SOFTMAX, frequency='counts')
-#: Loss and uniform candidates of each method.
+
+
+def in_batch(mode: str, pointwise: str) -> dict:
+    """Config of an in-batch loss."""
+    more = dict(omega=OMEGA) if mode == 'unbiased_omega' else {}
+    return dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise, **more)
+
+
+#: Loss and uniform candidates of each method, the order of the work.
 METHODS = {
-    **{
-        f'{mode}, {pointwise}': (
-            dict(
-                type='mmrank.InBatchLoss',
-                mode=mode,
-                pointwise=pointwise,
-                **(dict(omega=OMEGA) if mode == 'unbiased_omega' else {}),
-            ),
-            0,
-        )
-        for pointwise in ('square', 'logistic')
-        for mode in ('unbiased', 'unbiased_omega', 'sogram', 'pos_neg', 'in_batch', 'popularity')
-    },
-    'softmax': (dict(SOFTMAX, frequency='none'), 0),
     'softmax, logQ': (COUNTS, 0),
-    'softmax, logQ, streaming': (dict(SOFTMAX, num_buckets=3018), 0),
     'softmax, refined logQ': (dict(COUNTS, refined=True), 0),
+    'unbiased, square': (in_batch('unbiased', 'square'), 0),
+    'unbiased, logistic': (in_batch('unbiased', 'logistic'), 0),
+    'softmax': (dict(SOFTMAX, frequency='none'), 0),
     'softmax, logQ, mixed': (COUNTS, 512),
     'softmax, refined logQ, mixed': (dict(COUNTS, refined=True), 512),
+    'softmax, logQ, streaming': (dict(SOFTMAX, num_buckets=3018), 0),
+    **{
+        f'{mode}, {pointwise}': (in_batch(mode, pointwise), 0)
+        for pointwise in ('square', 'logistic')
+        for mode in ('unbiased_omega', 'sogram', 'pos_neg', 'in_batch', 'popularity')
+    },
 }
 
 
@@ -88,7 +90,7 @@ def main() -> None:
     )
     add = parser.add_argument
     add('data', type=Path)
-    add('record', type=Path)
+    add('out', type=Path, help='folder of the record, two_towers.csv')
     add('--methods', nargs='+', choices=METHODS, default=list(METHODS), metavar='METHOD')
     add('--batch-size', type=int, default=1024)
     add('--steps', type=int, default=500)
@@ -97,11 +99,11 @@ def main() -> None:
     add('--tune-seed', type=int, default=100)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    if args.record.exists():
-        rows = list(csv.DictReader(args.record.read_text(encoding='utf-8').splitlines()))
+    rows, record = [], args.out / 'two_towers.csv'
+    if record.exists():
+        rows = list(csv.DictReader(record.read_text(encoding='utf-8').splitlines()))
     fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
-    args.record.parent.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
 
     def run(data: TwoTowerData, stage: str, method: str, seed: int, lr: float) -> dict:
         settings = json.dumps(dict(lr=lr, batch_size=args.batch_size))
@@ -113,7 +115,7 @@ def main() -> None:
         seconds, found = measure(data, method, seed, args, lr)
         found = {k: f'{v:.6f}' for k, v in found.items()}
         row = dict(facts, commit=commit, seconds=f'{seconds:.1f}', **found)
-        with args.record.open('a', newline='', encoding='utf-8') as file:
+        with record.open('a', newline='', encoding='utf-8') as file:
             writer = csv.DictWriter(file, fields, lineterminator='\n')
             if not rows:
                 writer.writeheader()
@@ -126,15 +128,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = next(args.data.glob('train.csv*'))
         split_file(source, Path(folder) / 'split', seed=args.tune_seed)
-        data = read_data(Path(folder) / 'split')
-    best = {}
+        part, data = read_data(Path(folder) / 'split'), read_data(args.data)
     for method in args.methods:
-        tuned = {lr: run(data, 'tune', method, args.tune_seed, lr) for lr in args.learning_rates}
-        best[method] = max(tuned, key=lambda lr: float(tuned[lr][first]))
-    data = read_data(args.data)
-    for seed in args.seeds:
-        for method in args.methods:
-            run(data, 'final', method, seed, best[method])
+        tuned = {lr: run(part, 'tune', method, args.tune_seed, lr) for lr in args.learning_rates}
+        best = max(tuned, key=lambda lr: float(tuned[lr][first]))
+        for seed in args.seeds:
+            run(data, 'final', method, seed, best)
 
 
 if __name__ == '__main__':

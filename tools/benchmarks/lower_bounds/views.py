@@ -130,6 +130,7 @@ def pair_rows(sizes: Sizes) -> list[Row]:
             ('InBatchLoss', 'square', grams),
             ('InBatchLoss', 'logistic', scores),
             ('InBatchSoftmaxLoss', 'streaming', scores),
+            ('InBatchSoftmaxLoss', 'refined', scores),
             ('LabelledPairLoss', 'square', scores),
             ('LabelledPairLoss', 'logistic', scores),
         )
@@ -139,7 +140,9 @@ def pair_rows(sizes: Sizes) -> list[Row]:
 def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     settings = dict(pointwise=pointwise)
     if name == 'InBatchSoftmaxLoss':
-        settings = dict(frequency=pointwise, num_buckets=sizes.pairs)
+        settings = dict(frequency='streaming', num_buckets=sizes.pairs)
+        if pointwise == 'refined':
+            settings = dict(frequency='counts', refined=True)
     config = dict(type=f'mmrank.{name}', **settings)
     module = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
@@ -150,7 +153,7 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     order = torch.arange(sizes.pairs, device=sizes.device)
     same = torch.eye(sizes.pairs, device=sizes.device) > 0
     rest = order, order
-    if name == 'InBatchLoss':
+    if name.startswith('InBatch'):
         module.set_pairs(order, order, (sizes.pairs,) * 2)
     elif name == 'LabelledPairLoss':
         rest = same, order, order
