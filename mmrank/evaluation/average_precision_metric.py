@@ -10,7 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmrank.functional import auroc, average_precision, partial_auroc
+from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
 from mmrank.visualization.tables import write_table
@@ -123,6 +123,8 @@ class AveragePrecisionMetric(BaseMetric):
     * ``micro_AP``, ``micro_AUROC``: all scores of all classes in one ranking;
     * ``pAUROC``: mean over the classes of :func:`mmrank.functional.partial_auroc`, if
       ``max_fpr`` or ``min_tpr`` is set; it is not in the table;
+    * ``NDCG@<k>``: mean over the samples with a label of the NDCG of their classes, for each k of
+      ``ndcg_at``;
     * ``AP/<class>``, ``AUROC/<class>`` with ``classwise=True``.
 
     The table by class goes to the log, and to ``<out_stem>.md`` and ``.csv``. With one class macro
@@ -136,6 +138,7 @@ class AveragePrecisionMetric(BaseMetric):
         out_stem: Path without suffix of the table's files. None: none.
         max_fpr: Highest false positive rate of the partial AUROC, in (0, 1].
         min_tpr: Its least true positive rate, in [0, 1).
+        ndcg_at: The k of NDCG@k.
     """
 
     default_prefix = 'ranking'
@@ -147,13 +150,14 @@ class AveragePrecisionMetric(BaseMetric):
         out_stem: str | None = None,
         max_fpr: float = 1.0,
         min_tpr: float = 0.0,
+        ndcg_at: Sequence[int] = (),
         collect_device: str = 'cpu',
         prefix: str | None = None,
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
         self.classwise, self.skip_empty, self.out_stem = classwise, skip_empty, out_stem
-        self.rates = dict(max_fpr=max_fpr, min_tpr=min_tpr)
+        self.rates, self.ndcg_at = dict(max_fpr=max_fpr, min_tpr=min_tpr), tuple(ndcg_at)
         # Before the training, not after its first epoch.
         partial_auroc(torch.zeros(2), torch.tensor([0, 1]), **self.rates)
 
@@ -201,6 +205,9 @@ class AveragePrecisionMetric(BaseMetric):
             }
         if figures.partial is not None:
             found['pAUROC'] = float(figures.partial.nanmean())
+        for k in self.ndcg_at:
+            of_samples = ndcg(torch.from_numpy(scores), torch.from_numpy(target), k)
+            found[f'NDCG@{k}'] = float(of_samples.nanmean())
         if self.classwise:
             for name, ap, area in zip(figures.names, figures.ap, figures.auroc):
                 found |= {f'AP/{name}': float(ap), f'AUROC/{name}': float(area)}

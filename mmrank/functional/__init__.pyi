@@ -17,6 +17,7 @@ from mmrank.functional.metrics.average_precision import count_at_or_above as cou
 from mmrank.functional.metrics.average_precision import (
     graded_average_precision as graded_average_precision,
 )
+from mmrank.functional.metrics.average_precision import ndcg as ndcg
 from mmrank.functional.metrics.average_precision import partial_auroc as partial_auroc
 from mmrank.functional.metrics.best_positive_rank import best_positive_rank as best_positive_rank
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score, roc_curve
 
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
-from mmrank.functional import auroc, partial_auroc
+from mmrank.functional import auroc, ndcg, partial_auroc
 
 
 def data(n=80, classes=3, ties=False):
@@ -118,6 +118,25 @@ def test_partial_auroc_is_that_of_the_hard_ones():
     for wrong in (dict(max_fpr=0.0), dict(max_fpr=0.1, min_tpr=1.0)):
         with pytest.raises(ValueError, match='max_fpr must be in'):
             AveragePrecisionMetric(**wrong)
+
+
+def test_ndcg_of_the_labels_of_a_sample():
+    scores, target = data(classes=6)
+    labelled = target.any(1)
+    assert not labelled.all()  # a sample without a label is left out
+    got = evaluate(scores, target, ndcg_at=[1, 3])
+    for k in (1, 3):
+        expected = ndcg_score(target[labelled].numpy(), scores[labelled].numpy(), k=k)
+        assert got[f'ranking/NDCG@{k}'] == pytest.approx(100 * expected)
+    # Gains that are no labels, and ties that never help.
+    gain = torch.rand(5, 8, generator=torch.Generator().manual_seed(0))
+    scores = scores[:40].flatten()[:40].view(5, 8)
+    expected = ndcg_score(gain.numpy(), scores.numpy())
+    assert ndcg(scores, gain).mean().item() == pytest.approx(expected)
+    tied = ndcg(torch.ones(1, 4), torch.tensor([[1, 0, 0, 0]]))
+    assert tied.item() == pytest.approx(1 / np.log2(5))
+    with pytest.raises(ValueError, match='k >= 1'):
+        ndcg(scores, gain, 0)
 
 
 def test_classes_without_a_side():

@@ -137,6 +137,38 @@ def partial_auroc(
     return torch.where(broken, torch.nan, area).to(dtype)
 
 
+def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
+    """Exact NDCG@k of lists, such as the labels of each sample, best first.
+
+    The sum over the first k of ``gain / log2(1 + place)``, divided by that of the best order. Among
+    ties lower gains come first.
+
+    Args:
+        scores: (L, N) float scores.
+        gain: (L, N) gains >= 0, bool or numbers.
+        k: Places that count, >= 1. None: all.
+
+    Returns:
+        (L,) in [0, 1], float64; NaN for a list without a gain or with a NaN.
+
+    Example:
+        >>> ndcg(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[0, 1, 1]]), k=2)
+        tensor([0.3869], dtype=torch.float64)
+    """
+    if scores.dim() != 2 or scores.shape != gain.shape or (k is not None and k < 1):
+        raise ValueError(
+            'scores and gain must be (lists, N) of one shape and k >= 1, got shapes '
+            f'{tuple(scores.shape)} and {tuple(gain.shape)}, k={k!r}'
+        )
+    best = gain.double().sort(1).values
+    lower_first = gain.double().argsort(1)
+    order = scores.gather(1, lower_first).argsort(dim=1, descending=True, stable=True)
+    found = best.gather(1, order)
+    place = torch.arange(2, scores.size(1) + 2, device=scores.device).double().log2()
+    share = (found / place)[:, :k].sum(1) / (best.flip(1) / place)[:, :k].sum(1)
+    return torch.where(scores.isnan().any(1), torch.nan, share)
+
+
 def graded_average_precision(
     scores: Tensor, relevance: Tensor, *, num_objects: float | Tensor | None = None
 ) -> Tensor:

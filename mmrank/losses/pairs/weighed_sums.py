@@ -12,7 +12,7 @@ from mmrank.autograd import is_compiling, on_host, once_differentiable
 from .pair_sums import SCORE_LIMIT, Surrogate, clamp_infinite
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.
-_BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**15, 2**20
+_BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**15, 2**22
 #: New (L, p, N) weights of the pairs with (L, p, N) losses; (L, p, 1) is known of each positive.
 Weigh = Callable[[Tensor, Tensor], Tensor]
 

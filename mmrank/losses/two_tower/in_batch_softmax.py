@@ -52,12 +52,11 @@ def in_batch_softmax_losses(
     entity are left out of the sum, unlike there: they would be negatives of themselves. A factor of
     all shares cancels. Differentiable once.
 
-    ``refined``: the positive is there in each batch, not drawn, so its score f is not corrected,
-    and the n negatives are drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) /
-    (exp(f_p) + mean_q exp(f_q) / q')`` estimates the softmax over all right entities, in value
-    too. Its gradient is that of the paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, where
-    P_p is the probability above. Source: Khrylchenko et al., Correcting the LogQ Correction, RecSys
-    2025.
+    ``refined``: the positive is not drawn, so its score f is not corrected, and the negatives are
+    drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q
+    exp(f_q) / q')`` estimates the softmax over all right entities. Its gradient is that of the
+    paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the probability above. Source:
+    Khrylchenko et al., Correcting the LogQ Correction, RecSys 2025.
 
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then those of C
     further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are right
@@ -80,16 +79,16 @@ def in_batch_softmax_losses(
         all_keys, all_cols = keys, cols
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives = keys[: len(left)]
+    positives, rest = keys[: len(left)], None
     if refined:
         if log_share is None:
             raise ValueError('refined=True corrects by shares. Fix: pass log_share')
         positives = pad(positives[:, :-1], (0, 1))
+        rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
     terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, ring=ring)
-    if refined:
-        share = log_share[: len(left)].to(keys.dtype).exp()
+    if rest is not None:
         # A mean over the negatives, where InfoNCE takes the sum.
-        terms.log_mean = terms.log_mean + torch.log1p(-share) - terms.log_count
+        terms.log_mean = terms.log_mean + rest - terms.log_count
     return info_nce_losses(terms)
 
 
@@ -150,10 +149,7 @@ class InBatchSoftmaxLoss(NamedSettings):
                 f"{frequency!r}; use frequency='streaming', or remove it"
             )
         if refined and frequency == 'none':
-            raise ValueError(
-                "refined=True corrects by shares, of which frequency='none' has none. Fix: "
-                "frequency='counts' or 'streaming', or remove it"
-            )
+            raise ValueError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
         self.tau, self.frequency, self.refined = float(tau), frequency, refined
         self.scope, self.gather = scope, gather
         self.loss_weight = loss_weight
@@ -189,9 +185,8 @@ class InBatchSoftmaxLoss(NamedSettings):
         right = _of_pairs('right', right, right_index, cols, 'cols')
         if left.size(1) != right.size(1) or len(left) > len(right):
             raise ValueError(
-                'left and right must be embeddings of one width of the same '
-                'pairs, and right may have more candidates behind them; got '
-                f'{tuple(left.shape)} and {tuple(right.shape)}'
+                'left and right must be embeddings of one width of the same pairs, right with more '
+                f'candidates or not, got {tuple(left.shape)} and {tuple(right.shape)}'
             )
         cols, world = cols.to(left.device).long(), world_group()
         sizes = [[len(left), len(right)]]

@@ -15,6 +15,8 @@ _METRICS = {
     'coco/bbox_mAP_50': 'box AP at IoU 0.50',
     'coco/bbox_mAP_75': 'box AP at IoU 0.75',
     'ranking/AP': 'average precision',
+    'ranking/mAP': 'mean average precision',
+    'ranking/micro_AP': 'AP of all scores',
     'ranking/AUROC': 'area under the ROC curve',
     'retrieval/mAP': 'mean average precision',
     'retrieval/MAP_at_R': 'mean average precision at R',

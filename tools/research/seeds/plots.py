@@ -97,6 +97,9 @@ def draw_curves(
     for row in rows:
         points = curves.setdefault(row['method'], {}).setdefault(int(row['step']), [])
         points.append(scale * float(row[metric]))
+    # A method that was measured at its end alone has no curve.
+    most = max(map(len, curves.values()))
+    curves = {name: points for name, points in curves.items() if len(points) > 1 or most == 1}
     figure, ((axis,),) = new_panels(1, 1, 6.0, 4.0)
     for colour, (name, points) in zip(colours_of(list(curves)), curves.items()):
         steps, values = zip(*sorted(points.items()))
