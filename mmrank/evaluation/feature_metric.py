@@ -139,7 +139,7 @@ class FeatureMetric(BaseMetric):
             )
         return value
 
-    def label(self, sample: dict) -> int:
+    def label(self, sample: dict) -> int | list[int]:
         """Class index of a sample."""
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if value.numel() != 1 or value.is_floating_point():

@@ -43,6 +43,8 @@ class RetrievalFeatures:
     paths: Sequence[str] | None = None
     classes: Sequence[str] | None = None
     similarity: str = 'cosine'
+    #: (N, L) int64 labels from coarse to fine where there are several levels; not in files.
+    levels: Tensor | None = None
 
     def rows_of_queries(self) -> Tensor:
         """Rows of the queries, (Q,) int64."""
@@ -65,6 +67,7 @@ class RetrievalFeatures:
             features=self.features if in_file else self.features.to(device),
             labels=self.labels.to(device),
             in_gallery=None if self.in_gallery is None else self.in_gallery.to(device),
+            levels=None if self.levels is None else self.levels.to(device),
         )
 
     def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from mmengine.dist import collect_results, is_main_process
 from mmengine.logging import print_log
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, StoredFeatures, save_features
-from mmrank.functional import retrieval_metrics
+from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
 from mmrank.registry import METRICS
@@ -77,6 +79,10 @@ class RetrievalMetric(FeatureMetric):
     of an index of type ``'ivf'`` is called ``approximate_recall@K``, beside
     ``neighbours_found@10``, the share of the true ten nearest samples among the ten that it finds,
     over 256 queries at random.
+
+    Where ``gt_label`` has several levels, from coarse to fine, the figures above are of the finest,
+    and ``H_AP`` and ``NDCG@K`` with the K of ``recall_at`` are added, see
+    ``mmrank.functional.level_metrics``; each process computes them.
 
     Args:
         gallery_key: Field or meta key with a bool: True puts the sample into the gallery, False
@@ -155,6 +161,8 @@ class RetrievalMetric(FeatureMetric):
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""
         samples = replace(super().join(results), similarity=self.similarity)
+        if samples.labels.dim() == 2:
+            samples = replace(samples, labels=samples.labels[:, -1], levels=samples.labels)
         if self.out_file is not None:
             save_features(samples, self.out_file)
         return samples
@@ -213,7 +221,7 @@ class RetrievalMetric(FeatureMetric):
 
     def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
         if self.index is None:
-            return retrieval_metrics(
+            found = retrieval_metrics(
                 *samples.sets(),
                 similarity=self.similarity,
                 recall_only=self.recall_only,
@@ -222,8 +230,32 @@ class RetrievalMetric(FeatureMetric):
                 progress=RetrievalProgress(),
                 group=group,
             ).summary(self.recall_at)
+            return found if samples.levels is None else found | self._of_levels(samples)
         index = GalleryIndex(samples.gallery_embeddings(), similarity=self.similarity, **self.index)
         return index_summary(samples, index, self.recall_at, group)
+
+    def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
+        sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
+        figures = level_metrics(
+            *cast(tuple[Tensor, ...], sets),
+            similarity=self.similarity,
+            ndcg_at=self.recall_at,
+            memory_limit=self.memory_limit,
+        )
+        means = {f'NDCG@{k}': x.nanmean() for k, x in zip(self.recall_at, figures.ndcg.unbind(1))}
+        return {name: x.item() for name, x in dict(H_AP=figures.hap.nanmean(), **means).items()}
+
+    def label(self, sample: dict) -> int | list[int]:
+        """Class index of a sample, or those of several levels."""
+        value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
+        if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
+            return super().label(sample)
+        if self.memory is not None or self.index is not None or self.recall_only:
+            raise UserError(
+                f'{self.label_key} has {value.numel()} levels, of which memory=, index= and '
+                'recall_only=True know nothing. Fix: leave these out, or give one label'
+            )
+        return value.tolist()
 
     def in_gallery(self, sample: dict) -> bool | None:
         """Value of ``gallery_key``."""

@@ -22,6 +22,8 @@ from mmrank.functional.metrics.average_precision import partial_auroc as partial
 from mmrank.functional.metrics.best_positive_rank import best_positive_rank as best_positive_rank
 from mmrank.functional.metrics.k_nearest_votes import k_nearest_votes as k_nearest_votes
 from mmrank.functional.metrics.retrieval.input import StoredEmbeddings as StoredEmbeddings
+from mmrank.functional.metrics.retrieval.levels import LevelFigures as LevelFigures
+from mmrank.functional.metrics.retrieval.levels import level_metrics as level_metrics
 from mmrank.functional.metrics.retrieval.metrics import RetrievalCurves as RetrievalCurves
 from mmrank.functional.metrics.retrieval.metrics import RetrievalFigures as RetrievalFigures
 from mmrank.functional.metrics.retrieval.metrics import nearest_in_gallery as nearest_in_gallery
@@ -94,6 +96,8 @@ from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_outer as stable_ap_outer
+from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
+from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.score_lists import like_scores as like_scores
 from mmrank.losses.score_lists import split_lists as split_lists

@@ -60,6 +60,8 @@ from .ranking.sodeep import SoDeepLoss as SoDeepLoss
 from .ranking.soprc import SOPRCLoss as SOPRCLoss
 from .ranking.stable_ap import StableAPLoss as StableAPLoss
 from .ranking.sum import SumLoss as SumLoss
+from .retrieval.hierarchical import HAPLoss as HAPLoss
+from .retrieval.hierarchical import NDCGLoss as NDCGLoss
 from .retrieval.recall_at_k import RecallAtKLoss as RecallAtKLoss
 from .two_tower.in_batch import InBatchLoss as InBatchLoss
 from .two_tower.in_batch_softmax import InBatchSoftmaxLoss as InBatchSoftmaxLoss

@@ -64,13 +64,13 @@ class EmbeddingLoss(NamedSettings):
 
         Args:
             embeddings: (n, D) queries of any float dtype and length.
-            labels: (n,) integer classes.
+            labels: (n,) integer classes, or (n, L) from coarse to fine.
             indices_tuple: (anchors, positives, anchors, negatives) or (anchors, positives,
                 negatives) of a miner: each anchor ranks these alone. In one process, or with
                 ``scope='local'``. None: all pairs.
             ref_embeddings: (m, D) gallery, such as a memory. None: the embeddings themselves, where
                 no query searches for itself.
-            ref_labels: (m,) integer classes of the gallery.
+            ref_labels: (m,) integer classes of the gallery, or (m, L).
         """
         if ref_embeddings is None and ref_labels is None:
             ref_embeddings, ref_labels = embeddings, labels
@@ -96,7 +96,9 @@ class EmbeddingLoss(NamedSettings):
             counts, dtype = rows_and_dtype(queries, group)
             offset, gallery = sum(counts[: dist.get_rank(group)]), gallery.to(dtype)
             queries = all_gather_rows(queries.to(dtype), counts, group)
-            labels = all_gather_rows(labels[:, None], counts, group)[:, 0]
+            shape = labels.shape[1:]
+            labels = labels if shape else labels[:, None]
+            labels = all_gather_rows(labels, counts, group).reshape(-1, *shape)
         left_out = torch.zeros(sum(counts), len(gallery), dtype=torch.bool, device=queries.device)
         if own:
             left_out.diagonal(-offset).fill_(True)

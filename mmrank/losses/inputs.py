@@ -44,10 +44,12 @@ class EmbeddingBatch:
     """
 
     queries: Tensor  # (Q, D) embeddings
-    query_labels: Tensor  # (Q,) integer classes
+    #: (Q,) integer classes, or (Q, L) from coarse to fine, each level refining the one before; kept
+    #: is the finest, see :meth:`shared_levels`.
+    query_labels: Tensor
     #: (G, D) embeddings: the images of this rank's batch, and entries of a memory without gradient.
     gallery: Tensor
-    gallery_labels: Tensor  # (G,) integer classes
+    gallery_labels: Tensor  # (G,), or (G, L)
     #: (Q, G) bool, True where the entry is the query's own image, or another that it does not
     #: search for.
     is_itself: Tensor
@@ -76,7 +78,7 @@ class EmbeddingBatch:
             ('is_itself', sizes),
         ):
             found = tuple(getattr(self, name).shape)
-            if found != shape:
+            if (found if name == 'is_itself' else found[:1]) != shape or len(found) > 2:
                 raise ValueError(
                     f'{name} must have shape {shape} for {sizes[0]} queries '
                     f'and a gallery of {sizes[1]}, got {found}'
@@ -84,6 +86,15 @@ class EmbeddingBatch:
         for name in ('query_labels', 'gallery_labels'):
             setattr(self, name, whole(getattr(self, name)))
             refuse_nan(name, getattr(self, name), 'give each image its class')
+        both = self.query_labels, self.gallery_labels
+        levels = [x.t() if x.dim() == 2 else x[None] for x in both]
+        if len(levels[0]) != len(levels[1]):
+            raise ValueError(
+                f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
+                'Fix: the same levels for both, from coarse to fine'
+            )
+        self._levels, self.num_levels = list(zip(*levels)), len(levels[0])
+        self.query_labels, self.gallery_labels = self._levels[-1]
         self._same = self.query_labels[:, None] == self.gallery_labels
 
     @classmethod
@@ -102,6 +113,23 @@ class EmbeddingBatch:
     def is_positive(self) -> Tensor:
         """(Q, G) bool: of the query's class, but not its own image."""
         return self._same & ~self.is_itself
+
+    def shared_levels(self) -> Tensor:
+        """(Q, G) uint8 number of levels that query and entry share.
+
+        ValueError, on a GPU a device-side assertion, if a level does not refine the one before.
+        """
+        shared = torch.zeros_like(self._same, dtype=torch.uint8)
+        for number, (queries, gallery) in enumerate(self._levels):
+            same = queries[:, None] == gallery
+            if fails((~same | (shared == number)).all()):
+                raise ValueError(
+                    f'level {number} of the labels does not refine level {number - 1}: two images '
+                    'share a class there, but not one level before. Fix: labels from coarse to '
+                    'fine, and class numbers that are unique in their level'
+                )
+            shared += same
+        return shared
 
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""

@@ -35,6 +35,8 @@ LOSS_STYLES = {
     'multi_similarity': LossStyle('multi-similarity', '#AA4499'),
     'info_nce': LossStyle('InfoNCE', '#005F73'),
     'recall_at_k': LossStyle('Recall@k', '#7F4F24'),
+    'hap': LossStyle('H-AP', '#4F7942'),
+    'ndcg': LossStyle('NDCG', '#A0522D'),
     'xbm': LossStyle('contrastive with a memory', '#888888'),
     'ap_loss': LossStyle('AP-Loss', '#B8860B'),
     'alrp': LossStyle('aLRP', '#6A3D9A'),

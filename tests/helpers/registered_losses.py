@@ -70,6 +70,7 @@ SETTINGS = {
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
+    'HAPLoss': [dict(tau=0.3, delta=0.9, alpha=2.0, mode='per_class')],
     'ISogCLRLoss': [
         PER_SAMPLE,
         dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
@@ -94,6 +95,7 @@ SETTINGS = {
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
+    'NDCGLoss': [dict(tau=0.3, delta=0.9), dict(tau=0.3, slope=5.0, mode='per_class')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [
         dict(PER_SAMPLE, num_classes=CLASSES),

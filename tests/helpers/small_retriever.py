@@ -51,4 +51,7 @@ class Sample(dict):
 
 def samples(labels, ids=None):
     ids = range(len(labels)) if ids is None else ids
-    return [Sample(gt_label=torch.tensor([int(c)]), sample_idx=int(i)) for c, i in zip(labels, ids)]
+    return [
+        Sample(gt_label=torch.as_tensor(c).reshape(-1), sample_idx=int(i))
+        for c, i in zip(labels, ids)
+    ]

@@ -77,6 +77,31 @@ def test_class_folder_with_a_list(tmp_path):
     )
 
 
+def test_labels_of_several_levels(alphabets):
+    root, _ = alphabets
+    names = [f'{x}/character{c:02d}' for x in ('Greek', 'Korean', 'Latin') for c in (1, 2)]
+    lines = [f'{"Asia" if "Kor" in x else "Europe"}\t{x.split("/")[0]}\t{x}' for x in names]
+    path = root / 'hierarchy.txt'
+    path.write_text('\n'.join(lines))
+    options = dict(depth=2, pipeline=[])
+    plain = build('ClassFolder', root, **options)
+    three = build('ClassFolder', root, **options, hierarchy=str(path))
+    two = build('ClassFolder', root, **options, hierarchy='super_class')
+    # Samplers see the class, heads and metrics all levels.
+    assert three.get_gt_labels().tolist() == plain.get_gt_labels().tolist()
+    by_name = {names[x[-1]]: x for x in (item['gt_label'] for item in three)}
+    first, second, korean, latin = (by_name[names[i]] for i in (0, 1, 2, 4))
+    assert first[:2] == second[:2]
+    assert first[0] == latin[0] != korean[0]
+    assert len({x[1] for x in by_name.values()}) == 3
+    assert [x['gt_label'][1] for x in two] == [x['gt_label'] for x in plain]
+    assert len({x['gt_label'][0] for x in two}) == 3
+    for broken, message in ((lines[1:], 'has no coarser class of'), ([*lines, 'x'], 'uneven')):
+        path.write_text('\n'.join(broken))
+        with pytest.raises(UserError, match=f'{message}.*Fix: a line for each class'):
+            build('ClassFolder', root, **options, hierarchy=str(path))
+
+
 def test_split_of_classes():
     groups = {str(i): 'ab'[i % 2] for i in range(200)}
     stay, aside = split_classes(groups, 0.1, seed=0)

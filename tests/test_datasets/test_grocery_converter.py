@@ -43,6 +43,8 @@ def test_lists(source, run_script, tmp_path):
     assert status == 0, error
     assert '150 train, 6 val, 6 test' in ' '.join(text.split())
     assert lines_of(out / 'products.txt') == ['Apple', 'Oat Milk', 'Pear']
+    hierarchy = [line.split('\t') for line in lines_of(out / 'hierarchy.txt')]
+    assert [name for _, name in hierarchy] == ['Apple', 'Oat Milk', 'Pear']
     images = lines_of(out / 'images.txt')
     assert len(images) == 162
     assert 'train/p1/0.jpg\tOat Milk' in images

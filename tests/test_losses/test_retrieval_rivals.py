@@ -7,7 +7,9 @@ from torch import nn
 from mmrank.functional import (
     auc_loss,
     blackbox_ap_loss,
+    hap_loss,
     listwise_ap_loss,
+    ndcg_loss,
     recall_at_k_loss,
     smooth_ap_loss,
 )
@@ -15,11 +17,19 @@ from mmrank.losses import EmbeddingBatch
 from mmrank.registry import MODELS
 
 CLASSES = 3
+
+
+def _with_levels(loss):
+    return lambda scores, is_positive, **kw: loss(scores, is_positive.long(), **kw)
+
+
 LOSSES = {
     'SmoothAPLoss': (smooth_ap_loss, dict(tau=0.2)),
     'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
     'BlackBoxAPLoss': (blackbox_ap_loss, dict(lam=2.0, margin=0.1)),
     'AUCLoss': (auc_loss, dict(surrogate='one_sided_huber', tau=0.5)),
+    'HAPLoss': (_with_levels(hap_loss), dict(tau=0.1, delta=0.3, slope=20.0)),
+    'NDCGLoss': (_with_levels(ndcg_loss), dict(tau=0.1, delta=0.3)),
     'RecallAtKLoss': (recall_at_k_loss, dict(ks=(1, 4), tau=0.1, rank_tau=2.0)),
 }
 
@@ -135,6 +145,8 @@ class TestEveryLoss:
         ('BlackBoxAPLoss', dict(lam=0), 'lam must be'),
         ('BlackBoxAPLoss', dict(margin=-1), 'margin must be'),
         ('AUCLoss', dict(tau=-1), 'tau must be'),
+        ('HAPLoss', dict(delta=0), 'delta must be'),
+        ('NDCGLoss', dict(slope=-1), 'slope must be'),
         ('RecallAtKLoss', dict(tau=-1), 'tau must be'),
         ('RecallAtKLoss', dict(rank_tau=0), 'rank_tau must be'),
         ('RecallAtKLoss', dict(ks=(1, 0)), r'ks must be .* got \(1, 0\). Fix'),

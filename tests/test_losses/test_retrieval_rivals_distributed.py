@@ -21,6 +21,7 @@ LOSSES = [
     dict(type='mmrank.AUCLoss', tau=0.3),
     dict(type='mmrank.AUCLoss', surrogate='one_sided_huber', tau=0.5),
     dict(type='mmrank.RecallAtKLoss', ks='R', tau=0.2),
+    dict(type='mmrank.NDCGLoss', tau=0.2),
     # The first rank draws the mixtures.
     dict(type='mmrank.RecallAtKLoss', ks=[1, 2], tau=0.2, mixup=True),
 ]

@@ -5,9 +5,10 @@
 GROCERY holds train.txt, val.txt and test.txt with a line `path,fine,coarse` an image, classes.csv
 with the columns fine, fine_name and description, and the images (Klasson et al., A Hierarchical
 Grocery Store Image Dataset, WACV 2019, MIT licence). OUT gets the images, images.txt
-(mmrank.ClassFolder), products.txt (names by label), {train,val,test}.txt
-(mmpretrain.CustomDataset), train_ratio50.txt, with n_0 / 50^(c / (C - 1)) images of the class of
-rank c, and captions_{train,val,test}.jsonl (mmrank.CaptionTable), whole or not at all.
+(mmrank.ClassFolder), products.txt (names by label), hierarchy.txt (coarse class and product),
+{train,val,test}.txt (mmpretrain.CustomDataset), train_ratio50.txt, with n_0 / 50^(c / (C - 1))
+images of the class of rank c, and captions_{train,val,test}.jsonl (mmrank.CaptionTable), whole or
+not at all.
 """
 
 import argparse
@@ -57,8 +58,8 @@ def read_products(path: Path) -> tuple[list[str], list[str]]:
     return names, texts
 
 
-def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
-    """Path and label of each image of a split."""
+def read_split(path: Path, classes: int) -> list[tuple[str, int, str]]:
+    """Path, label and coarse label of each image of a split."""
     items = []
     for number, line in enumerate(path.read_text('utf-8').splitlines(), 1):
         fields = [field.strip() for field in line.split(',')]
@@ -69,7 +70,7 @@ def read_split(path: Path, classes: int) -> list[tuple[str, int]]:
                 f'{path}:{number}: {fault or f"label {fields[1]}"}. Fix: a '
                 f'path within the folder and a label below {classes}'
             )
-        items.append((fields[0], int(fields[1])))
+        items.append((fields[0], int(fields[1]), fields[2]))
     return items
 
 
@@ -94,13 +95,16 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
         (out / name).write_text(''.join(f'{line}\n' for line in lines), 'utf-8')
 
     names, texts = read_products(folder / 'classes.csv')
-    splits = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}
+    listed = {x: read_split(folder / f'{x}.txt', len(names)) for x in SPLITS}
+    coarse = {c: x for items in listed.values() for _, c, x in items}
+    splits = {x: [(path, c) for path, c, _ in items] for x, items in listed.items()}
     images = [item for items in splits.values() for item in items]
     for path, _ in track(images, 'Images', transient=True):
         target = out / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / path, target)
     write_lines('products.txt', names)
+    write_lines('hierarchy.txt', [f'{coarse[c]}\t{names[c]}' for c in sorted(coarse)])
     write_lines('images.txt', [f'{path}\t{names[c]}' for path, c in images])
     for split, items in splits.items():
         captions = [dict(image=p, caption=[names[c], texts[c]], label=names[c]) for p, c in items]

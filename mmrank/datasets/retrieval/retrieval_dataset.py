@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
@@ -36,6 +37,10 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
+        hierarchy: File with lines ``coarse ... class`` parted by tabs, one for each class and all
+            with as many levels, or ``'super_class'``. ``gt_label`` of a sample then has a number
+            for each level, from coarse to fine, as ``mmrank.HAPLoss`` and
+            ``mmrank.RetrievalMetric`` take it; samplers see the class. None: the class alone.
         **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
@@ -53,8 +58,10 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         classes: str | Sequence[str] | None = None,
         ann_file: str = '',
         num_val_classes: int | None = None,
+        hierarchy: str | None = None,
         **kwargs,
     ) -> None:
+        self.hierarchy = hierarchy
         if split not in SPLITS:
             raise ValueError(f'split must be one of {SPLITS}, got {split!r}')
         if split == 'val' and not (val_fraction or num_val_classes):
@@ -96,6 +103,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         else:
             self._check_classes(wanted, groups, found.source)
         labels = {name: index for index, name in enumerate(wanted)}
+        coarser = self._coarser(groups, wanted)
         self._metainfo['classes'] = tuple(labels)
         prefix = self.img_prefix
         items = []
@@ -104,10 +112,44 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
                 continue
             path = join_path(prefix, image.path) if prefix else image.path
             item = {'img_path': path, 'gt_label': labels[image.class_name]}
+            if coarser:
+                item['label_levels'] = [*coarser[image.class_name], item['gt_label']]
             if image.super_class:
                 item['super_class'] = image.super_class
             items.append(item)
         return items
+
+    def prepare_data(self, idx: int):
+        """Run the pipeline on an item, its ``gt_label`` with all levels."""
+        item = self.get_data_info(idx)
+        item['gt_label'] = item.pop('label_levels', item.get('gt_label'))
+        return self.pipeline(item)
+
+    def _coarser(self, groups: Mapping[str, str], wanted: Sequence[str]) -> dict[str, list[int]]:
+        """Numbers of the coarser classes of each class, unique in their level."""
+        if self.hierarchy is None:
+            return {}
+        if self.hierarchy == 'super_class':
+            paths = {name: [group] for name, group in groups.items()}
+        else:
+            lines = Path(self.hierarchy).read_text('utf-8').splitlines()
+            rows = [line.split('\t') for line in lines if line.strip()]
+            paths = {row[-1]: row[:-1] for row in rows}
+        missing = [name for name in wanted if not any(paths.get(name, ()))]
+        if missing or len({len(x) for x in paths.values()}) > 1:
+            what = f'has no coarser class of {missing[:5]}' if missing else 'has uneven lines'
+            raise UserError(
+                f'hierarchy={self.hierarchy!r} {what}. Fix: a line for each class, "coarse, ..., '
+                'class" parted by tabs'
+            )
+        numbers: dict[tuple[str, ...], int] = {}
+        return {
+            name: [
+                numbers.setdefault(tuple(paths[name][: k + 1]), len(numbers))
+                for k in range(len(paths[name]))
+            ]
+            for name in wanted
+        }
 
     def _check_classes(self, wanted: Sequence[str], there: Iterable[str], source: str) -> None:
         there = set(there)

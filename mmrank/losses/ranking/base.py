@@ -39,6 +39,8 @@ class RankedLists:
     state_group: object = None
     #: (L,) integer class of each list; None if list i is that of class i or there is one in all.
     list_classes: Tensor | None = None
+    #: Of the labels, of which ``values`` holds those that a positive shares with the query.
+    num_levels: int = 1
 
     @property
     def has_positive(self) -> Tensor:

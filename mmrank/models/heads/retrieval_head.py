@@ -24,7 +24,7 @@ from .sample_fields import labels_of, sample_ids_of
 
 @dataclass
 class EmbeddingRows:
-    """Embeddings of a batch: (n, D) floats, (n,) int64 classes and image indices."""
+    """Embeddings of a batch: (n, D) floats, (n,) or (n, L) int64 classes, (n,) image indices."""
 
     embeddings: Tensor
     labels: Tensor
@@ -40,9 +40,12 @@ class EmbeddingRows:
         the number of rows of each rank.
         """
         counts, dtype = rows_and_dtype(self.embeddings, group)
-        numbers = all_gather_rows(torch.stack([self.labels, self.ids], dim=1), counts, group)
+        labels = self.labels if self.labels.dim() == 2 else self.labels[:, None]
+        numbers = torch.cat([labels, self.ids[:, None]], dim=1)
+        numbers = all_gather_rows(numbers, counts, group)
         embeddings = all_gather_rows(self.embeddings.to(dtype), counts, group)
-        joined = EmbeddingRows(embeddings, *numbers.unbind(1))
+        labels = numbers[:, :-1].reshape(-1, *self.labels.shape[1:])
+        joined = EmbeddingRows(embeddings, labels, numbers[:, -1])
         return joined, sum(counts[: dist.get_rank(group)]), counts
 
     def originals(self, counts: list[int], copies: int) -> 'EmbeddingRows':
@@ -128,7 +131,8 @@ class RetrievalHead(BaseModule):
         The features are (copies * B, D), or a tuple whose last entry is used: the original batch
         first, then mixed features in the same order (see
         :func:`mmrank.models.backbones.DeepFeatureMixup`). Each row is a sample of its own; only
-        originals go into the memory. The B data samples have ``gt_label`` and, for a memory,
+        originals go into the memory. The B data samples have ``gt_label``, of which a loss such as
+        ``mmrank.HAPLoss`` reads several levels, from coarse to fine, and, for a memory,
         ``sample_idx``.
         """
         self.training_set.check_classes(self.num_classes, 'RetrievalHead')
@@ -139,11 +143,16 @@ class RetrievalHead(BaseModule):
                 f'{embeddings.size(0)} features for {len(data_samples)} data samples x {copies}'
             )
         device = embeddings.device
-        labels = labels_of(data_samples, self.num_classes, device)
-        ids = torch.zeros_like(labels)
+        labels = labels_of(data_samples, self.num_classes, device, levels=True)
+        ids = torch.zeros(len(labels), dtype=torch.long, device=device)
         if self.memory is not None:
             ids = sample_ids_of(data_samples, device)
-        own = EmbeddingRows(embeddings, labels.repeat(copies), ids.repeat(copies))
+            if labels.dim() > 1:
+                raise ValueError(
+                    f'the memory holds one label an image, but gt_label has {labels.size(1)} '
+                    'levels. Fix: memory=None, or the finest label as gt_label'
+                )
+        own = EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
         group = world_group()
         together = self.loss_module.scope == 'global'
         rows, offset, counts = own, 0, [len(own)]

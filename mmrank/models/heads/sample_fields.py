@@ -6,16 +6,20 @@ import torch
 from torch import Tensor
 
 
-def labels_of(data_samples: Sequence, num_classes: int | None, device: torch.device) -> Tensor:
+def labels_of(
+    data_samples: Sequence, num_classes: int | None, device: torch.device, levels: bool = False
+) -> Tensor:
     """(B,) int64 classes: ``gt_label`` of each sample, an int or one-element tensor.
 
-    On a GPU a label out of [0, ``num_classes``) is a device-side assertion.
+    With ``levels`` it may be L ints, from coarse to fine, which gives (B, L). On a GPU a label out
+    of [0, ``num_classes``) is a device-side assertion; of several the finest is meant.
     """
     fix = 'set gt_label in the data set, and end the pipeline with PackInputs'
-    labels = _column(data_samples, 'gt_label', device, fix)
+    labels = _column(data_samples, 'gt_label', device, fix, levels)
     fits = labels >= 0
     if num_classes is not None:
-        fits = fits & (labels < num_classes)
+        finest = labels if labels.dim() == 1 else labels[:, -1:]
+        fits = fits & (finest < num_classes)
     limit = '' if num_classes is None else f' and < {num_classes}'
     _check(
         fits,
@@ -43,17 +47,20 @@ def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
     return _column(data_samples, key, device, fix)
 
 
-def _column(data_samples, key: str, device, fix: str) -> Tensor:
+def _column(data_samples, key: str, device, fix: str, several: bool = False) -> Tensor:
     missing = sum(key not in sample for sample in data_samples)
     if missing:
         raise ValueError(f'{missing} of {len(data_samples)} data samples have no {key}; {fix}')
     values = [torch.as_tensor(sample.get(key)).reshape(-1) for sample in data_samples]
-    wrong = [x.tolist() for x in values if x.numel() != 1]
+    width = values[0].numel() if several and values else 1
+    wrong = [x.tolist() for x in values if x.numel() != max(width, 1)]
     if wrong:
-        raise ValueError(f'{key} must be one integer per sample, got {wrong[0]}')
+        number = 'one integer' if width == 1 else f'{width} integers'
+        raise ValueError(f'{key} must be {number} per sample, got {wrong[0]}')
     column = torch.cat(values) if values else torch.zeros(0, dtype=torch.long, device=device)
     if column.is_floating_point() or column.dtype == torch.bool:
         raise ValueError(f'{key} must be an integer, got {column.dtype}')
+    column = column if width == 1 else column.view(-1, width)
     return column.long().to(device, non_blocking=True)
 
 

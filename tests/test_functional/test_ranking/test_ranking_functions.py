@@ -12,7 +12,7 @@ from mmrank.functional import split_lists
 MODULES = (
     *('auc.auc', 'ranking.alrp', 'ranking.ap_loss', 'ranking.blackbox_ap', 'ranking.dr_loss'),
     *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap', 'ranking.soap'),
-    *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k'),
+    *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k', 'retrieval.hierarchical'),
 )
 
 
@@ -20,6 +20,11 @@ def targets(scores, is_positive, mask, values=None):
     """Targets as AP-Loss takes them: > 0 positive, 0 negative, < 0 left out."""
     found = is_positive.double() * (1 if values is None else 0.1 + values)
     return found if mask is None else torch.where(mask.bool(), found, -1)
+
+
+def levels(is_positive, values):
+    """Levels 1 and 2 of the positives."""
+    return is_positive.long() * (1 + (values.reshape(is_positive.shape) > 0.5).long())
 
 
 #: ``f(scores, is_positive, mask, values)``; the values are what some losses take beside scores.
@@ -31,7 +36,9 @@ FUNCTIONS = {
     'auc_sigmoid': lambda s, p, m, v: F.auc_loss(s, p, mask=m, tau=0.2),
     'blackbox_ap': lambda s, p, m, v: F.blackbox_ap_loss(s, p, mask=m, lam=3.0),
     'dr': lambda s, p, m, v: F.dr_loss(s, targets(s, p, m)),
+    'hap': lambda s, p, m, v: F.hap_loss(s, levels(p, v), mask=m, tau=0.1, delta=0.3),
     'listwise_ap': lambda s, p, m, v: F.listwise_ap_loss(s, p, mask=m, num_bins=9),
+    'ndcg': lambda s, p, m, v: F.ndcg_loss(s, levels(p, v), mask=m, tau=0.1, delta=0.3),
     'rank_sort': lambda s, p, m, v: sum(F.rank_sort_loss(s, targets(s, p, m, v))),
     'recall_at_k': lambda s, p, m, v: F.recall_at_k_loss(s, p, mask=m, ks=(1, 4), tau=0.1),
     'smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1),

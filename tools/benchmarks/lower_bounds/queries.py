@@ -15,6 +15,8 @@ LOSSES = (
     ('SOPRCLoss', {}),
     ('SmoothAPLoss', {}),
     ('RecallAtKLoss', {}),
+    ('HAPLoss', {}),
+    ('NDCGLoss', {}),
     ('APLoss', dict(delta=0.05)),
     ('DRLoss', {}),
     ('ListwiseAPLoss', {}),

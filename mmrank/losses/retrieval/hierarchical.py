@@ -1,0 +1,233 @@
+"""H-AP and NDCG of labels on several levels, by an upper bound of each rank."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.options import RankingOptions, Unpack
+from mmrank.losses.pairs.pair_sums import Surrogate, pairwise_surrogate_sum
+from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
+from mmrank.losses.score_lists import like_scores, split_lists
+
+
+@dataclass(frozen=True)
+class SupRankStep(Surrogate):
+    """``sigmoid(z/tau)`` for ``z = -x <= 0``, ``1/2`` more up to ``delta``, then a line.
+
+    Its ``slope`` never vanishes for a negative far above a positive; at least 1 there, at most 1/2
+    below. Source: HAPPIER (ECCV 2022), eq. 6, continuous at ``delta`` as in the code of SupRank.
+    """
+
+    delta: float = 0.05
+    slope: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(delta=self.delta, slope=self.slope)
+
+    @property
+    def slope_factor(self) -> float:
+        return -1 / self.tau
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        z = x.neg_()
+        far, above = z > self.delta, z > 0
+        step = (z / self.tau).sigmoid_()
+        if slopes is not None:
+            torch.addcmul(step, step, step, value=-1, out=slopes)
+            slopes.masked_fill_(far, self.slope * self.tau)
+        if not values:
+            return None
+        offset = 0.5 + 1 / (1 + math.exp(-self.delta / self.tau))
+        line = z.sub_(self.delta).mul_(self.slope).add_(offset)
+        return torch.where(far, line, step.add_(above, alpha=0.5))
+
+
+def hap_loss(
+    scores: Tensor,
+    levels: Tensor,
+    *,
+    mask: Tensor | None = None,
+    alpha: float = 1.0,
+    tau: float = 0.01,
+    delta: float = 0.05,
+    slope: float = 100.0,
+) -> Tensor:
+    """Upper bound of 1 - H-AP of each list.
+
+    ``1 - (1 / sum_i u_i) sum_i H_i / r_i`` with ``H_i = sum_{k at or above i} min(u_i, u_k)``, a
+    constant, and ``r_i`` the number of scores at or above i of its level or more, a constant, plus
+    ``sum_k step(s_k - s_i)`` over the lower levels, see :class:`SupRankStep`. The relevance of
+    level l of L is ``u = (l/L)^alpha / n_l``, with n_l scores of just that level in the list.
+    Source: Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval
+    (HAPPIER), ECCV 2022, eqs. 2 to 7.
+
+    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.HAPLoss`. ``levels`` has
+    the shape of the scores: the integer number of levels that are shared with the query, 0 for a
+    negative; L is the largest. A level of few scores may have more relevance than a finer one of
+    many, and then belongs above it. One level is AP with that bound (ROADMAP's).
+
+    Returns:
+        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
+        list without positives.
+
+    Example:
+        >>> hap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
+        tensor(0.3099)
+    """
+    lists, step = _levelled(scores, levels, mask), SupRankStep(tau, delta, slope)
+    return like_scores(_hap(lists, step, alpha), scores)
+
+
+def ndcg_loss(
+    scores: Tensor,
+    levels: Tensor,
+    *,
+    mask: Tensor | None = None,
+    tau: float = 0.01,
+    delta: float = 0.05,
+    slope: float = 100.0,
+) -> Tensor:
+    """Upper bound of 1 - NDCG of each list.
+
+    ``1 - DCG / IDCG`` with ``DCG = sum_i (2^l_i - 1) / log2(1 + r_i)``, l the levels and r the
+    ranks of :func:`hap_loss`, and IDCG that of the best ranking. Source: Ramzi et al., Optimization
+    of Rank Losses for Image Retrieval (SupRank), 2025. Arguments and result as of :func:`hap_loss`.
+
+    Example:
+        >>> ndcg_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
+        tensor(0.1174)
+    """
+    lists, step = _levelled(scores, levels, mask), SupRankStep(tau, delta, slope)
+    return like_scores(_ndcg(lists, step), scores)
+
+
+def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:
+    if levels.is_floating_point():
+        raise TypeError(
+            f'levels must be integers, got {levels.dtype}. Fix: the number of levels that a score '
+            'shares with the query; relevances of any size go into smooth_ap_loss(relevance=...)'
+        )
+    lists = split_lists(scores, levels > 0, mask, levels.double())
+    return replace(lists, num_levels=max(int(levels.max()), 1) if levels.numel() else 1)
+
+
+def _ranks(lists: RankedLists, step: SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """(L, P) ranks, levels, and by level m the positives of it at or above each positive."""
+    pos, mask = lists.pos, lists.pos_mask
+    level = mask.double() if lists.values is None else torch.where(mask, lists.values.double(), 0)
+    with torch.no_grad():
+        ordered, order = torch.where(mask, -pos, torch.inf).sort(1)
+        end = torch.searchsorted(ordered, -pos.detach(), right=True)
+        sorted_level, found = level.gather(1, order), []
+        for m in range(1, lists.num_levels + 1):
+            count = torch.nn.functional.pad((sorted_level == m).double().cumsum(1), (1, 0))
+            found.append(count.gather(1, end))
+        rank = sum(torch.where(level <= m, x, 0) for m, x in enumerate(found, 1))
+    rank = rank + pairwise_surrogate_sum(
+        pos, lists.scores, step, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+    )
+    for m in range(2, lists.num_levels + 1):
+        own, lower = mask & (level == m), mask & (level < m)
+        rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
+    return rank, level, found
+
+
+def _share(lists: RankedLists, rank: Tensor, gain: Tensor, best: Tensor) -> Tensor:
+    """(L,) losses ``1 - sum_i gain_i / rank_i / best``."""
+    mask = lists.pos_mask
+    got = torch.where(mask, gain / torch.where(mask, rank, 1), 0).sum(1)
+    return torch.where(lists.has_positive, 1 - got / torch.where(best > 0, best, 1), 0)
+
+
+def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
+    rank, level, found = _ranks(lists, step)
+    with torch.no_grad():
+        relevance = []
+        for m in range(1, lists.num_levels + 1):
+            number = (level == m).double().sum(1, keepdim=True).clamp(min=1)
+            relevance.append((m / lists.num_levels) ** alpha / number)
+        own = sum(torch.where(level == m, u, 0) for m, u in enumerate(relevance, 1))
+        gain = sum(x * torch.minimum(own, u) for x, u in zip(found, relevance))
+    return _share(lists, rank, gain, own.sum(1))
+
+
+def _ndcg(lists: RankedLists, step: SupRankStep) -> Tensor:
+    rank, level, _ = _ranks(lists, step)
+    with torch.no_grad():
+        place = torch.arange(2, level.size(1) + 2, device=level.device).double().log2()
+        best = ((2 ** level.sort(1, descending=True).values - 1) / place).sum(1)
+    return _share(lists, (1 + rank).log2(), 2**level - 1, best)
+
+
+class _LevelLoss(StatelessRankingLoss):
+    """Base of losses of labels on several levels."""
+
+    def __init__(
+        self,
+        tau: float = 0.01,
+        delta: float = 0.05,
+        slope: float = 100.0,
+        **kwargs: Unpack[RankingOptions],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.surrogate = SupRankStep(tau, delta, slope)
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        shared, free = batch.shared_levels(), ~batch.is_itself
+        scores = batch.scores()
+        lists = self.ranked_lists(
+            *(scores, (shared > 0) & free, (shared == 0) & free),
+            values_at=lambda columns: shared.gather(1, columns).to(scores.dtype),
+        )
+        return self.loss_weight * self.list_losses(replace(lists, num_levels=batch.num_levels))
+
+
+class HAPLoss(_LevelLoss):
+    """:func:`mmrank.functional.hap_loss` of a batch.
+
+    In retrieval labels may have several levels, (n, L) of classes from coarse to fine, such as
+    family, genus and species: an image that shares the first l levels with the query is of level l.
+    Each level must refine the one before. (n,) labels and scores of classes have one level.
+
+    The code of HAPPIER counts the query as its first positive and adds a classifier's loss, 0.1 of
+    it (:class:`mmrank.losses.SumLoss` does not add one of another kind; a head of your own does).
+
+    Args:
+        alpha: Power of the level in the relevance; larger ones weigh the fine levels more.
+        tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
+        delta: Difference of scores from which a negative above a positive counts by a line.
+        slope: Slope of this line, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        tau: float = 0.01,
+        delta: float = 0.05,
+        slope: float = 100.0,
+        **kwargs: Unpack[RankingOptions],
+    ) -> None:
+        super().__init__(tau, delta, slope, **kwargs)
+        self.alpha = alpha
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _hap(lists, self.surrogate, self.alpha)
+
+
+class NDCGLoss(_LevelLoss):
+    """:func:`mmrank.functional.ndcg_loss` of a batch; labels as of :class:`HAPLoss`.
+
+    Args:
+        tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
+        delta: Difference of scores from which a negative above a positive counts by a line.
+        slope: Slope of this line, > 0.
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+    """
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        return _ndcg(lists, self.surrogate)

@@ -1,0 +1,117 @@
+"""H-AP and NDCG@k of retrieval against a double loop, and in the metric of a runner."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_metric import RetrievalMetric
+from mmrank.functional import graded_average_precision, level_metrics, retrieval_metrics
+
+
+def made_up(size=30, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    # Many inner products tie, exactly; cosines would by rounding alone.
+    x = torch.randint(-2, 3, (size, 3), generator=g).double()
+    fine = torch.randint(9, (size,), generator=g)
+    return x, torch.stack([fine // 6, fine // 3, fine], 1)
+
+
+def by_hand(scores, level, k, alpha):
+    """Of one list, ties in the least favourable order."""
+    count = [level.count(x) for x in range(4)]
+    u = [(x / 3) ** alpha / count[x] if x else 0.0 for x in level]
+    total = 0.0
+    for s, own in zip(scores, u):
+        at = [j for j, other in enumerate(scores) if other >= s]
+        total += sum(min(own, u[j]) for j in at) / len(at)
+    ranked = sorted(zip(scores, level), key=lambda pair: (-pair[0], pair[1]))
+    dcg = sum((2**x - 1) / math.log2(i + 2) for i, (_, x) in enumerate(ranked[:k]))
+    best = sorted(level, reverse=True)[:k]
+    return total / sum(u), dcg / sum((2**x - 1) / math.log2(i + 2) for i, x in enumerate(best))
+
+
+@pytest.mark.parametrize('similarity', ['cosine', 'dot'])
+@pytest.mark.parametrize('alpha', [1.0, 3.0])
+def test_equals_the_double_loop(similarity, alpha):
+    x, labels = made_up()
+    if similarity == 'cosine':
+        x = torch.randn(30, 3, generator=torch.Generator().manual_seed(5)).double()
+    one = level_metrics(x, labels, ndcg_at=[1, 5], similarity=similarity, alpha=alpha)
+    gallery = (x[:20], labels[:20])
+    two = level_metrics(x[20:], labels[20:], *gallery, ndcg_at=[1, 5], similarity=similarity)
+    # A query at a time.
+    parts = level_metrics(
+        x, labels, ndcg_at=[1, 5], similarity=similarity, alpha=alpha, memory_limit=1
+    )
+    for found, expected in zip(parts, one):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    unit = normalize(x) if similarity == 'cosine' else x
+    for i in range(30):
+        others = [j for j in range(30) if j != i]
+        cases = [(one, i, others, alpha)] + ([(two, i - 20, range(20), 1.0)] if i >= 20 else [])
+        for figures, row, gallery, power in cases:
+            scores = [round(float(unit[i] @ unit[j]), 12) for j in gallery]
+            level = [int((labels[i] == labels[j]).sum()) for j in gallery]
+            assert any(level)
+            for column, k in enumerate((1, 5)):
+                hap, ndcg = by_hand(scores, level, k, power)
+                assert figures.hap[row].item() == pytest.approx(hap, abs=1e-9)
+                assert figures.ndcg[row, column].item() == pytest.approx(ndcg, abs=1e-9)
+
+
+def test_one_level_is_average_precision():
+    x, labels = made_up(seed=1)
+    found = level_metrics(x, labels[:, 1:2], ndcg_at=[], similarity='dot').hap
+    expected = retrieval_metrics(x, labels[:, 1], similarity='dot').average_precision
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_is_graded_average_precision_and_perfect_where_sorted():
+    _, labels = made_up()
+    # The cosine of two images grows with the levels that they share.
+    eye = torch.eye(len(labels)).double()
+    x = torch.cat([eye[level] for level in labels.t()], 1) + 0
+    figures = level_metrics(x, labels, ndcg_at=[1, 100], alpha=20)
+    torch.testing.assert_close(figures.hap, torch.ones(30).double())
+    torch.testing.assert_close(figures.ndcg, torch.ones(30, 2).double())
+    level = (labels[:1] == labels[1:]).sum(1)
+    number = torch.stack([(level == m).sum() for m in range(4)]).double()
+    u = level / 3 / number[level]
+    g = torch.Generator().manual_seed(3)
+    y = torch.randn(30, 4, generator=g).double()
+    expected = graded_average_precision(normalize(y)[1:] @ normalize(y)[0], u, num_objects=u.sum())
+    torch.testing.assert_close(level_metrics(y, labels).hap[0], expected)
+
+
+def test_without_relevant_entries_and_wrong_labels():
+    x, labels = made_up(2)
+    labels[1] = 99
+    assert level_metrics(x, labels).hap.isnan().all()
+    assert level_metrics(x[:0], labels[:0], x, labels).ndcg.shape == (0, 4)
+    with pytest.raises(ValueError, match=r'labels must be \(rows, levels\).*\(2,\)'):
+        level_metrics(x, labels[:, 0])
+
+
+def test_metric_of_a_runner():
+    x, labels = made_up(seed=2)
+    metric = RetrievalMetric(recall_at=(1, 5), device='cpu')
+    data = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
+    metric.process(None, data)
+    found = metric.evaluate(30)
+    figures = level_metrics(x, labels, ndcg_at=(1, 5))
+    expected = dict(
+        H_AP=figures.hap, **{'NDCG@1': figures.ndcg[:, 0], 'NDCG@5': figures.ndcg[:, 1]}
+    )
+    for name, values in expected.items():
+        assert found[f'retrieval/{name}'] == pytest.approx(100 * values.nanmean().item())
+    for sample in data:
+        sample['gt_label'] = sample['gt_label'][-1:]
+    metric.process(None, data)
+    plain = metric.evaluate(30)
+    assert plain == {name: found[name] for name in plain}
+    assert not any('NDCG' in name or 'H_AP' in name for name in plain)
+    with pytest.raises(UserError, match='gt_label has 3 levels.*Fix: leave these out'):
+        RetrievalMetric(index='flat').label(dict(gt_label=labels[0]))

@@ -1,0 +1,173 @@
+"""H-AP and NDCG losses against the double loop of their definition; labels on several levels."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_retriever import samples
+from torch.nn.functional import normalize
+
+from mmrank.functional import graded_average_precision, hap_loss, ndcg_loss
+from mmrank.losses import EmbeddingBatch, EmbeddingLoss, HAPLoss, NDCGLoss, SmoothAPLoss
+from mmrank.losses.retrieval.hierarchical import SupRankStep
+from mmrank.models.heads.retrieval_head import RetrievalHead
+
+SETTING = dict(tau=0.1, delta=0.3, slope=20.0)
+entries = st.lists(
+    st.tuples(st.one_of(st.sampled_from([0.0, 0.25]), st.floats(-1, 1)), st.integers(0, 3)),
+    max_size=8,
+)
+
+
+def step(z, tau, delta, slope):
+    sigmoid = 1 / (1 + math.exp(-z / tau))
+    if z > delta:
+        return slope * (z - delta) + 0.5 + 1 / (1 + math.exp(-delta / tau))
+    return sigmoid + (0.5 if z > 0 else 0.0)
+
+
+def ranks(scores, levels):
+    """Of each entry, those of lower levels by the step."""
+    found = []
+    for i, (s, level) in enumerate(zip(scores, levels)):
+        rank = 1.0
+        for k, (x, other) in enumerate(zip(scores, levels)):
+            if k != i:
+                rank += step(x - s, **SETTING) if other < level else float(x >= s)
+        found.append(rank)
+    return found
+
+
+def hap_by_hand(scores, levels, alpha):
+    top = max(levels, default=0) or 1
+    u = [(x / top) ** alpha / levels.count(x) if x else 0.0 for x in levels]
+    total = 0.0
+    for i, rank in enumerate(ranks(scores, levels)):
+        above = [min(u[i], u[k]) for k in range(len(u)) if k == i or scores[k] >= scores[i]]
+        total += sum(above) / rank
+    return 1 - total / sum(u) if any(levels) else 0.0
+
+
+def ndcg_by_hand(scores, levels):
+    gains = [2**x - 1 for x in levels]
+    got = sum(g / math.log2(1 + r) for g, r in zip(gains, ranks(scores, levels)))
+    best = sum(g / math.log2(i + 2) for i, g in enumerate(sorted(gains, reverse=True)))
+    return 1 - got / best if best else 0.0
+
+
+@given(entries, st.sampled_from([0.0, 1.0, 2.5]))
+def test_any_list(pairs, alpha):
+    scores, levels = [x for x, _ in pairs], [x for _, x in pairs]
+    tensors = torch.tensor(scores, dtype=torch.float64), torch.tensor(levels, dtype=torch.long)
+    found = hap_loss(*tensors, alpha=alpha, **SETTING).item()
+    assert found == pytest.approx(hap_by_hand(scores, levels, alpha), abs=1e-10)
+    found = ndcg_loss(*tensors, **SETTING).item()
+    assert found == pytest.approx(ndcg_by_hand(scores, levels), abs=1e-10)
+
+
+def made_up(size=24, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    scores = torch.rand(3, size, generator=g, dtype=torch.float64) * 2 - 1
+    return scores, torch.randint(4, (3, size), generator=g)
+
+
+@pytest.mark.parametrize('loss', [hap_loss, ndcg_loss])
+def test_gradient(loss):
+    """Away from ties, where the step jumps."""
+    scores, levels = made_up(7)
+    scores.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(x, levels, **SETTING), scores)
+
+
+def exact_ndcg(scores, levels):
+    ordered = 2 ** levels.gather(1, scores.argsort(1, descending=True)).double() - 1
+    discount = torch.arange(2, scores.size(1) + 2).double().log2()
+    best = ordered.sort(1, descending=True).values
+    return (ordered / discount).sum(1) / (best / discount).sum(1)
+
+
+def test_bound_the_metrics():
+    for seed in range(20):
+        scores, levels = made_up(seed=seed)
+        number = torch.stack([(levels == m).sum(1) for m in range(4)], 1).double()
+        u = levels / 3 / number.gather(1, levels)
+        metric = graded_average_precision(scores, u, num_objects=u.sum(1))
+        sharp = dict(tau=1e-5, delta=1e-3)
+        assert (hap_loss(scores, levels, **sharp) >= 1 - metric - 1e-9).all()
+        assert (ndcg_loss(scores, levels, **sharp) >= 1 - exact_ndcg(scores, levels) - 1e-9).all()
+        ordered = levels + 0.1 * scores
+        # With a large alpha a finer level has more relevance, whatever the numbers of scores are.
+        assert hap_loss(ordered, levels, alpha=20, **sharp).abs().max() < 1e-9
+        assert ndcg_loss(ordered, levels, **sharp).abs().max() < 1e-9
+
+
+def test_two_levels_by_hand():
+    """A negative at 1, level 2 at 0.5 and level 1 at 0, below which nothing is."""
+    scores, levels = torch.tensor([1.0, 0.5, 0.0]).double(), torch.tensor([0, 2, 1])
+    # Above level 2 the negative, and a little of level 1; above level 1 both, the higher level by
+    # counting.
+    first, second = 1 + step(0.5, **SETTING) + step(-0.5, **SETTING), 2 + step(1.0, **SETTING)
+    expected = 1 - (1 / first + (0.5 + 0.5) / second) / 1.5  # u = 1 and 1/2
+    assert hap_loss(scores, levels, **SETTING).item() == pytest.approx(expected)
+    gain = 3 / math.log2(1 + first) + 1 / math.log2(1 + second)
+    expected = 1 - gain / (3 + 1 / math.log2(3))
+    assert ndcg_loss(scores, levels, **SETTING).item() == pytest.approx(expected)
+
+
+def test_levels_are_integers():
+    with pytest.raises(TypeError, match=r'levels must be integers.*smooth_ap_loss\(relevance'):
+        hap_loss(torch.zeros(3), torch.tensor([0.5, 0.0, 1.0]))
+
+
+def images(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    fine = torch.arange(24) % 8
+    return normalize(torch.randn(24, 6, generator=g).double()), torch.stack([fine // 4, fine], 1)
+
+
+@pytest.mark.parametrize(('loss', 'function'), [(HAPLoss, hap_loss), (NDCGLoss, ndcg_loss)])
+def test_labels_of_two_levels(loss, function):
+    x, labels = images()
+    shared = (labels[:, None] == labels).sum(2)
+    mask = ~torch.eye(24, dtype=torch.bool)
+    expected = function(x @ x.t(), shared, mask=mask, **SETTING).mean()
+    module = loss(**SETTING)
+    torch.testing.assert_close(EmbeddingLoss(module)(x, labels), expected)
+    head = RetrievalHead(dict(type=f'mmrank.{loss.__name__}', **SETTING), num_classes=8).double()
+    torch.testing.assert_close(head.loss(x, samples(labels))['loss'], expected)
+    # One level is the finest alone, as all other losses read it.
+    one = EmbeddingLoss(module)(x, labels[:, 1])
+    assert one != expected
+    torch.testing.assert_close(EmbeddingLoss(module)(x, labels[:, 1:]), one)
+    plain = EmbeddingLoss(SmoothAPLoss())
+    torch.testing.assert_close(plain(x, labels), plain(x, labels[:, 1]))
+
+
+def test_wrong_levels():
+    x, labels = images()
+    loss = EmbeddingLoss(HAPLoss())
+    with pytest.raises(ValueError, match='level 1 of the labels does not refine level 0.* Fix'):
+        loss(x, labels.flip(1))
+    with pytest.raises(ValueError, match='query_labels have 2 levels and gallery_labels 1'):
+        loss(x, labels, ref_embeddings=x.clone(), ref_labels=labels[:, 1])
+    with pytest.raises(ValueError, match=r'query_labels must have shape \(24,\)'):
+        EmbeddingBatch.of_one_batch(x, labels[..., None])
+    memory = dict(size=5, dim=6)
+    head = RetrievalHead(dict(type='mmrank.HAPLoss'), num_classes=8, memory=memory)
+    with pytest.raises(ValueError, match='gt_label has 2 levels. Fix: memory=None'):
+        head.loss(x, samples(labels, range(24)))
+    head = RetrievalHead(dict(type='mmrank.HAPLoss'), num_classes=8)
+    uneven = samples(labels)
+    uneven[3]['gt_label'] = torch.tensor([2])
+    with pytest.raises(ValueError, match=r'gt_label must be 2 integers per sample, got \[2\]'):
+        head.loss(x, uneven)
+
+
+def test_step_is_continuous_where_the_line_begins():
+    surrogate = SupRankStep(**SETTING)
+    x = torch.tensor([-0.3 - 1e-9, -0.3 + 1e-9, -1e-9, 1e-9]).double()
+    far, near, over, under = surrogate(x).tolist()
+    assert far == pytest.approx(near, abs=1e-6)
+    assert (over, under) == (pytest.approx(1.0), pytest.approx(0.5))
