@@ -10,6 +10,8 @@ _METRICS = {
     'exclusive_mAP': 'mAP of softmax scores',
     'AP_of_all': 'AP of all scores',
     'rare': 'AP of the rare class',
+    'pAUC': 'partial AUC',
+    'two_way_pAUC': 'two-way partial AUC',
     'others': 'AP of the others',
     'coco/bbox_mAP': 'box mAP',
     'coco/bbox_mAP_50': 'box AP at IoU 0.50',
