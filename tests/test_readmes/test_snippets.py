@@ -43,6 +43,7 @@ HOME = 'docs/pages/index.md'
 SCALING = 'docs/pages/scaling.md'
 CALIBRATION = 'docs/pages/calibration_and_deployment.md'
 SENTENCES = 'docs/pages/users/sentence_transformers.md'
+IN_BATCH = 'configs/in_batch/README.md'
 SELF_SUPERVISED = 'docs/pages/users/self_supervised.md'
 # README or page and a text that is in one of its blocks alone; the tests below name each of them.
 BLOCKS = [
@@ -92,6 +93,7 @@ BLOCKS = [
     # tests/test_tools/test_stock_deployment.py runs it.
     (CALIBRATION, 'torch.onnx'),
     ('configs/clip/README.md', 'mmrank.ImageTextDualEncoder'),
+    (IN_BATCH, 'refined=True'),
     ('configs/isogclr/README.md', 'mmrank.TwoViewLearner'),
     ('configs/long_tail/README.md', 'mmrank.OneVsRestHead'),
     ('configs/metric_learning/README.md', 'mmrank.PMLLoss'),
@@ -106,6 +108,17 @@ def test_every_block_is_known():
     assert snippet(HOME, mark).text == snippet('README.md', mark).text
     for readme, mark in BLOCKS:
         assert snippet(readme, mark)
+
+
+def test_lines_of_the_refined_softmax_fit_the_config(tmp_path):
+    base = ROOT / 'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
+    text = snippet(IN_BATCH, 'refined=True').text
+    cfg = config_of(f"_base_ = '{base}'\n{text}", tmp_path)
+    loss = MODELS.build(cfg.model.loss)
+    assert (type(loss).__name__, loss.refined) == ('InBatchSoftmaxLoss', True)
+    sampler = cfg.train_dataloader.sampler
+    assert sampler.type == 'mmrank.InBatchPairSampler'
+    assert sampler.batch_size + sampler.num_uniform == cfg.train_dataloader.batch_size
 
 
 # Detection. The argument of h is looked at in every iteration.
