@@ -69,6 +69,7 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
     assert last['| near'].startswith('+2.75 [+0.36')
     assert '3 comparisons' in text
     assert '1 trials to tune each' in text
+    assert '17 trainings on record, 0.0 core-hours.' in text
     shown = [line for line in text.splitlines() if '](page.md)' in line]
     assert [line.split()[-2] for line in shown] == ['ahead', 'level', 'behind']
     assert '| far | 4 | mAP | 30.00 ± 0.82 | base | 20.00 ± 0.00 | +10.00 [+8.70' in shown[0]

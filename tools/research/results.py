@@ -266,7 +266,23 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
                 ),
             ]
         )
-    return '\n'.join(markdown_table(header, rows, align='llrlrlrrl'))
+    lines = markdown_table(header, rows, align='llrlrlrrl')
+    return '\n'.join(lines if names else [*lines, '', cost_of_records()])
+
+
+def cost_of_records() -> str:
+    """Trainings and core-hours of all records, those of the tuning as far as they were kept."""
+    runs, seconds = 0, 0.0
+    for path in sorted(RECORDS.glob('*.csv')):
+        with open(path, newline='', encoding='utf-8') as file:
+            # The last step of a run has the time of all of them.
+            ends = {
+                tuple(row.get(key) for key in ('stage', 'method', 'seed', 'settings')): row
+                for row in csv.DictReader(file)
+            }
+        runs += len(ends)
+        seconds += sum(float(row['seconds'] or 0) for row in ends.values())
+    return f'{runs:,} trainings on record, {seconds / 3600:.1f} core-hours.'
 
 
 def blocks_of(pages: Iterable[Path]) -> list[Block]:
