@@ -112,6 +112,12 @@ class FeatureMetric(BaseMetric):
         if not results:
             raise ValueError(f'{type(self).__name__} got no sample; is the data set empty?')
         rows, labels, in_gallery, paths = zip(*results)
+        if len({isinstance(x, list) and len(x) for x in labels}) > 1:
+            odd = next(x for x in labels if isinstance(x, list))
+            raise ValueError(
+                f'field {self.label_key!r} must be one class index, got {odd}, or labels of as many '
+                'levels in every sample. Fix: the same number of labels in each'
+            )
         return RetrievalFeatures(
             features=torch.stack([torch.from_numpy(x) for x in rows]),
             labels=torch.tensor(labels),

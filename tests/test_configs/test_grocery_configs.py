@@ -20,7 +20,7 @@ CONFIGS = {
     for p in LEAVES
     if p.stem.endswith('_grocery') and 'frozen' not in p.stem
 }
-for folder, row in (('metric_learning', 'xbm'), ('clip', 'isogclr'), ('long_tail', 'soap')):
+for folder, row in (('metric_learning', 'xbm'), ('clip', 'isogclr'), ('long_tail', 'softmax')):
     CONFIGS[f'{folder}-{row}'] = rows(FOLDERS / folder / 'grocery_losses.yaml')[row]
 CLASSES, EACH = 81, 3
 

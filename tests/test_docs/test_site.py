@@ -87,7 +87,7 @@ def test_pages_are_rendered_whole(site):
         assert '--8&lt;--' not in html, name
         assert not re.search(r':(class|func|meth|data|attr):<code', html), name
     table = pages['results/blood_cells/index.html']
-    assert '50.46 ± 0.94' in table
+    assert '50.60 ± 0.20' in table
     # The picture of a README, from a page in another folder.
-    assert '../../configs/stable_ap/resources/bccd_boxplot.png' in table
-    assert (site / 'configs/stable_ap/resources/bccd_boxplot.png').is_file()
+    assert '../../configs/stable_ap/resources/bccd_losses.png' in table
+    assert (site / 'configs/stable_ap/resources/bccd_losses.png').is_file()
