@@ -115,8 +115,8 @@ class FeatureMetric(BaseMetric):
         if len({isinstance(x, list) and len(x) for x in labels}) > 1:
             odd = next(x for x in labels if isinstance(x, list))
             raise ValueError(
-                f'field {self.label_key!r} must be one class index, got {odd}, or labels of as many '
-                'levels in every sample. Fix: the same number of labels in each'
+                f'field {self.label_key!r} must be one class index, got {odd}, or labels of '
+                'as many levels in every sample. Fix: the same number of labels in each'
             )
         return RetrievalFeatures(
             features=torch.stack([torch.from_numpy(x) for x in rows]),
