@@ -19,7 +19,6 @@ beside ``peer``, the strongest other method (by default the baseline).
 
 import argparse
 import collections
-import csv
 import hashlib
 import itertools
 import math
@@ -42,7 +41,7 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
 from research.common.names import loss_name, metric_name
-from research.common.records import FACTS, read_final_rows
+from research.common.records import FACTS, read_final_rows, read_rows
 from research.seeds.plots import draw_box_plot, draw_curves
 from research.seeds.statistics import compare_paired
 
@@ -93,12 +92,9 @@ def read_record(
         }
         for name in (baseline, *(name for name in methods if name != baseline))
     }
-    with open(path, newline='', encoding='utf-8') as file:
-        tuned = {
-            (row['method'], row['settings'])
-            for row in csv.DictReader(file)
-            if row.get('stage') == 'tune'
-        }
+    tuned = {
+        (row['method'], row['settings']) for row in read_rows(path) if row.get('stage') == 'tune'
+    }
     trials = collections.Counter(method for method, _ in tuned)
     return Record(rows, values, max(trials.values(), default=0))
 
@@ -274,12 +270,11 @@ def cost_of_records() -> str:
     """Trainings and core-hours of all records, those of the tuning as far as they were kept."""
     runs, seconds = 0, 0.0
     for path in sorted(RECORDS.glob('*.csv')):
-        with open(path, newline='', encoding='utf-8') as file:
-            # The last step of a run has the time of all of them.
-            ends = {
-                tuple(row.get(key) for key in ('stage', 'method', 'seed', 'settings')): row
-                for row in csv.DictReader(file)
-            }
+        # The last step of a run has the time of all of them.
+        ends = {
+            tuple(row.get(key) for key in ('stage', 'method', 'seed', 'settings')): row
+            for row in read_rows(path)
+        }
         runs += len(ends)
         seconds += sum(float(row['seconds'] or 0) for row in ends.values())
     return f'{runs:,} trainings on record, {seconds / 3600:.1f} core-hours.'

@@ -5,7 +5,7 @@ r"""The losses of two towers on MovieLens-1M, tuned alike.
 DATA has ``train.csv.gz`` and ``test.csv.gz``. Each loss is trained at each of ``--learning-rates``
 on nine tenths of the training pairs and measured on the rest; then at its best rate on all of them,
 with each of ``--seeds``, and measured once on the test pairs: all items of each user, training
-pairs left out. It goes on where it was. results.py makes the table.
+pairs left out. An interrupted run resumes. results.py makes the table.
 """
 
 import argparse

@@ -81,12 +81,13 @@ class PartialAUCLoss(KeptPositivesLoss):
             )
         self.hinge, self.lam = SquaredHinge(margin), lam
         self.power = None if lam_pos is None else lam / lam_pos
-        where = dict(load_state=load_state, storage=storage)
         self.state: PositiveState
         if max_fpr is not None:
-            self.state = SampleThresholds(num_samples, num_classes, max_fpr, eta, **where)
+            self.state = SampleThresholds(
+                num_samples, num_classes, max_fpr, eta, load_state, storage
+            )
         else:
-            self.state = SampleTilts(num_samples, num_classes, gamma, **where)
+            self.state = SampleTilts(num_samples, num_classes, gamma, load_state, storage)
         if self.power is not None:
             self.norm = RunningLogMean(num_classes if mode == 'per_class' else 1, gamma)
 

@@ -133,7 +133,7 @@ class MovingAverageLoss(ContrastiveLoss):
         noted = {'log_s': torch.where(seen, log_s, 0).sum() / seen.sum().clamp(min=1)}
         if not isinstance(state, SampleTemperature):
             noted['tau'] = tau.mean()
-        if isinstance(state, SampleTemperature):
+        else:
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
             noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()

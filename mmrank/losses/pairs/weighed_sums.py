@@ -1,6 +1,7 @@
 """Sums of a surrogate over pairs, each times a weight that is a constant."""
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,8 @@ class _Pairs:
             part = slice(begin, min(begin + step, width))
             pairs = pos[:, part, None] - neg[:, None]
             slopes = torch.empty_like(pairs)
-            value = self.surrogate.terms(pairs, True, slopes) * self.surrogate.value_factor
+            value = cast(Tensor, self.surrogate.terms(pairs, True, slopes))
+            value = value * self.surrogate.value_factor
             weight = self.weigh(value, known[:, part, None]).mul_(neg_mask[:, None])
             yield part, value, weight, slopes.mul_(weight).mul_(self.surrogate.slope_factor)
 

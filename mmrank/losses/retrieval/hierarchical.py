@@ -150,8 +150,10 @@ def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
         for m in range(1, lists.num_levels + 1):
             number = (level == m).double().sum(1, keepdim=True).clamp(min=1)
             relevance.append((m / lists.num_levels) ** alpha / number)
-        own = sum(torch.where(level == m, u, 0) for m, u in enumerate(relevance, 1))
-        gain = sum(x * torch.minimum(own, u) for x, u in zip(found, relevance))
+        own = torch.zeros_like(level)
+        for m, u in enumerate(relevance, 1):
+            own = torch.where(level == m, u, own)
+        gain = torch.stack([x * torch.minimum(own, u) for x, u in zip(found, relevance)]).sum(0)
     return _share(lists, rank, gain, own.sum(1))
 
 

@@ -9,10 +9,15 @@ from pathlib import Path
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
 
 
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """All rows of a record."""
+    with open(path, newline='', encoding='utf-8') as file:
+        return list(csv.DictReader(file))
+
+
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
     """Rows of a record without those of the tuning."""
-    with open(path, newline='', encoding='utf-8') as file:
-        return [row for row in csv.DictReader(file) if row.get('stage', 'final') == 'final']
+    return [row for row in read_rows(path) if row.get('stage', 'final') == 'final']
 
 
 def current_commit() -> str:
