@@ -1,6 +1,7 @@
 """What is kept of each positive: moving averages and thresholds, by sample and class."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -95,46 +96,43 @@ class PositiveState(SampleState):
         self.store(entries, torch.where(groups.sum(usable.double()) > 0, new, old))
 
 
-class SampleRanks(PositiveState):
+class PositiveAverages(PositiveState):
+    """Base of moving averages; ``gamma`` is the weight of the batch in (0, 1]."""
+
+    first: ClassVar[dict[str, float]]  # Entries before the first visit, by name
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int = 1,
+        gamma: float = 0.9,
+        load_state: bool = True,
+        storage: str = 'device',
+    ) -> None:
+        check_share('gamma', gamma)
+        super().__init__(num_samples, num_classes, dict(self.first), load_state, storage)
+        self.gamma = gamma
+
+
+class SampleRanks(PositiveAverages):
     """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
 
     0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
     """
 
-    def __init__(
-        self,
-        num_samples: int,
-        num_classes: int = 1,
-        gamma: float = 0.9,
-        load_state: bool = True,
-        storage: str = 'device',
-    ) -> None:
-        check_share('gamma', gamma)
-        initial = {'u_positive': 0.0, 'u_all': 0.0}
-        super().__init__(num_samples, num_classes, initial, load_state, storage)
-        self.gamma = gamma
+    first: ClassVar[dict[str, float]] = {'u_positive': 0.0, 'u_all': 0.0}
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         return moving_ranks(old, batch, self.gamma)
 
 
-class SampleTilts(PositiveState):
+class SampleTilts(PositiveAverages):
     """``log_u`` of each positive: the log of a moving average, -inf before the first visit.
 
     ``u <- (1 - gamma) u + gamma g``; a batch says log g. ``gamma`` is in (0, 1].
     """
 
-    def __init__(
-        self,
-        num_samples: int,
-        num_classes: int = 1,
-        gamma: float = 0.9,
-        load_state: bool = True,
-        storage: str = 'device',
-    ) -> None:
-        check_share('gamma', gamma)
-        super().__init__(num_samples, num_classes, {'log_u': -math.inf}, load_state, storage)
-        self.gamma = gamma
+    first: ClassVar[dict[str, float]] = {'log_u': -math.inf}
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         return moving_log_mean(old, batch, self.gamma)

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.records import current_commit
+from research.common.records import append_rows, current_commit
 from research.small_detrs import build
 
 HEADS = (
@@ -215,16 +215,6 @@ def _train(job: tuple) -> tuple[str, list[dict]]:
         return traceback.format_exc(), []
 
 
-def append(file: Path, rows: list[dict]) -> None:
-    """Add the rows of a training."""
-    new = not file.exists()
-    with file.open('a', encoding='utf-8', newline='') as out:
-        writer = csv.DictWriter(out, rows[0], lineterminator='\n')
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -257,7 +247,7 @@ def main() -> None:
                 print(error, file=sys.stderr, flush=True)
                 failed += 1
                 continue
-            append(results, new)
+            append_rows(results, new, new[0])
             rows += new
             row = new[-1]
             print(

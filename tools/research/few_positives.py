@@ -19,7 +19,6 @@ images with several.
 """
 
 import argparse
-import csv
 import itertools
 import json
 import sys
@@ -37,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
 from mmrank.functional import average_precision, partial_auroc
-from research.common.records import current_commit
+from research.common.records import append_rows, current_commit, read_rows
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -232,10 +231,8 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
         data = photographs(features, **options)
         one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
-        if not file.exists():
-            file.write_text(','.join(fields) + '\n')
-        with open(file, newline='') as lines:
-            done = [(x['method'], int(x['seed']), x['settings']) for x in csv.DictReader(lines)]
+        past = read_rows(file) if file.exists() else []
+        done = [(x['method'], int(x['seed']), x['settings']) for x in past]
         for method, spec in plan['methods'].items():
             known = {seed: json.loads(found) for name, seed, found in done if name == method}
             seeds = [seed for seed in plan['seeds'] if seed not in known]
@@ -243,9 +240,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
                 continue
             best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
             rows = list(measure(plan, data, spec, best, seeds))
-            with open(file, 'a', newline='') as lines:
-                writer = csv.DictWriter(lines, fields, extrasaction='ignore', lineterminator='\n')
-                writer.writerows(dict(row, method=method) for row in rows)
+            append_rows(file, [dict(row, method=method) for row in rows], fields)
             print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 
 

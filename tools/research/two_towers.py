@@ -9,7 +9,6 @@ pairs left out. An interrupted run resumes. results.py makes the table.
 """
 
 import argparse
-import csv
 import json
 import sys
 import tempfile
@@ -23,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dataset_converters.split_interactions import split_file
 from mmrank.errors import show_user_errors
-from research.common.records import FACTS, current_commit
+from research.common.records import FACTS, append_rows, current_commit, read_rows
 from research.in_batch.training import StepwiseTraining, TwoTowerData
 
 CONFIG = Path(__file__).resolve().parents[2] / (
@@ -99,9 +98,8 @@ def main() -> None:
     add('--tune-seed', type=int, default=100)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows, record = [], args.out / 'two_towers.csv'
-    if record.exists():
-        rows = list(csv.DictReader(record.read_text(encoding='utf-8').splitlines()))
+    record = args.out / 'two_towers.csv'
+    rows = read_rows(record) if record.exists() else []
     fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
     args.out.mkdir(parents=True, exist_ok=True)
 
@@ -115,11 +113,7 @@ def main() -> None:
         seconds, found = measure(data, method, seed, args, lr)
         found = {k: f'{v:.6f}' for k, v in found.items()}
         row = dict(facts, commit=commit, seconds=f'{seconds:.1f}', **found)
-        with record.open('a', newline='', encoding='utf-8') as file:
-            writer = csv.DictWriter(file, fields, lineterminator='\n')
-            if not rows:
-                writer.writeheader()
-            writer.writerow(row)
+        append_rows(record, [row], fields)
         rows.append(row)
         print(stage, method, seed, lr, row['P@5'], f'{seconds:.0f} s', flush=True)
         return row

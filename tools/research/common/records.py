@@ -2,6 +2,7 @@
 
 import csv
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 #: ``stage`` (``tune`` or ``final``, the default), ``seed`` (or fold), ``step`` (iterations),
@@ -18,6 +19,16 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
     """Rows of a record without those of the tuning."""
     return [row for row in read_rows(path) if row.get('stage', 'final') == 'final']
+
+
+def append_rows(path: Path, rows: list[dict], fields: Iterable[str]) -> None:
+    """Add rows to a record, of their ``fields``, the column names of a new one."""
+    is_new = not path.exists()
+    with open(path, 'a', newline='', encoding='utf-8') as file:
+        writer = csv.DictWriter(file, [*fields], extrasaction='ignore', lineterminator='\n')
+        if is_new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def current_commit() -> str:
