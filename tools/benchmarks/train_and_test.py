@@ -14,7 +14,7 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -95,11 +95,11 @@ def evaluate(args: argparse.Namespace) -> dict:
     """Evaluate the last whole checkpoint of the work dir."""
     from mmengine.hooks import Hook
 
-    class StepHook(Hook):
-        step = None
+    class EndHook(Hook):
+        meta = dict(iter=None, epoch=0)
 
         def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-            self.step = checkpoint.get('meta', {}).get('iter')
+            self.meta = checkpoint.get('meta', self.meta)
 
     from mmrank.apis.entry_point import build_runner
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
@@ -114,9 +114,25 @@ def evaluate(args: argparse.Namespace) -> dict:
     config.load_from = checkpoint
     config.resume = False
     runner = build_runner(config, allow_partial=args.allow_partial)
-    runner.register_hook(step := StepHook())
-    metrics = runner.test() if args.split == 'test' else runner.val()
-    return {'checkpoint': checkpoint, 'step': step.step, 'metrics': _keep_numbers(metrics)}
+    runner.register_hook(end := EndHook())
+    metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
+    step, epochs = end.meta['iter'], config.train_cfg.get('max_epochs')
+    curve = read_curve(Path(args.work_dir), metrics, step // end.meta['epoch'] if epochs else 1)
+    return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
+
+
+def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list[list]:
+    """``[step, metrics]`` of each validation in the logs of a training, the last one of a step.
+
+    ``iterations`` is the number of them in a step of the log.
+    """
+    points = {}
+    for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
+        for line in path.read_text().splitlines():
+            values = json.loads(line)
+            if found := {key: values[key] for key in values if key in metrics}:
+                points[values['step'] * iterations] = found
+    return [*map(list, sorted(points.items()))]
 
 
 def _keep_numbers(metrics: dict) -> dict[str, float]:

@@ -41,7 +41,7 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
 from research.common.names import loss_name, metric_name
-from research.common.records import FACTS, read_final_rows, read_rows
+from research.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
 from research.seeds.plots import draw_box_plot, draw_curves
 from research.seeds.statistics import compare_paired
 
@@ -227,7 +227,7 @@ def draw(block: Block, check: bool) -> list[str]:
                 draw_box_plot(what.values, block.metrics, path)
             else:
                 scale = float(block.options.get('scale', 100))
-                draw_curves(read_final_rows(block.record), block.metrics[0], scale, path)
+                draw_curves(read_curve_rows(block.record), block.metrics[0], scale, path)
             text = PngInfo()
             text.add_text('record', digest)
             with Image.open(path) as image:
@@ -274,6 +274,7 @@ def cost_of_records() -> str:
         ends = {
             tuple(row.get(key) for key in ('stage', 'method', 'seed', 'settings')): row
             for row in read_rows(path)
+            if row.get('stage') != 'curve'
         }
         runs += len(ends)
         seconds += sum(float(row['seconds'] or 0) for row in ends.values())

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-#: ``stage`` (``tune`` or ``final``, the default), ``seed`` (or fold), ``step`` (iterations),
+#: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or fold), ``step`` (iterations),
 #: ``seconds`` (of CPU), ``hash`` (of the config and all options), ``settings`` (JSON).
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
 
@@ -17,8 +17,14 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
 
 
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
-    """Rows of a record without those of the tuning."""
+    """Rows of a record without those of the tuning and of curves."""
     return [row for row in read_rows(path) if row.get('stage', 'final') == 'final']
+
+
+def read_curve_rows(path: str | Path) -> list[dict[str, str]]:
+    """The validations of a record, or else its final rows, which may be of several steps."""
+    rows = [row for row in read_rows(path) if row.get('stage') == 'curve']
+    return rows or read_final_rows(path)
 
 
 def append_rows(path: Path, rows: list[dict], fields: Iterable[str]) -> None:

@@ -125,9 +125,13 @@ def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.P
         # Another train command may not write these.
         facts = json.loads(run.result_file.read_text()) if run.result_file.is_file() else {}
         measured = [facts.get(key, '') for key in ('step', 'commit', 'seconds')]
-        settings = json.dumps(dict(run.choice))
-        rows.append([run.stage, run.method, run.seed, *measured, run.folder.name[-8:], settings])
-        rows[-1] += [outcome.metrics.get(key, '') for key in metrics]
+        which = run.folder.name[-8:], json.dumps(dict(run.choice))
+        values = [outcome.metrics.get(key, '') for key in metrics]
+        rows.append([run.stage, run.method, run.seed, *measured, *which, *values])
+        # What it measured on its way; its seconds are those of the row above.
+        for step, found in facts.get('curve', []) if run.stage == 'final' else []:
+            values = [found.get(key, '') for key in metrics]
+            rows.append(['curve', run.method, run.seed, step, measured[1], '', *which, *values])
     return write_csv_atomically(rows, path)
 
 
