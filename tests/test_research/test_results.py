@@ -4,6 +4,7 @@ import pytest
 
 from mmrank.errors import UserError
 from research import results
+from research.common.records import read_curve_rows, read_final_rows
 
 RECORD = """method,seed,step,commit,seconds,mAP
 focal,0,10,abc,1800,0.10
@@ -54,7 +55,7 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
     rows = [f'base,{seed},1,a,1,{{}},final,0.2' for seed in range(4)]
     for name, own in gaps.items():
         rows += [f'{name},{i},1,a,1,{{}},final,{0.2 + gap / 100}' for i, gap in enumerate(own)]
-    rows += ['base,9,1,a,1,{},tune,0.9']
+    rows += ['base,9,1,a,1,{},tune,0.9', 'base,0,9,a,,{},curve,0.9']
     head = 'method,seed,step,commit,seconds,settings,stage,mAP'
     (tmp_path / 'made.csv').write_text('\n'.join([head, *rows]) + '\n')
     text = make(
@@ -86,6 +87,17 @@ def test_a_picture_is_of_its_record(make, tmp_path, kind):
     assert make(text) == text
     (tmp_path / 'made.csv').write_text(RECORD.replace('0.27', '0.28'))
     assert 'b.png of other rows' in make(text)
+
+
+def test_a_curve_is_of_the_validations_on_the_way(tmp_path):
+    """And of the steps of the final rows where there are none."""
+    path = tmp_path / 'made.csv'
+    rows = 'stage,method,step,mAP\ntune,a,3,0.1\nfinal,a,3,0.2\n'
+    path.write_text(rows)
+    assert [row['mAP'] for row in read_curve_rows(path)] == ['0.2']
+    path.write_text(rows + 'curve,a,1,0.3\ncurve,a,2,0.4\n')
+    assert [row['mAP'] for row in read_curve_rows(path)] == ['0.3', '0.4']
+    assert [row['mAP'] for row in read_final_rows(path)] == ['0.2']
 
 
 @pytest.mark.parametrize('block', ['other mAP', 'made AP50', 'made mAP step=7', 'made'])

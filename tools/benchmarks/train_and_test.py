@@ -96,10 +96,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     from mmengine.hooks import Hook
 
     class EndHook(Hook):
-        meta = dict(iter=None, epoch=0)
-
         def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-            self.meta = checkpoint.get('meta', self.meta)
+            self.meta = checkpoint.get('meta', {})
 
     from mmrank.apis.entry_point import build_runner
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
@@ -116,8 +114,10 @@ def evaluate(args: argparse.Namespace) -> dict:
     runner = build_runner(config, allow_partial=args.allow_partial)
     runner.register_hook(end := EndHook())
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
-    step, epochs = end.meta['iter'], config.train_cfg.get('max_epochs')
-    curve = read_curve(Path(args.work_dir), metrics, step // end.meta['epoch'] if epochs else 1)
+    step, epochs = end.meta.get('iter'), end.meta.get('epoch')
+    # mmengine logs a validation at its epoch, if it is not told not to.
+    by_epoch = config.default_hooks.logger.get('log_metric_by_epoch', True) and epochs
+    curve = read_curve(Path(args.work_dir), metrics, step // epochs if by_epoch else 1)
     return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from research.common.records import read_curve_rows, read_final_rows
 from research.seeds.executors import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -139,9 +140,10 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     config = resume_run.make_config('unused')
     config.pop('work_dir')
     config.custom_imports = {'imports': ['resume_run']}
-    config.train_cfg.max_epochs = 1
+    config.train_cfg.max_epochs = 2
+    config.train_cfg.val_interval = 1
+    config.val_dataloader.dataset.length = 20
     config.test_dataloader = config.val_dataloader
-    config.test_dataloader.dataset.length = 20
     config.test_evaluator = config.val_evaluator
     config.test_cfg = {}
     config.dump(str(tmp_path / 'tiny.py'))
@@ -160,6 +162,11 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     assert output.count('done in') == 2
     report = (tmp_path / 'out' / 'report.md').read_text()
     assert '| tiny | distance ↓ | 2 | ' in report
+    final, *_ = read_final_rows(tmp_path / 'out' / 'runs.csv')
+    first, last, *_ = curve = read_curve_rows(tmp_path / 'out' / 'runs.csv')
+    assert len(curve) == 4
+    assert 2 * int(first['step']) == int(last['step']) == int(final['step'])
+    assert first['distance'] != last['distance']
 
     console = Console(file=io.StringIO(), width=200)
     assert tool.run(tool.parse_args(arguments), console) == 0

@@ -5,8 +5,9 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-#: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or fold), ``step`` (iterations),
-#: ``seconds`` (of CPU), ``hash`` (of the config and all options), ``settings`` (JSON).
+#: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or
+#: fold), ``step`` (iterations), ``seconds`` (of CPU), ``hash`` (of the config and all options),
+#: ``settings`` (JSON).
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
 
 
