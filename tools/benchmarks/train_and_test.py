@@ -116,7 +116,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
     step, epochs = end.meta.get('iter'), end.meta.get('epoch')
     # mmengine logs a validation at its epoch, if it is not told not to.
-    by_epoch = config.default_hooks.logger.get('log_metric_by_epoch', True) and epochs
+    logger = config.get('default_hooks', {}).get('logger', {})
+    by_epoch = step and epochs and logger.get('log_metric_by_epoch', True)
     curve = read_curve(Path(args.work_dir), metrics, step // epochs if by_epoch else 1)
     return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
 
