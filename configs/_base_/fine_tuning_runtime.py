@@ -5,6 +5,8 @@ _base_ = 'mmpretrain::_base_/default_runtime.py'
 val_cfg = dict()
 test_cfg = dict()
 default_hooks = dict(
+    # A validation is drawn at its iteration.
+    logger=dict(log_metric_by_epoch=False),
     checkpoint=dict(
         type='mmrank.AtomicCheckpointHook',
         by_epoch=False,

@@ -4,7 +4,7 @@ _base_ = 'mmpretrain::_base_/default_runtime.py'
 val_cfg = dict()
 test_cfg = dict()
 default_hooks = dict(
-    logger=dict(interval=100),
+    logger=dict(interval=100, log_metric_by_epoch=False),
     checkpoint=dict(
         type='mmrank.AtomicCheckpointHook',
         by_epoch=False,

@@ -33,7 +33,7 @@ auto_scale_lr = dict(base_batch_size=128)
 model = dict(head=dict(loss=dict(type='mmrank.CLIPLoss', tau=0.2)))
 
 default_hooks = dict(
-    logger=dict(interval=64),
+    logger=dict(interval=64, log_metric_by_epoch=False),
     checkpoint=dict(
         type='mmrank.AtomicCheckpointHook',
         by_epoch=False,

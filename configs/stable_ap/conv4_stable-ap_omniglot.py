@@ -41,7 +41,7 @@ param_scheduler = [
 auto_scale_lr = dict(base_batch_size=112)
 
 default_hooks = dict(
-    logger=dict(interval=50),
+    logger=dict(interval=50, log_metric_by_epoch=False),
     checkpoint=dict(
         type='mmrank.AtomicCheckpointHook',
         by_epoch=False,

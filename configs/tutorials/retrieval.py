@@ -25,7 +25,7 @@ optim_wrapper = dict(
     optimizer=dict(type='AdamW', lr=3e-3, weight_decay=4e-4))
 custom_hooks = [dict(type='mmrank.RankingMonitorHook')]
 default_hooks = dict(
-    logger=dict(interval=20),
+    logger=dict(interval=20, log_metric_by_epoch=False),
     checkpoint=dict(by_epoch=False, interval=100))
 log_processor = dict(by_epoch=False)
 randomness = dict(seed=0)

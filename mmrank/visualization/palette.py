@@ -22,7 +22,11 @@ class LossStyle(NamedTuple):
 #: first colours again.
 LOSS_STYLES = {
     'stable_ap': LossStyle('stable AP', _COLOURS[0]),
+    'graded_stable_ap': LossStyle('graded stable AP', _COLOURS[0]),
     'focal': LossStyle('focal', _COLOURS[1]),
+    'varifocal': LossStyle('varifocal', _COLOURS[5]),
+    'quality_focal': LossStyle('quality focal', _COLOURS[2]),
+    'mal': LossStyle('MAL', _COLOURS[4]),
     'soprc': LossStyle('SOPRC', _COLOURS[2]),
     'smooth_ap': LossStyle('SmoothAP', _COLOURS[3]),
     'listwise_ap': LossStyle('list-wise AP', _COLOURS[4]),
@@ -55,6 +59,7 @@ LOSS_STYLES = {
     'clip': LossStyle('CLIP', _COLOURS[1]),
     'simclr': LossStyle('SimCLR', _COLOURS[1]),
     'sogclr': LossStyle('SogCLR', _COLOURS[4]),
+    'fastclip': LossStyle('FastCLIP', _COLOURS[2]),
     'cyclip': LossStyle('CyCLIP', _COLOURS[5]),
     'unbiased': LossStyle('unbiased', _COLOURS[0]),
     'unbiased_omega': LossStyle('unbiased with omega', _COLOURS[1]),

@@ -115,10 +115,11 @@ def evaluate(args: argparse.Namespace) -> dict:
     runner.register_hook(end := EndHook())
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
     step, epochs = end.meta.get('iter'), end.meta.get('epoch')
-    # mmengine logs a validation at its epoch, if it is not told not to.
-    logger = config.get('default_hooks', {}).get('logger', {})
-    by_epoch = step and epochs and logger.get('log_metric_by_epoch', True)
-    curve = read_curve(Path(args.work_dir), metrics, step // epochs if by_epoch else 1)
+    logger, scale = config.get('default_hooks', {}).get('logger', {}), 1
+    if logger.get('log_metric_by_epoch', True):
+        # mmengine logs a validation at its epoch; a loop of iterations has none.
+        scale = step // epochs if epochs and 'max_epochs' in config.train_cfg else 0
+    curve = read_curve(Path(args.work_dir), metrics, scale) if scale else []
     return {'checkpoint': checkpoint, 'step': step, 'metrics': metrics, 'curve': curve}
 
 

@@ -24,6 +24,8 @@ _METRICS = {
     'retrieval/MAP_at_R': 'mean average precision at R',
     'retrieval/R_precision': 'R-precision',
     'retrieval/recall': 'recall',
+    'retrieval/H_AP': 'H-AP',
+    'retrieval/NDCG': 'NDCG',
     'accuracy/top1': 'top-1 accuracy',
     'accuracy/top5': 'top-5 accuracy',
     'image_text/IR': 'image retrieval, recall',
