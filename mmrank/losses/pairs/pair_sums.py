@@ -49,8 +49,8 @@ class Surrogate:
 
     tau: float = 1.0
     value_factor = 1.0
-    #: Whether pairs of float32 scores are float32, as their difference has all its digits: not where
-    #: the sums are to be exact, or a square might overflow.
+    #: Whether pairs of float32 scores are float32, as their difference has all its digits. Not
+    #: where the sums are to be exact, or a square might overflow.
     in_float32 = False
 
     def __post_init__(self) -> None:
