@@ -21,7 +21,7 @@ settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 
 
 def pytest_collection_finish():
-    """Data sets of mmengine collect garbage when built: a second, if it walks all that is imported."""
+    """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
 
 

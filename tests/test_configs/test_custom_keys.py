@@ -9,6 +9,7 @@ from published_configs import LEAVES, read
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
 
+
 def strangers(key: str, names: list[str]) -> list[str]:
     """Names with the key inside of a longer word, such as ``head`` in ``conv_head``.
 
