@@ -127,7 +127,8 @@ def _both_scopes(rank, sizes, cases, losses):
     return together + [x for loss in losses for x in _local(rank, sizes, loss)]
 
 
-@pytest.mark.parametrize('sizes', [(13, 5), pytest.param((9, 7, 3), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('sizes', [(13, 5), (9, 7, 3)])
 def test_equals_one_process(sizes):
     losses = _installed()
     cases = [(loss, memory) for loss in losses for memory in (False, True)]

@@ -84,8 +84,7 @@ def _score_kinds(positives, negatives):
 @pytest.mark.parametrize('kind', list(_score_kinds(2, 2)))
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ('negatives', 'tau'),
-    [*((3000, tau) for tau in (0.01, 0.5, 1.0, 50.0)), *((70_000, tau) for tau in (0.01, 1.0))],
+    ('negatives', 'tau'), [(3000, 0.01), (3000, 1.0), (3000, 50.0), (70_000, 0.01)]
 )
 def test_intervals_equal_all_pairs(kind, tau, dtype, negatives):
     """The second size is past the one from which scores are binned by grid."""
@@ -235,9 +234,9 @@ def test_few_positives_take_the_pair_matrix_whatever_the_padding():
 def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     """Ties of scores and thresholds, many thresholds in a cell of the grid."""
     g = torch.Generator().manual_seed(6)
-    pos = spread * torch.randn(200, generator=g)
+    pos = spread * torch.randn(40, generator=g)
     if clustered:
-        pos[10:] = pos[0] + 1e-6 * torch.randn(190, generator=g)
+        pos[10:] = pos[0] + 1e-6 * torch.randn(30, generator=g)
     at = torch.cat([pos, pos - 1, pos + 1e-6])
     neg = torch.cat([at, spread * torch.randn(70_000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
