@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import gc
 import os
 import runpy
 import sys
@@ -17,6 +18,11 @@ settings.register_profile('quick', max_examples=50, deadline=None)
 settings.register_profile('thorough', max_examples=300, deadline=None)
 settings.register_profile('ci', settings.get_profile('quick'), derandomize=True)
 settings.load_profile('ci' if os.environ.get('CI') else 'quick')
+
+
+def pytest_collection_finish():
+    """Data sets of mmengine collect garbage when built, a second where much is imported."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ pytest process; its children start with the modules imported and nothing run. Wh
 environment is the thing tested, start an interpreter instead.
 """
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -53,6 +54,7 @@ def process_context():
 
 
 def _run_script(path, arguments, cwd, env, out, err) -> None:
+    gc.freeze()  # as in conftest.py
     for name, descriptor in ((out, 1), (err, 2)):
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, descriptor)

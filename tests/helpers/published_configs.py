@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from mmengine.config import Config, DictAction
+from mmengine.config import Config, DictAction, utils
 
 from research.seeds.plan import read_plan
 
@@ -17,6 +17,9 @@ FOLDERS = ROOT / 'configs'
 LEAVES = sorted(p for p in FOLDERS.glob('[!_]*/*.py') if p.parent.name != 'tutorials')
 # Those of sodeep are sizes of sorters.
 PLANS = sorted(p for p in FOLDERS.rglob('*.yaml') if p.parent.name != 'sodeep')
+
+# mmengine reads all metafiles of mmdet again for each config that inherits from mmdet.
+utils.load = cache(utils.load)
 
 
 @cache

@@ -4,19 +4,10 @@ import re
 
 import pytest
 from mmengine.registry import MODELS, init_default_scope
-from published_configs import FOLDERS, LEAVES, read
+from published_configs import LEAVES, read
 
 pytest.importorskip('mmpretrain')
 pytest.importorskip('timm')
-
-# Two read files of their data sets when they are built; one of the LARS schedule stands for all.
-KEYED = [
-    p
-    for p in LEAVES
-    if 'custom_keys' in read(p).get('optim_wrapper', {}).get('paramwise_cfg', {})
-    and not p.stem.startswith(('r50-distilbert', 'lite0-text'))
-    and (p.parent.name != 'isogclr' or p.stem == 'r18_isogclr_128-400e_cifar10')
-]
 
 
 def strangers(key: str, names: list[str]) -> list[str]:
@@ -38,10 +29,17 @@ def test_what_a_key_takes_by_chance(key, found):
     assert strangers(key, names) == found
 
 
-@pytest.mark.parametrize('path', KEYED, ids=lambda p: str(p.relative_to(FOLDERS)))
-def test_custom_keys_take_no_layer_by_chance(path):
-    cfg = read(path)
+def test_custom_keys_take_no_layer_by_chance():
     init_default_scope('mmpretrain')
-    names = [name for name, _ in MODELS.build(cfg.model).named_parameters()]
-    for key in cfg.optim_wrapper.paramwise_cfg.custom_keys:
-        assert not strangers(key, names), f'{key!r} of {path.name} takes more than it names'
+    for path in LEAVES:
+        cfg = read(path)
+        keys = cfg.get('optim_wrapper', {}).get('paramwise_cfg', {}).get('custom_keys')
+        # Two read files of their data sets when they are built; one of the LARS schedule stands
+        # for all.
+        if not keys or path.stem.startswith(('r50-distilbert', 'lite0-text')):
+            continue
+        if path.parent.name == 'isogclr' and path.stem != 'r18_isogclr_128-400e_cifar10':
+            continue
+        names = [name for name, _ in MODELS.build(cfg.model).named_parameters()]
+        for key in keys:
+            assert not strangers(key, names), f'{key!r} of {path.name} takes more than it names'

@@ -125,9 +125,9 @@ def train_on_drawings(root, work_dir, loop, workers, resume=None):
     ('loop', 'workers', 'checkpoint', 'done'),
     [
         ('infinite', 0, 'iter_5', 5),
-        ('restarted', 0, 'iter_5', 5),
-        ('epochs', 0, 'epoch_2', 6),
-        ('epochs', 2, 'epoch_2', 6),
+        pytest.param('restarted', 0, 'iter_5', 5, marks=pytest.mark.slow),
+        pytest.param('epochs', 0, 'epoch_2', 6, marks=pytest.mark.slow),
+        pytest.param('epochs', 2, 'epoch_2', 6, marks=pytest.mark.slow),
     ],
 )
 def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoint, done):
@@ -181,7 +181,7 @@ def train_on_shards(folder, work_dir, kind, workers, resume=None, **dataset):
     ('kind', 'workers'),
     [
         ('ShardedCaptions', 0),
-        ('StreamedCaptions', 0),
+        pytest.param('StreamedCaptions', 0, marks=pytest.mark.slow),
         pytest.param('ShardedCaptions', 2, marks=pytest.mark.slow),
         pytest.param('StreamedCaptions', 2, marks=pytest.mark.slow),
     ],

@@ -11,6 +11,8 @@ from docs_blocks import ROOT
 
 from mmrank import registry
 
+# CI builds the site for each change.
+pytestmark = pytest.mark.slow
 CONFIG = ROOT / 'docs' / 'mkdocs.yml'
 
 
@@ -56,7 +58,6 @@ def public_names():
                 yield name, f'{made.__module__}.{made.__qualname__}'
 
 
-@pytest.mark.processes
 def test_api_reference_is_complete(site):
     known = documented(site)
     last = {name.rpartition('.')[2] for name in known}
@@ -75,7 +76,6 @@ def is_node(name):
     return name in registry.__all__
 
 
-@pytest.mark.processes
 def test_pages_are_rendered_whole(site):
     pages = {
         path.relative_to(site).as_posix(): path.read_text('utf-8')

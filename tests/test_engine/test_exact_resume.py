@@ -93,28 +93,29 @@ def iteration_kills(seed: int, times: int = 1) -> list[tuple[str, int]]:
     ]
 
 
+def slow(*values, name):
+    """A case that the default run leaves out."""
+    return pytest.param(*values, id=name, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ('options', 'kills'),
     [
-        pytest.param(SGD, iteration_kills(0), id='sgd'),
-        pytest.param(SGD, [('iteration', 1)], id='before-first-checkpoint'),
-        pytest.param(SGD, [('validation', 5)], id='in-validation'),
-        pytest.param(ADAM, [('half', 2)], id='half-written'),
-        pytest.param(ADAM, [('whole', 3)], id='before-rename'),
-        pytest.param(ADAM, [('pointer', 2)], id='before-pointer'),
+        slow(SGD, iteration_kills(0), name='sgd'),
+        slow(SGD, [('iteration', 1)], name='before-first-checkpoint'),
+        slow(SGD, [('validation', 5)], name='in-validation'),
+        slow(ADAM, [('half', 2)], name='half-written'),
+        slow(ADAM, [('whole', 3)], name='before-rename'),
+        slow(ADAM, [('pointer', 2)], name='before-pointer'),
         pytest.param(KEEP_ONE, [('half', 3)], id='keep-one-half-written'),
-        pytest.param(
-            KEEP_ONE, [('validation', 10)], id='keep-one-last-val', marks=pytest.mark.slow
-        ),
-        pytest.param(
-            KEEP_ONE, [('iteration', 8)], id='keep-one-best-saved', marks=pytest.mark.slow
-        ),
-        pytest.param(WORKERS, [('iteration', 8)], id='workers'),
-        pytest.param(ACCUMULATE, [('iteration', 5)], id='accumulate'),
-        pytest.param(ITERATIONS, [('iteration', 8)], id='by-iteration'),
-        pytest.param(STABLE_AP, [('iteration', 7)], id='stable-ap-sum'),
+        slow(KEEP_ONE, [('validation', 10)], name='keep-one-last-val'),
+        slow(KEEP_ONE, [('iteration', 8)], name='keep-one-best-saved'),
+        slow(WORKERS, [('iteration', 8)], name='workers'),
+        slow(ACCUMULATE, [('iteration', 5)], name='accumulate'),
+        slow(ITERATIONS, [('iteration', 8)], name='by-iteration'),
+        slow(STABLE_AP, [('iteration', 7)], name='stable-ap-sum'),
         pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
-        pytest.param(FLEXIBLE, [('iteration', 8)], id='flexible-runner'),
+        slow(FLEXIBLE, [('iteration', 8)], name='flexible-runner'),
     ],
 )
 def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):

@@ -221,7 +221,9 @@ def on_rank(rank, name):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize('name', ['CLIP', 'iSogCLR of images and texts'])
+@pytest.mark.parametrize(
+    'name', [pytest.param('CLIP', marks=pytest.mark.slow), 'iSogCLR of images and texts']
+)
 def test_two_ranks_equal_one_process(name):
     model = build(name)
     batches = [batch(name, step) for step in range(STEPS)]

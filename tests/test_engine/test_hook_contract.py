@@ -40,9 +40,9 @@ def config_of(name, **settings):
     return {'type': f'mmrank.{name}', **NEEDED.get(name, {}), **settings}
 
 
-def train(work_dir, hook=None, epochs=4, resume=False):
-    """Checkpoints of the tiny training with one more hook."""
-    config = resume_run.make_config(str(work_dir), hooks=[hook] if hook else [])
+def train(work_dir, names=(), epochs=4, resume=False):
+    """Checkpoints of the tiny training with more hooks."""
+    config = resume_run.make_config(str(work_dir), hooks=[config_of(name) for name in names])
     for loader in (config.train_dataloader, config.val_dataloader):
         loader.dataset.type = 'LabelledDataset'
     config.train_cfg.max_epochs = epochs
@@ -66,24 +66,33 @@ def test_builds_from_defaults(name):
     assert type(hook).__doc__
 
 
-@pytest.mark.parametrize('name', [name for name in NAMES if name not in REFUSING])
-def test_nothing_changes_where_there_is_nothing_to_do(name, plain, tmp_path):
+IDLE = [name for name in NAMES if name not in REFUSING]
+
+
+@pytest.mark.parametrize(
+    'names',
+    [
+        pytest.param(IDLE, id='all'),
+        *(pytest.param([name], id=name, marks=pytest.mark.slow) for name in IDLE),
+    ],
+)
+def test_nothing_changes_where_there_is_nothing_to_do(names, plain, tmp_path):
     """Also not by a resume, and bit for bit."""
-    found = train(tmp_path, config_of(name))
+    found = train(tmp_path, names)
     assert found.keys() == plain.keys()
     for path, content in found.items():
         assert_same(content, plain[path], path)
     for epoch in (3, 4):
         (tmp_path / f'epoch_{epoch}.pth').unlink()
-    again = train(tmp_path, config_of(name), resume=True)
-    assert_same(again['epoch_4.pth'], plain['epoch_4.pth'], name)
+    again = train(tmp_path, names, resume=True)
+    assert_same(again['epoch_4.pth'], plain['epoch_4.pth'], 'epoch_4.pth')
     shutil.rmtree(tmp_path)
 
 
 @pytest.mark.parametrize('name', REFUSING)
 def test_refuses_to_run_for_nothing(name, tmp_path):
     with pytest.raises(ValueError, match=f'{name} is in custom_hooks, but {REFUSING[name]}'):
-        train(tmp_path, config_of(name), epochs=1)
+        train(tmp_path, [name], epochs=1)
 
 
 @pytest.mark.parametrize(

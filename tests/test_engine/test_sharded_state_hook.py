@@ -192,6 +192,7 @@ def _flexible(rank, root, strategy):
 
 @pytest.mark.processes
 @pytest.mark.parametrize('strategy', STRATEGIES)
+@pytest.mark.slow
 def test_flexible_runner(tmp_path, strategy, run_script):
     ranks = run_on_ranks(_flexible, 2, tmp_path, strategy)
     copy = tmp_path / 'copy/epoch_2.pth'

@@ -80,6 +80,7 @@ def test_equals_whole_copies(uninterrupted, tmp_path):
 
 
 @pytest.mark.parametrize('wrap', [['Linear'], []], ids=['layers', 'whole'])
+@pytest.mark.slow
 def test_gradient_caching(tmp_path, wrap):
     # Batches of four as two chunks, each gathered and embedded twice.
     cached = {'type': 'mmrank.GradCacheOptimWrapper', 'chunk': 2, 'batch_norm': 'chunk'}
@@ -92,6 +93,7 @@ def test_gradient_caching(tmp_path, wrap):
         assert_close(end(tmp_path / 'sharded', rank), end(tmp_path / 'whole', rank))
 
 
+@pytest.mark.slow
 def test_resumes_after_a_kill(uninterrupted, tmp_path):
     assert 0 not in run(2, tmp_path, SHARDED, kill=('iteration', 5))
     assert (tmp_path / 'epoch_2.pth').is_dir()

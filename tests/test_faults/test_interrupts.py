@@ -79,9 +79,8 @@ def test_in_the_imports(tmp_path):
     assert not (tmp_path / 'work').exists()
 
 
-@pytest.mark.parametrize(
-    'number', [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 def test_in_the_training(tmp_path, number):
     config = write_config(tmp_path, workers=1)
     options = ['--save-on-signal'] if number == signal.SIGTERM else []

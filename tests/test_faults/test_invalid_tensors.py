@@ -306,7 +306,7 @@ quiet = pytest.mark.filterwarnings('ignore:.* of a batch lies far outside')
 
 @quiet
 @pytest.mark.parametrize('case', ONE_EACH, ids=str)
-@attacked(8)
+@attacked(3)
 def test_edge_cases(case, recipe):
     attack(case, recipe)
 

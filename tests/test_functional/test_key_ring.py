@@ -36,7 +36,7 @@ def on_rank(rank, world):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize('world', [2, 3])
+@pytest.mark.parametrize('world', [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_every_rank_sees_every_key_and_gradients_come_home(world):
     counts = COUNTS[world]
     results = run_on_ranks(on_rank, world, world)

@@ -65,7 +65,8 @@ def on_rank(rank, world_size):
     return [values, *state]
 
 
-@pytest.mark.parametrize('world_size', [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('world_size', [2, 3])
 def test_local_negatives_share_the_state(world_size):
     local = run_on_ranks(on_rank, world_size, world_size)
     for _, *state in local:

@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import LDAMLoss, SOAPLoss
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 CLASSES, SAMPLES = 3, 30
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)

@@ -67,9 +67,9 @@ def _value(case, batch):
     return value.detach(), gradients
 
 
-def _on_rank(rank, tested):
+def _on_rank(rank):
     results = []
-    for case in tested:
+    for case in CASES:
         for dtypes in MIXED:
             own = _whole(case, dtypes).entries(slice(rank * HALF, (rank + 1) * HALF))
             own = own.mapped(lambda x, d=dtypes[rank]: x.to(d))
@@ -78,9 +78,10 @@ def _on_rank(rank, tested):
     return results
 
 
-def _check(tested):
-    ranks = [iter(x) for x in run_on_ranks(_on_rank, 2, tested)]
-    for case in tested:
+@pytest.mark.slow
+def test_ranks_agree_on_a_dtype():
+    ranks = [iter(x) for x in run_on_ranks(_on_rank, 2)]
+    for case in CASES:
         for dtypes in MIXED:
             value, gradients = _value(case, _whole(case, dtypes))
             of_ranks = torch.stack([next(rank) for rank in ranks])
@@ -103,16 +104,6 @@ def _check(tested):
                     msg=lambda text, where=where: f'{where}: {text}',
                 )
     assert all(next(rank, None) is None for rank in ranks)
-
-
-def test_ranks_agree_on_a_dtype():
-    first = {case.name: case for case in reversed(CASES)}
-    _check(list(first.values()))
-
-
-@pytest.mark.slow
-def test_ranks_agree_on_a_dtype_with_every_setting():
-    _check(CASES)
 
 
 def _agreement(rank):

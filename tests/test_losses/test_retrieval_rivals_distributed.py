@@ -21,6 +21,7 @@ LOSSES = [
     dict(type='mmrank.AUCLoss', tau=0.3),
     dict(type='mmrank.AUCLoss', surrogate='one_sided_huber', tau=0.5),
     dict(type='mmrank.RecallAtKLoss', ks='R', tau=0.2),
+    dict(type='mmrank.HAPLoss', tau=0.2),
     dict(type='mmrank.NDCGLoss', tau=0.2),
     # The first rank draws the mixtures.
     dict(type='mmrank.RecallAtKLoss', ks=[1, 2], tau=0.2, mixup=True),
@@ -42,13 +43,13 @@ STEPS = 3
 
 
 def _images(sizes):
-    """Batches of all ranks; the last rank's classes are its own."""
+    """Batches of all ranks, and labels on two levels; the last rank's classes are its own."""
     g = torch.Generator().manual_seed(5)
     n = sum(sizes)
     labels = torch.arange(n) % 4
     labels[-sizes[-1] :] = 4 + labels[-sizes[-1] :] % 2
     x = torch.randn(STEPS, n, 6, generator=g, dtype=torch.float64)
-    return x, labels
+    return x, torch.stack([labels // 2, labels], 1)
 
 
 class _Model(nn.Module):
@@ -66,18 +67,19 @@ class _Model(nn.Module):
 
     def forward(self, x, data_samples):
         if isinstance(self.head, EmbeddingLoss):
-            return self.head(self.embed(x), torch.cat([s.gt_label for s in data_samples]))
+            return self.head(self.embed(x), torch.stack([s.gt_label for s in data_samples]))
         return self.head.loss(self.embed(x), data_samples)['loss']
 
 
-def _train(model, x, labels, ids):
+def _train(model, x, labels, ids, one_level):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     values = []
     for step in range(STEPS):
         optimizer.zero_grad()
         # The first images are the same every time: the memory knows them.
         names = [i if i % 3 == 0 else i + 100 * step for i in ids]
-        loss = model(x[step], samples(labels, names))
+        # A memory takes one level.
+        loss = model(x[step], samples(labels[:, -1] if one_level else labels, names))
         loss.backward()
         optimizer.step()
         values.append(loss.detach())
@@ -96,7 +98,9 @@ def _train_part(rank, sizes, cases):
     return [
         tensor
         for case in cases
-        for tensor in _train(DistributedDataParallel(_Model(*case)), x[:, mine], labels[mine], ids)
+        for tensor in _train(
+            DistributedDataParallel(_Model(*case)), x[:, mine], labels[mine], ids, case[1]
+        )
     ]
 
 
@@ -123,7 +127,8 @@ def _both_scopes(rank, sizes, cases, losses):
     return together + [x for loss in losses for x in _local(rank, sizes, loss)]
 
 
-@pytest.mark.parametrize('sizes', [(13, 5), pytest.param((9, 7, 3), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('sizes', [(13, 5), (9, 7, 3)])
 def test_equals_one_process(sizes):
     losses = _installed()
     cases = [(loss, memory) for loss in losses for memory in (False, True)]
@@ -134,7 +139,7 @@ def test_equals_one_process(sizes):
     for rank, tensors in enumerate(results):
         left = iter(tensors)
         for case in cases:
-            expected = _train(_Model(*case), *images, range(sum(sizes)))
+            expected = _train(_Model(*case), *images, range(sum(sizes)), case[1])
             for wanted in expected:
                 torch.testing.assert_close(next(left), wanted, rtol=1e-6, atol=1e-9, msg=str(case))
         for loss in losses:

@@ -192,15 +192,10 @@ def test_ablation_rows():
 @pytest.mark.parametrize(
     'kwargs',
     [
-        dict(prior=0.5),
         dict(prior='batch'),
         dict(prior=0.5, mode='per_class', num_classes=4),
-        dict(prior=0.5, mode='per_class', vector_scope='global'),
-        dict(prior=0.5, use_vector=False),
-        dict(prior=0.5, rank_gradient=True),
-        dict(prior=0.5, lam1=0.1, lam2=0.1),
+        dict(prior=0.5, rank_gradient=True, lam1=0.1, lam2=0.1),
         dict(prior=0.5, activation='sigmoid', tau1=0.3, score_range=(0, 1)),
-        dict(prior=0.5, momentum=0.9, vector_length=20),
     ],
 )
 def test_options_train_the_ranking(kwargs):
@@ -226,8 +221,6 @@ def test_options_train_the_ranking(kwargs):
     'kwargs',
     [
         dict(prior='counts', max_prior=0.1),
-        dict(prior='batch', use_vector=False),
-        dict(prior=0.1, momentum=0.001),
         dict(prior=0.1, lam1=0.1, lam2=0.1, vector_scope='global'),
     ],
 )

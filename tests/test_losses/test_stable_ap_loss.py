@@ -74,15 +74,9 @@ def test_multi_label_targets_and_integer_labels():
     'kwargs',
     [
         {},
-        dict(rho=1.0),
-        dict(rho='batch'),
-        dict(weights='printed'),
         dict(mode='per_class', num_classes=4),
         dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
         dict(surrogate='logistic'),
-        dict(penalty_reduction='sum'),
-        dict(mean_mode='off'),
-        dict(a=0.5, t=1.0, eps=0.3),
     ],
 )
 def test_options_train_the_ranking(kwargs):

@@ -153,7 +153,7 @@ def _all_cases(rank, sizes):
     return [torch.tensor(counts), *(x for r in results for x in r)]
 
 
-@pytest.fixture(scope='module', params=[pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.fixture(scope='module', params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def ranks(request):
     """Sizes, and by rank the results of each case."""
     sizes = SIZES[request.param]

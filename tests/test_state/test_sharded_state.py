@@ -107,7 +107,7 @@ def on_rank(rank, world):
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize('world', [2, 3])
+@pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_shards_equal_the_whole(world):
     whole = ranks_of('device', 0, 1, None)
     for rank, results in enumerate(run_on_ranks(on_rank, world, world)):

@@ -103,6 +103,7 @@ def test_detr_step(run):
         assert min(focal, ours, ratio) > 0
 
 
+@pytest.mark.slow
 def test_grad_cache_step(run):
     out = run('benchmarks/grad_cache_step', '--batches 4 32 --chunk 4 --repeats 1')
     rows = re.findall(r'│ (4|32) +│(.*)│', out)

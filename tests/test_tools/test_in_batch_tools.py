@@ -37,6 +37,7 @@ def config(run, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_table_is_written_and_goes_on(run, config, tmp_path):
     arguments = (
         *('benchmarks/in_batch_table', config, '--out', tmp_path),

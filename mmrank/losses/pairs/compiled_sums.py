@@ -5,6 +5,7 @@ size that only the data tell.
 """
 
 from collections.abc import Callable
+from dataclasses import astuple
 
 import torch
 from torch import Tensor
@@ -32,33 +33,35 @@ def _opaque_operator(name: str, fake: Callable) -> Callable:
     return decorate
 
 
-def _surrogate(kind: str, tau: str) -> Surrogate:
-    """A surrogate by the name of its class, which an operator can take."""
-    return {x.__name__: x for x in Surrogate.__subclasses__()}[kind](float.fromhex(tau))
+def _surrogate(kind: str, numbers: str) -> Surrogate:
+    """A surrogate by the name of its class and its settings, which an operator can take."""
+    settings = map(float.fromhex, numbers.split())
+    return {x.__name__: x for x in Surrogate.__subclasses__()}[kind](*settings)
 
 
-def fake_sums(pos, pos_mask, neg, neg_mask, kind, tau):
+def fake_sums(pos, pos_mask, neg, neg_mask, kind, numbers):
     """Empty tensors like the sums, their slopes and what backward reads of the negatives."""
     total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
     bins = empty_bins(pos, neg if kind == OneSidedHuber.__name__ else neg[:0])
     return total, torch.empty_like(total), bins
 
 
-def _fake_gradient(grad, neg, pos, pos_mask, neg_mask, bins, kind, tau):
+def _fake_gradient(grad, neg, pos, pos_mask, neg_mask, bins, kind, numbers):
     return torch.empty_like(neg, memory_format=torch.contiguous_format)
 
 
 @_opaque_operator('mmrank::pair_sums', fake_sums)
 def _sums(
-    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, kind: str, tau: str
+    pos: Tensor, pos_mask: Tensor, neg: Tensor, neg_mask: Tensor | None, kind: str, numbers: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    total, slope, bins = fake_sums(pos, pos_mask, neg, neg_mask, kind, tau)
+    total, slope, bins = fake_sums(pos, pos_mask, neg, neg_mask, kind, numbers)
     if not pos.numel():
         return total, slope, bins  # nothing is read of these
     if kind == OneSidedHuber.__name__:
-        total, slope, (bins,) = IntervalSums(float.fromhex(tau)).sums(pos, pos_mask, neg, neg_mask)
+        evaluator = IntervalSums(float.fromhex(numbers))
+        total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
     else:
-        matrix = PairMatrix(_surrogate(kind, tau))
+        matrix = PairMatrix(_surrogate(kind, numbers))
         total, slope, _ = matrix.sums(pos, pos_mask, neg, neg_mask)
     return total, slope, bins
 
@@ -72,14 +75,14 @@ def _gradient(
     neg_mask: Tensor | None,
     bins: Tensor,
     kind: str,
-    tau: str,
+    numbers: str,
 ) -> Tensor:
     if not pos.numel():
         return torch.zeros_like(neg, memory_format=torch.contiguous_format)
     if kind != OneSidedHuber.__name__:
-        matrix = PairMatrix(_surrogate(kind, tau))
+        matrix = PairMatrix(_surrogate(kind, numbers))
         return matrix.gradient_of_negatives(grad, neg, pos, pos_mask, neg_mask)
-    evaluator = IntervalSums(float.fromhex(tau))
+    evaluator = IntervalSums(float.fromhex(numbers))
     # A small part of the work: sorting the positives once more.
     evaluator.tables = PairwiseTables.build(pos, pos_mask, evaluator.tau, compared_dtype(neg))
     return evaluator.gradient_of_negatives(grad, neg, bins)
@@ -90,7 +93,8 @@ class CompiledSums:
 
     def __init__(self, surrogate: Surrogate) -> None:
         # As a text: two operators that take one symbol of a float are not traced.
-        self.settings = type(surrogate).__name__, float(surrogate.tau).hex()
+        numbers = ' '.join(float(x).hex() for x in astuple(surrogate))
+        self.settings = type(surrogate).__name__, numbers
 
     def sums(
         self,

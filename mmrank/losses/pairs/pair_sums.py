@@ -19,12 +19,12 @@ from mmrank.autograd import is_compiling, on_host, once_differentiable
 #: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
 # Far below every score, and far enough from infinity to be multiplied.
-_FAR_BELOW = -1e100
-# Pairs of a block of the matrix, each a float64: on a device, and what a CPU's cache holds.
+_FAR_BELOW = {torch.float64: -1e100, torch.float32: -1e36}
+# Pairs of a block of the matrix on a device, and bytes of one that a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
-_CACHED_PAIRS = 2**17
-# Pairs up to which the slopes are kept for backward, not computed again.
-_KEPT_PAIRS = 2**20
+_CACHED_BYTES = 2**20
+# Bytes up to which the slopes are kept for backward, not computed again.
+_KEPT_BYTES = 2**23
 # Pairs from which it pays to leave padding out.
 _PAIRS_TO_REGROUP = 2**15
 #: Pairs up to which the matrix is faster than the intervals.
@@ -49,6 +49,9 @@ class Surrogate:
 
     tau: float = 1.0
     value_factor = 1.0
+    #: Whether pairs of float32 scores are float32, as their difference has all its digits. Not
+    #: where the sums are to be exact, or a square might overflow.
+    in_float32 = False
 
     def __post_init__(self) -> None:
         if not 0 < self.tau < math.inf:
@@ -95,6 +98,7 @@ class Sigmoid(Surrogate):
     """``2 sigmoid(-x/tau)``: at most 2, bounds ``l01``, not convex."""
 
     value_factor = 2.0
+    in_float32 = True
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
         s = x.mul_(-1 / self.tau).sigmoid_()
@@ -175,20 +179,27 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
 
 
 class PairMatrix:
-    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, in float64."""
+    """Sums of any surrogate by blocks of the (L, P, N) matrix of pairs, added up in float64."""
 
     def __init__(self, surrogate: Surrogate) -> None:
         self.surrogate = surrogate
+
+    def _dtype(self, pos: Tensor, neg: Tensor) -> torch.dtype:
+        least = torch.float32 if self.surrogate.in_float32 else torch.float64
+        return torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), least)
 
     def _blocks(
         self, group: _Group, pos: Tensor, neg: Tensor, neg_mask: Tensor | None, buffers: Buffers
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         """Yield lists, columns and their (G, W, n) differences."""
-        pos = clamp_infinite(group.positives(pos).double()).unsqueeze(2)
+        dtype = self._dtype(pos, neg)
+        pos = clamp_infinite(group.positives(pos).to(dtype)).unsqueeze(2)
         neg = group.rows(neg)
         keep = None if neg_mask is None else group.rows(neg_mask)
         # On a device each block launches kernels, and compiling writes each of them out.
-        block = min(_PAIRS_PER_BLOCK, _CACHED_PAIRS) if on_host(pos) else _PAIRS_PER_BLOCK
+        block = _PAIRS_PER_BLOCK
+        if on_host(pos):
+            block = min(block, _CACHED_BYTES // pos.element_size())
         (lists, width, _), length = pos.shape, neg.size(1)
         columns = max(block // max(width, 1), 1)
         high = max(block // max(width * length, 1), 1)
@@ -196,11 +207,11 @@ class PairMatrix:
             rows = slice(top, min(top + high, lists))
             for begin in range(0, length, columns):
                 part = slice(begin, min(begin + columns, length))
-                scores = buffers.copy('scores', neg[rows, part], torch.float64)
+                scores = buffers.copy('scores', neg[rows, part], dtype)
                 scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
                 if keep is not None:
                     # Once for a score, not for a pair.
-                    scores.masked_fill_(~keep[rows, part], _FAR_BELOW)
+                    scores.masked_fill_(~keep[rows, part], _FAR_BELOW[dtype])
                 own = pos[rows]
                 pairs = buffers.like('pairs', own.expand(-1, -1, scores.size(1)), own.dtype)
                 yield rows, part, torch.sub(own, scores.unsqueeze(1), out=pairs)
@@ -219,12 +230,13 @@ class PairMatrix:
         total = torch.zeros_like(pos, dtype=torch.float64)
         slope = torch.zeros_like(total)
         groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
-        keeps = slopes and sum(g.keep.numel() for g in groups) * neg.size(1) <= _KEPT_PAIRS
-        kept = []
+        dtype, pairs = self._dtype(pos, neg), sum(g.keep.numel() for g in groups) * neg.size(1)
+        keeps, kept = slopes and pairs * torch.finfo(dtype).bits <= 8 * _KEPT_BYTES, []
         for group in groups:
             own = total.new_zeros(2, *group.keep.shape)
             if keeps:
-                kept.append(own.new_empty(*group.keep.shape, neg.size(1)))
+                shape = *group.keep.shape, neg.size(1)
+                kept.append(torch.empty(shape, dtype=dtype, device=neg.device))
             for rows, part, x in self._blocks(group, pos, neg, neg_mask, buffers):
                 change = None
                 if keeps:
@@ -243,10 +255,13 @@ class PairMatrix:
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from that of the sums, in its dtype."""
         pos, pos_mask, neg_mask, *kept = extra
-        out = torch.zeros_like(neg, memory_format=torch.contiguous_format)
-        buffers = Buffers()
-        for i, group in enumerate(_groups(pos_mask, neg.size(1))):
+        groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
+        out = torch.empty_like(neg, memory_format=torch.contiguous_format)
+        if not groups or groups[0].lists is not None:
+            out.zero_()  # lists without positives
+        for i, group in enumerate(groups):
             weight = (-self.surrogate.slope_factor * group.positives(grad)).unsqueeze(1)
+            weight = weight.to(self._dtype(pos, neg))
             if kept:
                 own = torch.bmm(weight, kept[i])[:, 0].to(out.dtype)
             else:

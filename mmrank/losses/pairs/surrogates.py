@@ -56,6 +56,8 @@ class SquaredHinge(Surrogate):
 class Logistic(Surrogate):
     """``log2(1 + exp(-x/tau))``: 1 at the tie, bounds ``l01``."""
 
+    in_float32 = True
+
     @property
     def slope_factor(self) -> float:
         return 1.0
@@ -73,12 +75,14 @@ class OneSidedSigmoid(Surrogate):
     Source: SOPRC (NeurIPS 2022), ``l2`` of eq. 7.
     """
 
+    in_float32 = True
+
     @property
     def slope_factor(self) -> float:
         return -1 / (2 * self.tau)
 
     def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        steep = x < 0
+        steep = torch.lt(x, 0, out=torch.empty_like(x))
         value = x.clamp_(max=0).mul_(-1 / (2 * self.tau)).tanh_()
         if slopes is not None:
             # The square of NaN is NaN, also where it counts as not steep.

@@ -14,9 +14,10 @@ from mmrank.functional import (
 )
 from mmrank.losses.pairs import compiled_sums, interval_sums, pair_sums
 from mmrank.losses.pairs.interval_sums import IntervalSums
-from mmrank.losses.pairs.pair_sums import DENSE_PAIRS, SCORE_LIMIT
+from mmrank.losses.pairs.pair_sums import DENSE_PAIRS, SCORE_LIMIT, Sigmoid
 from mmrank.losses.pairs.surrogates import OneSidedSigmoid
 from mmrank.losses.pairs.tables import PairwiseTables, ScoreBinner
+from mmrank.losses.retrieval.hierarchical import SupRankStep
 
 
 def brute_force_sum(pos, neg, tau):
@@ -83,8 +84,7 @@ def _score_kinds(positives, negatives):
 @pytest.mark.parametrize('kind', list(_score_kinds(2, 2)))
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize(
-    ('negatives', 'tau'),
-    [*((3000, tau) for tau in (0.01, 0.5, 1.0, 50.0)), *((70_000, tau) for tau in (0.01, 1.0))],
+    ('negatives', 'tau'), [(3000, 0.01), (3000, 1.0), (3000, 50.0), (70_000, 0.01)]
 )
 def test_intervals_equal_all_pairs(kind, tau, dtype, negatives):
     """The second size is past the one from which scores are binned by grid."""
@@ -191,7 +191,7 @@ def _lists_of_many_lengths(lists, positives, negatives):
 def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
     """Positives anywhere in a row, lists without any, NaN at what is out."""
     if not kept:
-        monkeypatch.setattr(pair_sums, '_KEPT_PAIRS', 0)
+        monkeypatch.setattr(pair_sums, '_KEPT_BYTES', 0)
     pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
     groups = pair_sums._groups(pos_mask, 40)
     assert len(groups) > 2
@@ -234,9 +234,9 @@ def test_few_positives_take_the_pair_matrix_whatever_the_padding():
 def test_scores_at_the_thresholds_of_a_cell(spread, clustered):
     """Ties of scores and thresholds, many thresholds in a cell of the grid."""
     g = torch.Generator().manual_seed(6)
-    pos = spread * torch.randn(200, generator=g)
+    pos = spread * torch.randn(40, generator=g)
     if clustered:
-        pos[10:] = pos[0] + 1e-6 * torch.randn(190, generator=g)
+        pos[10:] = pos[0] + 1e-6 * torch.randn(30, generator=g)
     at = torch.cat([pos, pos - 1, pos + 1e-6])
     neg = torch.cat([at, spread * torch.randn(70_000, generator=g)])
     assert max(compare(pos.double(), neg.double(), 1.0)) < 1e-11
@@ -401,6 +401,29 @@ def test_infinite_and_left_out_scores_of_long_lists(method, dtype):
     assert by_neg[0, 1] > 0
     assert not by_neg[0, [0, 2]].any()
     assert by_pos.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    'surrogate',
+    [Sigmoid(0.01), build_surrogate('logistic', 0.3), OneSidedSigmoid(0.01), SupRankStep(0.01)],
+    ids=lambda x: type(x).__name__,
+)
+def test_pairs_of_float32_keep_its_digits(surrogate):
+    """Sums to 1e-6 of them, gradients to 1e-6 of the largest."""
+    assert surrogate.in_float32
+    neg = torch.rand(3, 500, generator=torch.manual_seed(0)) * 2 - 1
+    neg[:, :3] = torch.tensor([-torch.inf, torch.inf, torch.nan])
+    pos, taken = torch.linspace(-1, 1, 30).repeat(3, 1), ~neg.isnan()
+
+    def run(dtype):
+        leaves = [x.to(dtype).requires_grad_() for x in (pos, neg)]
+        total = pairwise_surrogate_sum(*leaves, surrogate, neg_mask=taken)
+        return [total.detach(), *torch.autograd.grad(total.sum(), leaves)]
+
+    (total, *got), (exact, *want) = run(torch.float32), run(torch.float64)
+    torch.testing.assert_close(total, exact, rtol=1e-6, atol=1e-6)
+    for a, b in zip(got, want):
+        torch.testing.assert_close(a.double(), b, rtol=0, atol=1e-6 * float(b.abs().max()))
 
 
 @pytest.mark.parametrize('method', ['auto', 'intervals', 'pairs'])
