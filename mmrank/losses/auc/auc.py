@@ -4,9 +4,11 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mmrank.autograd import on_host
 from mmrank.distributed import all_reduce_sum
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
@@ -102,8 +104,15 @@ def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tenso
         return counted
     # 0.1 times 30 is above 3.
     number = (all_counted.sum(1, keepdim=True).double() * share - 1e-9).ceil().clamp(min=1)
-    least = every.masked_fill(~all_counted, -torch.inf).sort(1, descending=True).values
-    return counted & ~(values < least.gather(1, number.long() - 1))
+    place = every.size(1) - number.long()
+    every = every.masked_fill(~all_counted, -torch.inf)
+    if on_host(every):
+        # In a twentieth of the time of a sort.
+        every = every.to(torch.promote_types(every.dtype, torch.float32)).numpy()
+        ordered = torch.from_numpy(np.partition(every, np.unique(place), axis=1))
+    else:
+        ordered = every.sort(1).values
+    return counted & ~(values < ordered.gather(1, place))
 
 
 class AUCLoss(StatelessRankingLoss):

@@ -3,14 +3,12 @@
 import math
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.losses.pairs.weighed_sums import weighed_sums
+from mmrank.losses.pairs.weighed_sums import SumsAbove, TiltedSums, weighed_sums
 from mmrank.losses.ranking.base import RankedLists
 from mmrank.losses.ranking.kept_positives import KeptPositivesLoss, mean_of
 from mmrank.state.kept_positives import PositiveState, RunningLogMean, SampleThresholds, SampleTilts
@@ -71,7 +69,7 @@ class PartialAUCLoss(KeptPositivesLoss):
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
-        for name, value in (('lam', lam), ('lam_pos', lam_pos)):
+        for name, value in (('margin', margin), ('lam', lam), ('lam_pos', lam_pos)):
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
         if max_fpr is not None and lam_pos is not None:
@@ -79,7 +77,7 @@ class PartialAUCLoss(KeptPositivesLoss):
                 f'lam_pos={lam_pos!r} has no effect with max_fpr={max_fpr!r}: the thresholds have '
                 'no weight of a positive. Fix: leave one of them out'
             )
-        self.hinge, self.lam = SquaredHinge(margin), lam
+        self.margin, self.lam = margin, lam
         self.power = None if lam_pos is None else lam / lam_pos
         self.state: PositiveState
         if max_fpr is not None:
@@ -113,7 +111,7 @@ class PartialAUCLoss(KeptPositivesLoss):
     ) -> tuple[Tensor, Tensor]:
         """(L, 1) and (L, P) factors of a positive and its weighed sums."""
         thresholds = state.kept(self.entries(lists))[0]
-        sums, above = weighed_sums(lists, self.hinge, _is_above, thresholds)
+        sums, above = weighed_sums(lists, SumsAbove(self.margin, thresholds))
         # Without negatives it is NaN, which is not stored.
         self.keep((above / number)[None], lists)
         self._watch(lists, threshold=thresholds)
@@ -121,8 +119,9 @@ class PartialAUCLoss(KeptPositivesLoss):
 
     def _tilted(self, lists: RankedLists, number: Tensor) -> tuple[Tensor, Tensor]:
         """(L, P) factors of a positive and its weighed sums."""
-        most = self._largest(lists) / self.lam
-        sums, total = weighed_sums(lists, self.hinge, _Tilt(self.lam), most)
+        tilts = TiltedSums(self.margin, self.lam)
+        sums, total = weighed_sums(lists, tilts)
+        most = tilts.most
         log_batch = (most + (total / number).log())[None]
         log_u = self.state.step(self.entries(lists), log_batch)[0]
         self.keep(log_batch, lists)
@@ -132,19 +131,6 @@ class PartialAUCLoss(KeptPositivesLoss):
             powers = self.power * log_u
             log_factor = log_factor + powers - self._log_norm(powers, lists)[:, None]
         return log_factor.exp() / number, sums
-
-    @torch.no_grad()
-    def _largest(self, lists: RankedLists) -> Tensor:
-        """(L, P) loss of each positive beside the highest negative, of all ranks."""
-        scores = lists.scores.double().masked_fill(~lists.is_negative, -math.inf)
-        top = scores.new_full((len(scores), 1), -math.inf)
-        if scores.size(1):
-            top = scores.amax(1, keepdim=True)
-        if lists.group is not None:
-            dist.all_reduce(top, dist.ReduceOp.MAX, group=lists.group)
-        limit = torch.finfo(torch.float64).max
-        pos = torch.where(lists.pos_mask, lists.pos, 0).double()
-        return self.hinge(pos.clamp(-limit, limit) - top.clamp(-limit, limit))
 
     def _log_norm(self, powers: Tensor, lists: RankedLists) -> Tensor:
         """(L,) log w after the powers of u of the batch, of all ranks."""
@@ -158,17 +144,3 @@ class PartialAUCLoss(KeptPositivesLoss):
         mask = lists.pos_mask
         means = {name: mean_of(value, mask).detach() for name, value in values.items()}
         self.diagnostics = {'num_positive': mask.sum(), **means}
-
-
-def _is_above(losses: Tensor, thresholds: Tensor) -> Tensor:
-    return (losses > thresholds).to(losses.dtype)
-
-
-class _Tilt:
-    """``exp(l/lam - m)`` with m the largest ``l/lam`` of a positive, so at most 1."""
-
-    def __init__(self, lam: float) -> None:
-        self.lam = lam
-
-    def __call__(self, losses: Tensor, most: Tensor) -> Tensor:
-        return (losses / self.lam - most).exp()

@@ -1,104 +1,178 @@
-"""Sums of a surrogate over pairs, each times a weight that is a constant."""
+"""Sums of the squared hinge over pairs, each times a weight that is a constant.
 
-from collections.abc import Callable, Iterator
-from typing import cast
+``l = max(0, 1 - x/margin)^2`` of x, the score of a positive minus that of a negative.
+:class:`TiltedSums` has weights ``exp(l/lam)`` and makes the matrix of pairs, in blocks.
+:class:`SumsAbove` has the weight 1 for losses above a threshold of the positive, which are those of
+its highest negatives: it sorts them. All in float64.
+"""
+
+import math
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn.functional import pad
 
 from mmrank.autograd import is_compiling, on_host, once_differentiable
 
-from .pair_sums import SCORE_LIMIT, Surrogate, clamp_infinite
+from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
+from .tables import column_blocks
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.
-_BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**15, 2**22
-#: New (L, p, N) weights of the pairs with (L, p, N) losses; (L, p, 1) is known of each positive.
-Weigh = Callable[[Tensor, Tensor], Tensor]
+_BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**17, 2**22
 
 
-class _Pairs:
-    """Blocks of the (L, P, N) losses of pairs, their weights and weighed slopes, in float64."""
+class TiltedSums:
+    """Weights ``exp(l/lam - m)``, with m the largest ``l/lam`` of a positive."""
 
-    def __init__(self, surrogate: Surrogate, weigh: Weigh) -> None:
-        self.surrogate, self.weigh = surrogate, weigh
+    most: Tensor  # (L, P) m of the last sums
 
-    def blocks(self, pos, neg, neg_mask, known) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-        """Yield columns of the positives, losses, weights and slopes."""
-        (lists, width), length = pos.shape, neg.size(1)
-        pos, neg = (clamp_infinite(x.double()) for x in (pos, neg))
-        # Far below, where the loss is 0: what is left out may be NaN.
-        neg = neg.masked_fill(~neg_mask, -SCORE_LIMIT)
-        most = _CACHED_BLOCK if on_host(pos) else _BLOCK
-        step = max(most // max(lists * length, 1), 1)
-        for begin in range(0, width, step):
-            part = slice(begin, min(begin + step, width))
-            pairs = pos[:, part, None] - neg[:, None]
-            slopes = torch.empty_like(pairs)
-            value = cast(Tensor, self.surrogate.terms(pairs, True, slopes))
-            value = value * self.surrogate.value_factor
-            weight = self.weigh(value, known[:, part, None]).mul_(neg_mask[:, None])
-            yield part, value, weight, slopes.mul_(weight).mul_(self.surrogate.slope_factor)
+    def __init__(self, margin: float, lam: float) -> None:
+        self.margin, self.lam = margin, lam
+
+    def _parts(self, pos: Tensor, neg: Tensor) -> Iterator[tuple[slice, slice]]:
+        most, (lists, width) = _CACHED_BLOCK if on_host(pos) else _BLOCK, neg.shape
+        length = max(min(most // max(lists, 1), width), 1)
+        for columns in column_blocks(width, length):
+            for rows in column_blocks(pos.size(1), max(most // max(lists * length, 1), 1)):
+                yield rows, columns
+
+    def _roots(self, differences: Tensor) -> Tensor:
+        """Roots of ``l/lam``, from differences of scores over ``margin lam^(1/2)``."""
+        return differences.add_(self.lam**-0.5).clamp_(min=0)
+
+    def _pairs(self, pos: Tensor, neg: Tensor, most: Tensor, buffers: Buffers) -> list[Tensor]:
+        """(L, p, n) roots and weights."""
+        pos, neg = pos.unsqueeze(2), neg.unsqueeze(1)
+        shape = pos.expand(-1, -1, neg.size(2))
+        y, weight = (buffers.like(name, shape, pos.dtype) for name in ('roots', 'weights'))
+        self._roots(torch.sub(neg, pos, out=y))
+        # Not fused: the largest is to be exactly 0.
+        return [y, torch.mul(y, y, out=weight).sub_(most.unsqueeze(2)).exp_()]
+
+    def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
+        """(3, L, P) sums of weights, losses and slopes by ``pos``, and what the gradient needs."""
+        scale, dtype = (
+            1 / (self.margin * self.lam**0.5),
+            torch.promote_types(neg.dtype, torch.float32),
+        )
+        pos, neg = (clamp_infinite(x.double()).mul_(scale) for x in (pos, neg))
+        # Far below all; what is left out may be NaN.
+        neg = torch.where(neg_mask, neg, -3 * scale * SCORE_LIMIT)
+        top = neg.amax(1, keepdim=True) if neg.size(1) else neg.new_full((len(neg), 1), -math.inf)
+        if group is not None:
+            dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
+        self.most = most = self._roots(top - pos).square_()
+        sums, counted, kept = pos.new_zeros(3, *pos.shape), neg_mask.double().unsqueeze(2), []
+        if not is_compiling() and pos.numel() * neg.size(1) <= _KEPT:
+            kept.append(pos.new_empty(*pos.shape, neg.size(1), dtype=dtype))
+        buffers = Buffers()
+        for rows, columns in self._parts(pos, neg):
+            y, weight = self._pairs(pos[:, rows], neg[:, columns], most[:, rows], buffers)
+            sums[0, :, rows] += torch.bmm(weight, counted[:, columns]).squeeze(2)
+            weight *= y
+            both = torch.bmm(weight.flatten(0, 1).unsqueeze(1), y.flatten(0, 1).unsqueeze(2))
+            sums[1, :, rows] += both.view(y.shape[:2])
+            sums[2, :, rows] += weight.sum(2)
+            if kept:
+                kept[0][:, rows, columns] = weight
+        sums[1] *= self.lam
+        sums[2] *= -2 * self.lam * scale
+        return sums, (pos, neg, most, *kept)
+
+    def gradient(self, grad: Tensor, pos: Tensor, neg: Tensor, most: Tensor, *kept) -> Tensor:
+        """(L, N) gradient by the negatives from the (L, P) one of the sums of losses."""
+        out, buffers = torch.zeros_like(neg), Buffers()
+        grad = grad.unsqueeze(1) * (2 * self.lam**0.5 / self.margin)
+        if kept:
+            return torch.bmm(grad.to(kept[0]), kept[0]).squeeze(1)
+        for rows, columns in self._parts(pos, neg):
+            y, weight = self._pairs(pos[:, rows], neg[:, columns], most[:, rows], buffers)
+            out[:, columns] += torch.bmm(grad[..., rows], weight.mul_(y)).squeeze(1)
+        return out
+
+
+class SumsAbove:
+    """Weight 1 for the losses above (L, P) ``thresholds``, 0 for the others."""
+
+    def __init__(self, margin: float, thresholds: Tensor) -> None:
+        self.margin, self.thresholds = margin, thresholds.detach()
+
+    def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
+        """As of :class:`TiltedSums`."""
+        pos = clamp_infinite(pos.double())
+        neg = torch.where(neg_mask, clamp_infinite(neg.double()), -math.inf)
+        if on_host(neg):
+            # Faster than the sort of torch.
+            order = torch.from_numpy(neg.neg().numpy().argsort(1))
+        else:
+            order = neg.argsort(1, descending=True)
+        neg = neg.gather(1, order)
+        cut = pos + self.margin * (self.thresholds.clamp(min=0).sqrt() - 1)
+        number = torch.searchsorted(neg.neg(), -cut)
+        neg = neg.masked_fill_(neg == -math.inf, 0)
+        # The mean of the first k negatives and the sum of the squares around it, which grows by
+        # positive terms: no difference of large sums.
+        k = torch.arange(1, neg.size(1) + 1, dtype=neg.dtype, device=neg.device)
+        mean = neg.cumsum(1) / k
+        growth = (neg[:, 1:] - mean[:, :-1]).square_().mul_(1 - 1 / k[1:])
+        spread = pad(growth, (2, 0)).cumsum(1).gather(1, number)
+        hinge = 1 + (pad(mean, (1, 0)).gather(1, number) - pos) / self.margin
+        total = number * hinge
+        # NaN gives NaN, wherever it stands.
+        losses = total * hinge + spread / self.margin**2 + 0 * neg.sum(1, keepdim=True)
+        number_above = torch.where(self.thresholds < 0, neg_mask.sum(1, keepdim=True), number)
+        sums = torch.stack([number_above.to(losses), losses, -2 / self.margin * total])
+        return sums, (pos, neg, order, number)
+
+    def gradient(
+        self, grad: Tensor, pos: Tensor, neg: Tensor, order: Tensor, number: Tensor
+    ) -> Tensor:
+        """As of :class:`TiltedSums`."""
+        grad = grad * (2 / self.margin**2)
+        # Of each negative the positives that count it: those that count more than are above it.
+        own = torch.stack([grad, grad * pos])
+        sums = own.new_zeros(2, len(neg), neg.size(1) + 1)
+        sums.scatter_add_(2, number.expand_as(own), own)
+        weight, scores = sums.flip(2).cumsum(2).flip(2)[..., 1:]
+        return torch.empty_like(neg).scatter_(1, order, weight * (self.margin + neg) - scores)
 
 
 class _WeighedSums(Function):
     @staticmethod
-    def forward(ctx, pos, neg, neg_mask, known, pairs, group):
-        sums = torch.zeros(3, *pos.shape, dtype=torch.float64, device=pos.device)
-        keeps = not is_compiling() and pos.numel() * neg.size(1) <= _KEPT
-        kept = []
-        for part, value, weight, slope in pairs.blocks(pos, neg, neg_mask, known):
-            sums[0, :, part] = weight.sum(2)
-            sums[1, :, part] = torch.linalg.vecdot(weight, value)
-            sums[2, :, part] = slope.sum(2)
-            if keeps:
-                kept.append(slope)
+    def forward(ctx, pos, neg, neg_mask, kind, group):
+        sums, extra = kind.sums(pos, neg, neg_mask, group)
         if group is not None:
             # Sums over negatives add up over the ranks that hold them.
             dist.all_reduce(sums, group=group)
-        weights, losses, slopes = sums
-        ctx.pairs = pairs
-        ctx.save_for_backward(pos, neg, neg_mask, known, slopes.clone(), *kept)
+        weights, losses, slopes = sums.unbind()
+        ctx.kind = kind
+        ctx.save_for_backward(pos, neg, slopes.clone(), *extra)
         ctx.mark_non_differentiable(weights)
-        return losses.clone(), weights
+        return losses.clone(), weights.clone()
 
     @staticmethod
     @once_differentiable('weighed_sums')
     def backward(ctx, grad, _):
-        pos, neg, neg_mask, known, slopes, *kept = ctx.saved_tensors
-        own = torch.zeros(neg.shape, dtype=torch.float64, device=neg.device)
-        begin = 0
-        if not kept:
-            kept = (x[3] for x in ctx.pairs.blocks(pos, neg, neg_mask, known))
-        for slope in kept:
-            part = slice(begin, begin + slope.size(1))
-            own -= torch.bmm(grad[:, None, part], slope)[:, 0]
-            begin = part.stop
-        return (grad * slopes).to(pos.dtype), own.to(neg.dtype), None, None, None, None
+        pos, neg, slopes, *extra = ctx.saved_tensors
+        own = ctx.kind.gradient(grad, *extra)
+        return (grad * slopes).to(pos.dtype), own.to(neg.dtype), None, None, None
 
 
-def weighed_sums(lists, surrogate: Surrogate, weigh: Weigh, known: Tensor) -> tuple[Tensor, Tensor]:
+def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, Tensor]:
     """``sum_j w_ij l(s_i - t_j)`` and ``sum_j w_ij`` for every positive of L lists.
 
     Args:
         lists: :class:`mmrank.losses.RankedLists`; with a ``group`` the sums are over the negatives
             of all ranks.
-        surrogate: The pair surrogate l.
-        weigh: The weights, of blocks of losses and of what is known of their positives. No gradient
-            goes through it.
-        known: (L, P) float64.
+        kind: The weights. No gradient goes through them.
 
     Returns:
         Two (L, P) float64 sums, of which the first is differentiable once, in the scores; at
         padding any finite number. Infinite scores act as +-1e30.
     """
     # A tensor that is two arguments of a Function is traced wrong (torch 2.12).
-    return _WeighedSums.apply(
-        torch.where(lists.pos_mask, lists.pos, 0),
-        lists.scores,
-        lists.is_negative,
-        known.detach(),
-        _Pairs(surrogate, weigh),
-        lists.group,
-    )
+    pos = torch.where(lists.pos_mask, lists.pos, 0)
+    return _WeighedSums.apply(pos, lists.scores, lists.is_negative, kind, lists.group)
