@@ -174,8 +174,7 @@ def test_bad_settings(files):
 
 
 def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
-        train_file='train.csv', test_file='test.csv', batches=None, lr=0.3,
-        **other):  # fmt: skip
+        train_file='train.csv', test_file='test.csv', batches=None, lr=0.3):  # fmt: skip
     sampler = dict(type='mmrank.InBatchPairSampler', batch_size=batch_size)
     share = batch_size * (2 if sampling == 'sogram' else 1)
     if sampling == 'naive':
@@ -220,7 +219,7 @@ def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
         cfg['train_cfg'] = dict(by_epoch=False, max_iters=batches,
                                 val_interval=batches)  # fmt: skip
         sampler['infinite'] = True
-    runner = Runner.from_cfg(Config({**cfg, **other}))
+    runner = Runner.from_cfg(Config(cfg))
     runner.train()
     return runner, runner.val_loop.run()
 
