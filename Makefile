@@ -42,7 +42,7 @@ demo: env  ## train stable AP and the same detector on focal loss on made-up dat
 	@$(RUN) tools/demo.py
 
 test: env  ## all tests but the slow ones (6 minutes on 2 cores)
-	@$(RUN) -m pytest -n auto --dist worksteal
+	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters
 	@$(MAKE) test-adapters
 
 test-adapters: env-adapters  ## detectors and trainers of other libraries, as they are today
@@ -54,6 +54,7 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 
 test-slow: env  ## the tests that take minutes, and more random examples
 	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
+	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
 
 lint: env  ## ruff: style and format; types, where pyright is installed
 	@$(RUN) -m ruff check .

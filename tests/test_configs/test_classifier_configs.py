@@ -34,12 +34,12 @@ LEARNERS = [path for path in PATHS if path not in LINEAR]
 # Every loss of a comparison, once for each network.
 COMPARED = (
     'soprc/omniglot_losses',
-    'soprc/baselines_sop',
+    pytest.param('soprc/baselines_sop', marks=pytest.mark.slow),
     'long_tail/cifar10_losses_ir100',
     'clip/caption_losses',
-    'clip/cc3m',
+    pytest.param('clip/cc3m', marks=pytest.mark.slow),
     'isogclr/cifar10-lt_contrastive',
-    'isogclr/sogclr_400e',
+    pytest.param('isogclr/sogclr_400e', marks=pytest.mark.slow),
 )
 IMAGES = {
     'cifar10': 50000,

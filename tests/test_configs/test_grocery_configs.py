@@ -68,7 +68,10 @@ def data(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize('name', CONFIGS)
+# A row trains its config on another loss.
+@pytest.mark.parametrize(
+    'name', [pytest.param(x, marks=() if '_grocery' in x else pytest.mark.slow) for x in CONFIGS]
+)
 def test_config_trains_and_is_tested(name, data, tmp_path, monkeypatch):
     if name.endswith('xbm'):
         pytest.importorskip('pytorch_metric_learning')

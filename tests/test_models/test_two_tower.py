@@ -229,8 +229,10 @@ def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
     ('sampling', 'loss'),
     [
         ('in_batch', dict(type='mmrank.InBatchLoss', pointwise='logistic')),
-        ('sogram', dict(type='mmrank.InBatchLoss', mode='sogram')),
-        ('naive', dict(type='mmrank.LabelledPairLoss')),
+        pytest.param(
+            'sogram', dict(type='mmrank.InBatchLoss', mode='sogram'), marks=pytest.mark.slow
+        ),
+        pytest.param('naive', dict(type='mmrank.LabelledPairLoss'), marks=pytest.mark.slow),
     ],
 )
 def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
@@ -251,7 +253,8 @@ def test_resumes_exactly(files, tmp_path):
 
 
 @pytest.mark.skipif(not ML1M.is_dir(), reason='needs ../shared/data/ml1m')
-@pytest.mark.parametrize('pointwise', ['square', pytest.param('logistic', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
 def test_runs_on_movielens(tmp_path, pointwise):
     loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise)
     model = model_config(6018, 3018, 16, loss, top_k=5)

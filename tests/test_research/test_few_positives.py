@@ -2,6 +2,7 @@
 
 import csv
 
+import pytest
 import torch
 import yaml
 
@@ -26,6 +27,7 @@ PLAN = dict(
 )
 
 
+@pytest.mark.slow
 def test_a_plan_is_recorded_and_goes_on(tmp_path):
     """Features that name the class: what is trained is better than what is not."""
     fine = torch.arange(81).repeat_interleave(4)

@@ -91,7 +91,7 @@ def test_detector(boxes, tmp_path, run_script):
         assert picture.startswith(b'\x89PNG')
 
 
-@pytest.mark.parametrize('number', [1, 3])
+@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_classifier(number, tmp_path, run_script):
     write_samples(tmp_path / 'val.pkl', 0, number)
     write_samples(tmp_path / 'test.pkl', 1, number)
@@ -114,6 +114,7 @@ def test_classifier(number, tmp_path, run_script):
     assert after < 0.7 * before
 
 
+@pytest.mark.slow
 def test_equal_splits_are_a_warning(boxes, tmp_path, run_script):
     split = (boxes / 'val.bbox.json', boxes / 'val.json')
     status, _, err = run_script(TOOL, *split, '--test', *split, '--out-dir', tmp_path)

@@ -73,7 +73,7 @@ def read_table(folder):
         return {row['method']: row for row in csv.DictReader(file)}
 
 
-@pytest.mark.parametrize('evaluator', ['auto', 'both'])
+@pytest.mark.parametrize('evaluator', ['auto', pytest.param('both', marks=pytest.mark.slow)])
 def test_folders_make_everything(call, data, tmp_path, evaluator):
     if evaluator == 'both':
         pytest.importorskip('faster_coco_eval')

@@ -415,6 +415,7 @@ def shapes(tmp_path_factory):
 DEMO = ROOT / 'configs' / 'stable_ap'
 
 
+@pytest.mark.slow
 def test_test_time_augmentation(shapes):
     weights, options = shapes
     config = DEMO / 'retinanet_r18_fpn_stable-ap_demo.py'

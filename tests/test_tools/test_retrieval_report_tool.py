@@ -95,6 +95,7 @@ def test_report_without_sheets(call, tmp_path, images):
     assert 'No sheets: the features have no image paths' in call(a)
 
 
+@pytest.mark.slow
 def test_embeddings_may_stay_on_disk(call, tmp_path, images):
     a = write_features(tmp_path / 'a.npz', images)
     words = (a, '--num-queries', 2, '--recall-at', 1, 5)
@@ -105,6 +106,7 @@ def test_embeddings_may_stay_on_disk(call, tmp_path, images):
     assert {x.name: x.read_bytes() for x in out.iterdir()} == expected
 
 
+@pytest.mark.slow
 def test_report_by_an_index(call, tool, tmp_path, images):
     pytest.importorskip('faiss')
     a = write_features(tmp_path / 'a.npz', images)
@@ -130,6 +132,7 @@ def test_report_by_an_index(call, tool, tmp_path, images):
         call(*words, '--index', 'ivf', '--sheets', 'worst')
 
 
+@pytest.mark.slow
 def test_what_is_approximate_says_so(call, tmp_path, images, monkeypatch):
     pytest.importorskip('faiss')
     monkeypatch.setattr('mmrank.evaluation.gallery_index.GalleryIndex.is_approximate', True)

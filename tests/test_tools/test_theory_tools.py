@@ -34,9 +34,8 @@ def load(name):
     return module
 
 
-@pytest.mark.parametrize(
-    'name', [pytest.param('soprc_simulation', marks=pytest.mark.slow), 'stable_ap_bounds']
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('name', FILES)
 def test_tool_writes_figures_and_tables(name, tmp_path, monkeypatch):
     tool = load(name)
     for constant, value in SMALL[name].items():

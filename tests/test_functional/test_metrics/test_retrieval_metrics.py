@@ -220,7 +220,8 @@ def test_threads_panels_and_tiles_change_nothing():
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize('limit', [pytest.param(400_000, marks=pytest.mark.slow), 1_000_000])
+@pytest.mark.slow
+@pytest.mark.parametrize('limit', [400_000, 1_000_000])
 def test_memory_limit_holds_in_the_worst_case(limit):
     labels = torch.arange(300) % 4
     x = torch.randn(300, 1, generator=torch.Generator().manual_seed(6))

@@ -165,6 +165,7 @@ def _on_rank(rank, path):
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize('_small_panels', ['many blocks'], indirect=True)
 def test_ranks_share_the_panels(tmp_path):
     x, labels = make_set()
     store(x, tmp_path / 'x.npy')

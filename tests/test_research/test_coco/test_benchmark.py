@@ -179,6 +179,7 @@ def test_classes_that_differ_come_first(evaluations):
     assert [counts[n] for n in alone] == sorted(counts.values(), reverse=True)[: len(alone)]
 
 
+@pytest.mark.slow
 def test_curves_go_on_pages(evaluations, tmp_path):
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
     one = plot_pr_pages(curves, tmp_path / 'one', [])

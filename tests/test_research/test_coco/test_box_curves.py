@@ -120,6 +120,7 @@ def is_drawn(path) -> bool:
     return min(pixels.shape) > 200 and pixels.std() > 5
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(shapes, models, tmp_path):
     root, _ = shapes
     curves = {n: PRCurves.from_coco_eval(e) for n, e in models.items()}

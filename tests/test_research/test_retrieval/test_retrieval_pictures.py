@@ -189,6 +189,7 @@ def test_sheets_cannot_be_drawn_without_images(models, tmp_path):
         find_neighbours(bare, result, [0])
 
 
+@pytest.mark.slow
 def test_pages_of_several_models_and_of_one(images, models, tmp_path):
     results = results_of(models)
     (tmp_path / 'sheet_old.png').touch()

@@ -1,5 +1,6 @@
 """Unmasked negatives cost a rare class its second look."""
 
+import pytest
 import torch
 
 from research.theory.federated_cost import ARMS, CLASSES, RARE, make_boxes, rare_class_ap
@@ -26,6 +27,7 @@ def test_half_of_the_rare_class_is_not_annotated():
     assert all(own[-CLASSES + 1 :] == [1, 2, 3] for own in labels)
 
 
+@pytest.mark.slow
 def test_the_mask_keeps_what_unverified_negatives_cost():
     for seed in range(3):
         every, masked, unmasked = (rare_class_ap(arm, seed, STABLE_AP) for arm in ARMS)

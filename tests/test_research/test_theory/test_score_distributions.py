@@ -44,6 +44,7 @@ def test_auprc_rises_with_the_prior_to_one(distribution):
 
 
 @pytest.mark.parametrize('distribution', BY_NAME)
+@pytest.mark.slow
 def test_soprc_risk_by_nested_quadrature(distribution):
     tau1, tau2, prior = 0.3, 0.05, 0.1
 
