@@ -437,12 +437,11 @@ def test_memory_is_at_most_six_times_one_view():
         terms = two_modality_terms(view1, view2, 0.05, 0.05)
         sum(x.log_mean.sum() for x in terms).backward()
 
-    for n, dim in ((512, 256), (1024, 128)):
-        made = [x.requires_grad_() for x in views(n, dim, dtype=torch.float)]
-        peak = peak_extra_memory(
-            both, lambda made=made: [x.detach().requires_grad_() for x in made]
-        )
-        assert peak < 6.2 * n * dim * 4
+    # Smaller ones take 4 MiB and more, whatever their size.
+    n, dim = 2048, 256
+    made = [x.requires_grad_() for x in views(n, dim, dtype=torch.float)]
+    peak = peak_extra_memory(both, lambda: [x.detach().requires_grad_() for x in made])
+    assert peak < 6.2 * n * dim * 4
 
 
 def test_unit_rows_can_be_differentiated_twice():

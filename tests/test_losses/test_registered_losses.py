@@ -209,8 +209,12 @@ def of_many_classes(value):
 
 @pytest.mark.parametrize(
     'case',
-    # The sorter takes 80 scores.
-    [x for x in CASES if x.kind != 'labelled' and str(x) != 'SoDeepLoss-sorter=sorter.pth-rows'],
+    # One of the settings of each loss. The sorter of rows takes 80 scores.
+    [
+        x
+        for x in {(x.name, x.kind): x for x in reversed(CASES)}.values()
+        if x.kind != 'labelled' and (x.name, x.kind) != ('SoDeepLoss', 'rows')
+    ],
     ids=str,
 )
 def test_small_integers_are_the_numbers_they_are(case):

@@ -65,6 +65,15 @@ class TestEveryLoss:
         expected = lists(logits.reshape(1, -1), one_hot(target).reshape(1, -1), **settings)
         torch.testing.assert_close(build(name)(logits, target), expected[0])
 
+    def test_a_sample_is_a_list_of_its_labels(self, name):
+        logits, _ = rows(12)
+        target = torch.rand(logits.shape, generator=torch.Generator().manual_seed(3)) < 0.4
+        assert 0 < target.any(1).sum() < len(target)
+        lists, settings = LOSSES[name]
+        sample = torch.arange(len(logits)).repeat_interleave(CLASSES)
+        found = build(name, reduction='sum')(logits.flatten(), target.flatten(), group=sample)
+        torch.testing.assert_close(found, lists(logits, target, **settings).sum())
+
     @pytest.mark.parametrize('reduction', ['mean', 'sum'])
     def test_per_class_is_a_list_for_each(self, name, reduction):
         logits, target = rows()

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from mmengine.registry import MODELS, init_default_scope
 
 pytest.importorskip('mmpretrain')
 from mmpretrain.structures import DataSample
@@ -202,27 +201,3 @@ def test_bad_settings():
         sample.pop('sample_idx')
     with pytest.raises(ValueError, match='have no sample_idx'):
         model.loss(torch.randn(12, 8), bare)
-
-
-def test_in_an_image_classifier():
-    init_default_scope('mmpretrain')
-    model = MODELS.build(
-        dict(
-            type='mmpretrain.ImageClassifier',
-            backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
-            neck=dict(type='mmpretrain.GlobalAveragePooling'),
-            head=dict(
-                type='mmrank.OneVsRestHead', num_classes=3, in_channels=8, loss=LOSSES['stable_ap']
-            ),
-        )
-    )
-    model.init_weights()
-    data_samples, _ = samples(3)
-    images = torch.randn(12, 3, 8, 8)
-    losses = model(images, data_samples, mode='loss')
-    losses['loss'].backward()
-    assert model.head.fc.weight.grad.abs().sum() > 0
-    model.eval()
-    found = model(images, data_samples, mode='predict')
-    assert found[0].pred_score.shape == (3,)
-    assert model(images).shape == (12, 3)

@@ -174,7 +174,8 @@ def test_detector_by_the_lines_of_the_readme_keeps_up(kind, tmp_path):
         assert values.max() <= 10
 
 
-@pytest.mark.parametrize('kind', ['retinanet', pytest.param('faster_rcnn', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', ['retinanet', 'faster_rcnn'])
 def test_detector_by_the_lines_of_the_readme_learns(kind, tmp_path):
     pytest.importorskip('mmdet')
     images = write_images(tmp_path / 'data')

@@ -78,7 +78,7 @@ STATES = {
     ),
     'ScoreSpread': (ScoreSpread, lambda s, g: s.spread(*lists(g), torch.ones(3) > 0), 'mean'),
     'SelfBalance': (
-        lambda size: SelfBalance(period=3),
+        lambda size: SelfBalance(period=2),
         lambda s, g: s.update(*torch.rand(2, generator=g)),
         None,
     ),

@@ -91,7 +91,8 @@ def test_detector(boxes, tmp_path, run_script):
         assert picture.startswith(b'\x89PNG')
 
 
-@pytest.mark.parametrize('number', [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize('number', [1, 3])
 def test_classifier(number, tmp_path, run_script):
     write_samples(tmp_path / 'val.pkl', 0, number)
     write_samples(tmp_path / 'test.pkl', 1, number)

@@ -361,30 +361,6 @@ def test_a_whole_detector_is_saved_for_another_process(tmp_path):
     torch.testing.assert_close(torch.load(tmp_path / 'found.pth'), expected)
 
 
-@pytest.mark.parametrize('name', ['retriever', 'two_tower', 'one_vs_rest'])
-def test_other_models_are_pickled(name):
-    pytest.importorskip('mmpretrain')
-    from small_retriever import build_retriever
-
-    model = {
-        'retriever': build_retriever,
-        'two_tower': lambda: MODELS.build(two_tower(2, 3)),
-        'one_vs_rest': lambda: MODELS.build(
-            dict(
-                type='mmrank.OneVsRestHead',
-                num_classes=3,
-                in_channels=4,
-                loss=dict(type='mmrank.SOPRCLoss', mode='per_class'),
-            )
-        ),
-    }[name]()
-    made = pickle.loads(pickle.dumps(model))
-    state = model.state_dict()
-    assert made.state_dict().keys() == state.keys()
-    for key, value in made.state_dict().items():
-        assert torch.equal(value, state[key])
-
-
 @pytest.fixture(scope='module')
 def shapes(tmp_path_factory):
     """Two images, options that use them, and weights of the demo's model."""

@@ -170,6 +170,7 @@ test_evaluator = [
 """
 
 
+@pytest.mark.slow
 def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
     pytest.importorskip('mmpretrain')
     from mmengine.config import Config

@@ -210,6 +210,7 @@ SLIPS = [
 SLOW = tuple(
     f'det {x}'
     for x in (
+        'default_hooks.checkpoint.save_best',
         'model.bbox_head.loss_cls.mode',
         'model.bbox_head.loss_cls.gamma',
         'model.bbox_head.loss_cls.type',

@@ -172,12 +172,10 @@ RANKING_BOX_HEAD = dict(
 @pytest.mark.parametrize(
     ('kind', 'box_head'),
     [
-        ('faster', dict(loss_cls=STABLE_AP)),
         ('faster', dict(RANKING_BOX_HEAD, loss_cls=PER_CLASS)),
         ('mask', dict(RANKING_BOX_HEAD, loss_cls=STABLE_AP)),
         ('cascade', dict(loss_cls=STABLE_AP)),
-        ('cascade', dict(RANKING_BOX_HEAD, loss_cls=PER_CLASS)),
-        ('cascade', dict(loss_cls=UNCENTRED)),
+        pytest.param('cascade', dict(loss_cls=UNCENTRED), marks=pytest.mark.slow),
     ],
 )
 def test_detectors_of_two_stages(kind, box_head, tmp_path):

@@ -2,8 +2,8 @@
 
 Of the matrix of similarities each entry is computed once in forward, whichever of its two sides is
 an anchor, in strips of rows that stay in the cache. A strip is kept for backward while the matrix
-is no larger than the embeddings, and computed once more if not. The exponentials are powers of two:
-``exp2`` takes half the time of ``exp``.
+is small or no larger than the embeddings, and computed once more if not. The exponentials are
+powers of two: ``exp2`` takes half the time of ``exp``.
 """
 
 import math
@@ -19,7 +19,9 @@ from mmrank.autograd import on_host, once_differentiable
 #: Similarities at a time, at most.
 BLOCK_ENTRIES = 1 << 20
 # And at least, whatever the embeddings: below, calls cost more than sums.
-_LEAST_ENTRIES = 1 << 16
+_LEAST_ENTRIES = 1 << 18
+# Of matrices that are kept whatever the embeddings: 4 MiB.
+_KEPT_ENTRIES = 1 << 20
 _LOG2_E = math.log2(math.e)
 # More of them than this for each row are found by comparing all.
 _MOST_PAIRS = 8
@@ -155,9 +157,9 @@ class ExpSums:
 
 
 def _is_small(rows: Tensor, columns: Tensor, mirrored: bool) -> bool:
-    """Whether the similarities take no more memory than the embeddings."""
+    """Whether the similarities take little memory, or no more than the embeddings."""
     n, (m, width) = len(rows), columns.shape
-    return n * m // (2 if mirrored else 1) <= (n + m) * width
+    return n * m // (2 if mirrored else 1) <= max((n + m) * width, _KEPT_ENTRIES)
 
 
 def _strips(rows, columns, mirrored: bool, same: SameSample, limit: int, both: bool, kept=()):

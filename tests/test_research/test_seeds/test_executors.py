@@ -199,6 +199,7 @@ def test_plan_names_the_executor(monkeypatch, tmp_path):
 # Slurm by submitit
 
 
+@pytest.mark.slow
 def test_slurm_local(make_queue, tmp_path):
     pytest.importorskip('submitit')
     executor = SlurmExecutor(tmp_path / 'jobs', dict(cluster='local'), jobs=2)
