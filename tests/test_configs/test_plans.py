@@ -62,6 +62,9 @@ def _comparable(cfg, keys):
         cfg.model.pop('normalize')
     for key in ('loss', 'memory'):
         head.pop(key, None)
+    # A memory holds one label an image; a validation on the way changes no training.
+    cfg.train_dataloader.dataset.pop('hierarchy', None)
+    cfg.train_cfg.pop('val_interval')
     return {key: cfg.get(key) for key in keys}
 
 
