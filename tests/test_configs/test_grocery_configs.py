@@ -31,6 +31,7 @@ def data(tmp_path_factory):
     root = tmp_path_factory.mktemp('work') / 'data' / 'grocery'
     root.mkdir(parents=True)
     names = [f'product {i}' for i in range(CLASSES)]
+    (root / 'hierarchy.txt').write_text(''.join(f'{i % 9}\t{x}\n' for i, x in enumerate(names)))
     (root / 'products.txt').write_text('\n'.join(names) + '\n')
     everything = []
     for split in ('train', 'val', 'test'):

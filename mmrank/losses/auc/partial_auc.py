@@ -111,7 +111,7 @@ class PartialAUCLoss(KeptPositivesLoss):
     ) -> tuple[Tensor, Tensor]:
         """(L, 1) and (L, P) factors of a positive and its weighed sums."""
         thresholds = state.kept(self.entries(lists))[0]
-        sums, above = weighed_sums(lists, SumsAbove(self.margin, thresholds))
+        sums, above, _ = weighed_sums(lists, SumsAbove(self.margin, thresholds))
         # Without negatives it is NaN, which is not stored.
         self.keep((above / number)[None], lists)
         self._watch(lists, threshold=thresholds)
@@ -119,9 +119,7 @@ class PartialAUCLoss(KeptPositivesLoss):
 
     def _tilted(self, lists: RankedLists, number: Tensor) -> tuple[Tensor, Tensor]:
         """(L, P) factors of a positive and its weighed sums."""
-        tilts = TiltedSums(self.margin, self.lam)
-        sums, total = weighed_sums(lists, tilts)
-        most = tilts.most
+        sums, total, most = weighed_sums(lists, TiltedSums(self.margin, self.lam))
         log_batch = (most + (total / number).log())[None]
         log_u = self.state.step(self.entries(lists), log_batch)[0]
         self.keep(log_batch, lists)

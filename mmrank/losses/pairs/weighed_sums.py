@@ -27,8 +27,6 @@ _BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**17, 2**22
 class TiltedSums:
     """Weights ``exp(l/lam - m)``, with m the largest ``l/lam`` of a positive."""
 
-    most: Tensor  # (L, P) m of the last sums
-
     def __init__(self, margin: float, lam: float) -> None:
         self.margin, self.lam = margin, lam
 
@@ -64,7 +62,7 @@ class TiltedSums:
         top = neg.amax(1, keepdim=True) if neg.size(1) else neg.new_full((len(neg), 1), -math.inf)
         if group is not None:
             dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
-        self.most = most = self._roots(top - pos).square_()
+        most = self._roots(top - pos).square_()
         sums, counted, kept = pos.new_zeros(3, *pos.shape), neg_mask.double().unsqueeze(2), []
         if not is_compiling() and pos.numel() * neg.size(1) <= _KEPT:
             kept.append(pos.new_empty(*pos.shape, neg.size(1), dtype=dtype))
@@ -150,18 +148,20 @@ class _WeighedSums(Function):
         weights, losses, slopes = sums.unbind()
         ctx.kind = kind
         ctx.save_for_backward(pos, neg, slopes.clone(), *extra)
-        ctx.mark_non_differentiable(weights)
-        return losses.clone(), weights.clone()
+        # A tensor that leaves by another way than this is traced wrong.
+        found = losses.clone(), weights.clone(), extra[2].clone()
+        ctx.mark_non_differentiable(*found[1:])
+        return found
 
     @staticmethod
     @once_differentiable('weighed_sums')
-    def backward(ctx, grad, _):
+    def backward(ctx, grad, *_):
         pos, neg, slopes, *extra = ctx.saved_tensors
         own = ctx.kind.gradient(grad, *extra)
         return (grad * slopes).to(pos.dtype), own.to(neg.dtype), None, None, None
 
 
-def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, Tensor]:
+def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, ...]:
     """``sum_j w_ij l(s_i - t_j)`` and ``sum_j w_ij`` for every positive of L lists.
 
     Args:
@@ -171,7 +171,7 @@ def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, Tensor]:
 
     Returns:
         Two (L, P) float64 sums, of which the first is differentiable once, in the scores; at
-        padding any finite number. Infinite scores act as +-1e30.
+        padding any finite number. Infinite scores act as +-1e30. Third, m of :class:`TiltedSums`.
     """
     # A tensor that is two arguments of a Function is traced wrong (torch 2.12).
     pos = torch.where(lists.pos_mask, lists.pos, 0)
