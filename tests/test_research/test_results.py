@@ -79,12 +79,15 @@ def test_differences_that_several_comparisons_leave(make, tmp_path):
 
 
 @pytest.mark.parametrize('kind', ['boxes', 'curves'])
-def test_a_picture_is_of_its_record(make, tmp_path, kind):
-    """It is drawn when its rows are others; the check says so and draws nothing."""
+def test_a_picture_is_of_its_record(make, tmp_path, kind, monkeypatch):
+    """It is drawn when its rows or names are others; the check says so and draws nothing."""
     page = f'<!-- record: made mAP {kind}=a/b.png -->\n{END}'
     assert 'b.png of other rows' in make(page)
     text = make(page, check=False)
     assert make(text) == text
+    with monkeypatch.context() as patch:
+        patch.setattr(results, 'LOOKS', results.LOOKS[:1])
+        assert 'b.png of other rows' in make(text)
     (tmp_path / 'made.csv').write_text(RECORD.replace('0.27', '0.28'))
     assert 'b.png of other rows' in make(text)
 

@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.visualization.palette import loss_key
 from mmrank.visualization.tables import markdown_table
 from research.common.names import loss_name, metric_name
 from research.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
@@ -52,6 +53,8 @@ OVERVIEW = re.compile(
     r'(?m)^(<!-- overview(?:: (.*?))? -->\n).*?(^<!-- end of overview -->)', re.DOTALL
 )
 PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
+# Names and colours in pictures: where these change, the pictures do.
+LOOKS = [Path(sys.modules[x.__module__].__file__) for x in (loss_name, loss_key)]
 
 
 class Record(NamedTuple):
@@ -212,7 +215,8 @@ class Block(NamedTuple):
 
 def draw(block: Block, check: bool) -> list[str]:
     """Draw the pictures of a block that are of other rows; their names."""
-    digest = hashlib.sha256(block.words.encode() + block.record.read_bytes()).hexdigest()[:16]
+    content = [block.words.encode(), *(x.read_bytes() for x in (block.record, *LOOKS))]
+    digest = hashlib.sha256(b''.join(content)).hexdigest()[:16]
     others = []
     for kind in block.options.keys() & PICTURES.keys():
         path = block.page.parent / block.options[kind]
