@@ -100,6 +100,8 @@ def test_labels_of_several_levels(alphabets):
         path.write_text('\n'.join(broken))
         with pytest.raises(UserError, match=f'{message}.*Fix: a line for each class'):
             build('ClassFolder', root, **options, hierarchy=str(path))
+    with pytest.raises(UserError, match=r'none\.txt cannot be read.*Fix: '):
+        build('ClassFolder', root, **options, hierarchy=str(root / 'none.txt'))
 
 
 def test_split_of_classes():

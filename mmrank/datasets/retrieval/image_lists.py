@@ -80,6 +80,18 @@ class ImageList(NamedTuple):
             )
 
 
+def read_lines(path: str | os.PathLike) -> list[str]:
+    """Read the lines of a list of a data set."""
+    try:
+        # A byte-order mark is no part of a name.
+        return Path(path).read_text(encoding='utf-8-sig').splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f'list {path!s:.300} cannot be read: {error}. Fix: check '
+            'data_root, and that the data set was unpacked completely'
+        ) from error
+
+
 class ListFormat(NamedTuple):
     """The form of the lines of a list.
 
@@ -92,16 +104,8 @@ class ListFormat(NamedTuple):
 
     def read(self, path: str | os.PathLike) -> ImageList:
         """Read a list; bad lines are included."""
-        try:
-            # A byte-order mark is no part of a name.
-            lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f'list {path!s:.300} cannot be read: {error}. Fix: check '
-                'data_root, and that the data set was unpacked completely'
-            ) from error
         images, bad_lines = [], []
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(read_lines(path), 1):
             is_header = number == 1 and self.has_header and line.split() == self.text.split()
             if is_header or not line.strip():
                 continue

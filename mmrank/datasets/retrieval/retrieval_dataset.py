@@ -4,14 +4,13 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
-from mmrank.datasets.retrieval.image_lists import ImageList
+from mmrank.datasets.retrieval.image_lists import ImageList, read_lines
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'trainval', 'test')
@@ -132,7 +131,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         if self.hierarchy == 'super_class':
             paths = {name: [group] for name, group in groups.items()}
         else:
-            lines = Path(self.hierarchy).read_text('utf-8').splitlines()
+            lines = read_lines(self.hierarchy)
             rows = [line.split('\t') for line in lines if line.strip()]
             paths = {row[-1]: row[:-1] for row in rows}
         missing = [name for name in wanted if not any(paths.get(name, ()))]
