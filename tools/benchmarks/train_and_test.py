@@ -115,8 +115,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     runner.register_hook(end := EndHook())
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
     step, epochs = end.meta.get('iter'), end.meta.get('epoch')
-    logger, scale = config.get('default_hooks', {}).get('logger', {}), 1
-    if logger.get('log_metric_by_epoch', True):
+    scale = 1
+    if config.get('default_hooks', {}).get('logger', {}).get('log_metric_by_epoch', True):
         # mmengine logs a validation at its epoch; a loop of iterations has none.
         scale = step // epochs if epochs and 'max_epochs' in config.train_cfg else 0
     curve = read_curve(Path(args.work_dir), metrics, scale) if scale else []

@@ -52,10 +52,8 @@ class TiltedSums:
 
     def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
         """(3, L, P) sums of weights, losses and slopes by ``pos``, and what the gradient needs."""
-        scale, dtype = (
-            1 / (self.margin * self.lam**0.5),
-            torch.promote_types(neg.dtype, torch.float32),
-        )
+        scale = 1 / (self.margin * self.lam**0.5)
+        dtype = torch.promote_types(neg.dtype, torch.float32)
         pos, neg = (clamp_infinite(x.double()).mul_(scale) for x in (pos, neg))
         # Far below all; what is left out may be NaN.
         neg = torch.where(neg_mask, neg, -3 * scale * SCORE_LIMIT)
