@@ -46,6 +46,7 @@ from .quality_losses import VarifocalLoss as VarifocalLoss
 from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
 from .ranking.ap_loss import ErrorDrivenLoss as ErrorDrivenLoss
+from .ranking.ap_loss import GradedAPLoss as GradedAPLoss
 from .ranking.base import RankedLists as RankedLists
 from .ranking.base import RankingLoss as RankingLoss
 from .ranking.base import StatelessRankingLoss as StatelessRankingLoss

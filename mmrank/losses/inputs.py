@@ -201,10 +201,11 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable
 
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-) -> Callable[[Tensor], Tensor]:
+) -> Callable[[Tensor], Tensor] | None:
     """``values_at`` of ``RankingLoss.ranked_lists``, from the (n_pos,) values that a head passed.
 
-    ValueError if they are not what ``box_input`` of the loss asks for.
+    None if the head passed none and the loss does not require them. ValueError if they are not what
+    ``box_input`` of the loss asks for.
     """
     given = {'quality': quality, 'box_loss': box_loss}
     argument = {'quality': 'quality', 'loss': 'box_loss'}
@@ -214,6 +215,8 @@ def box_values(
             raise ValueError(
                 f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
             )
+    if values is None and not loss.requires_boxes:
+        return None
     if values is None:
         raise ValueError(
             f'{type(loss).__name__} requires the boxes of the positives '

@@ -71,7 +71,8 @@ class TakesBoxValues(Protocol):
     """Takes values of boxes, from ``mmrank.ListwiseHead`` and ``mmrank.ListwiseBBoxHead``."""
 
     #: None, ``'quality'``: the IoU of each positive's box, as ``quality``; ``'loss'``: its box
-    #: loss, as ``box_loss``.
+    #: loss, as ``box_loss``. Heads pass them; one that cannot refuses the loss, unless the loss has
+    #: ``requires_boxes = False``.
     box_input: str | None
 
 

@@ -65,7 +65,7 @@ def separate_rankings(
     together = first.one_vs_all_lists(scores, target, weight)
     lists, size = [x.reshape(number, -1) for x in together], scores.numel() // number
     values_at: Callable[[Tensor], Tensor] | None = None
-    if quality is not None or first.box_input is not None:
+    if quality is not None or (first.box_input is not None and first.requires_boxes):
         joined_quality = None if quality is None else join(quality)
         row_values = box_values(first, scores, target, joined_quality, None)
         first_row = size * torch.arange(number, device=scores.device)[:, None]

@@ -2,6 +2,7 @@
 
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
+from .gradient_balance import GradientBalance
 from .kept_positives import RunningLogMean, SampleRanks, SampleThresholds, SampleTilts
 from .pair_counts import PairCounts, StreamingFrequency
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, SelfBalance
@@ -15,6 +16,7 @@ __all__ = [
     'CappedImbalance',
     'ClassPrior',
     'CrossBatchMemory',
+    'GradientBalance',
     'LabelCounts',
     'MeanPositiveScore',
     'MemoryEntries',

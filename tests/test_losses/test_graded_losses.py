@@ -12,7 +12,7 @@ from mmrank.functional import (
     smooth_ap_loss,
     stable_ap_loss,
 )
-from mmrank.losses import APLoss, EmbeddingBatch, SmoothAPLoss, StableAPLoss
+from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.pairs import graded_sums
 from mmrank.losses.pairs.pair_sums import OneSidedHuber
 
@@ -195,10 +195,15 @@ def test_modules_take_the_iou_of_the_boxes(loss):
     scores = torch.randn(40, 3, generator=g, dtype=torch.float64)
     target = torch.randint(12, (40,), generator=g).clamp(max=3)
     iou = torch.rand(int((target < 3).sum()), generator=g, dtype=torch.float64)
-    plain, graded = loss(), loss(quality=0.9)
+    plain, graded = loss(quality=0), loss(quality=0.9)
     assert plain.box_input is None
     assert graded.box_input == 'quality'
     assert plain.state_dict().keys() == graded.state_dict().keys()
+    # The default is graded where a head passes the boxes, and plain elsewhere.
+    by_default = loss()
+    assert by_default.box_input == 'quality'
+    assert by_default(scores, target, quality=iou) == loss(quality=0.9)(scores, target, quality=iou)
+    assert loss()(scores, target) == plain(scores, target)
     value = graded(scores, target, quality=iou)
     relevance = torch.zeros(40, 3).double()
     rows = target < 3
@@ -217,8 +222,40 @@ def test_modules_take_the_iou_of_the_boxes(loss):
     batch = EmbeddingBatch.of_one_batch(torch.eye(8), torch.arange(8) % 2)
     with pytest.raises(ValueError, match='retrieval batch'):
         graded.embedding_loss(batch)
+    assert loss().embedding_loss(batch) == plain.embedding_loss(batch)
     with pytest.raises(ValueError, match=r'quality must be in \[0, 1\], got 1.5. Fix'):
         loss(quality=1.5)
+
+
+def test_graded_ap_loss_is_the_setting_that_it_names():
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(40, 3, generator=g, requires_grad=True)
+    target = torch.randint(12, (40,), generator=g).clamp(max=3)
+    iou = torch.rand(int((target < 3).sum()), generator=g)
+    values = []
+    slopes = []
+    for loss in (GradedAPLoss(), APLoss(quality=0.9, delta=0.5, interpolate=False)):
+        value = loss(scores, target, quality=iou)
+        values.append(value)
+        slopes += torch.autograd.grad(value, scores)
+    assert values[0] == values[1]
+    assert torch.equal(*slopes)
+    with pytest.raises(ValueError, match='GradedAPLoss requires the boxes of the positives'):
+        GradedAPLoss()(scores, target)
+
+
+@pytest.mark.parametrize('interpolate', [True, False])
+def test_the_order_of_tied_positives_does_not_matter(interpolate):
+    scores = torch.tensor([0.0, 0.0, 0.0, -1.0, torch.inf, torch.inf])
+    labels = torch.tensor([1, 1, 0, 1, 1, 0])
+    relevance = torch.tensor([1.0, 0.2, 0.0, 0.7, 0.4, 0.0])
+    expected = ap_loss(scores, labels, interpolate=interpolate, relevance=relevance)
+    for order in itertools.permutations(range(6)):
+        places = list(order)
+        found = ap_loss(
+            scores[places], labels[places], interpolate=interpolate, relevance=relevance[places]
+        )
+        torch.testing.assert_close(found, expected)
 
 
 def test_without_any_relevance_there_is_no_loss():

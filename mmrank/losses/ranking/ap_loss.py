@@ -23,7 +23,7 @@ from mmrank.losses.pairs.pair_sums import Buffers, OneSidedHuber, pair_evaluator
 from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
-from .base import RankedLists, RankingLoss
+from .base import GRADED, RankedLists, RankingLoss
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -94,15 +94,21 @@ def _ap(
         if relevance is not None:
             error = error / torch.where(mask, relevance, 1)
         if interpolate and pos.size(1):
-            # The least error of all positives that score no higher.
-            order = torch.where(mask, pos.double(), float('inf')).argsort(1)
-            least = error.gather(1, order).cummin(1).values
-            error = torch.empty_like(error).scatter_(1, order, least)
+            error = _interpolated(error, pos, mask)
         if relevance is not None:
             error = error * relevance
         error = torch.where(mask, error, 0)
         value = error.sum(1) / counts.num_pos
     return error_driven_loss(lists, value, error, counts, relevance=relevance)
+
+
+def _interpolated(error: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
+    """(L, P) least error of all positives that score no higher; equal scores share it."""
+    scores, order = torch.where(mask, pos.double(), torch.inf).sort(1)
+    # Padding is no positive, so it must not lower the error of an infinite score.
+    least = torch.where(mask, error, torch.inf).gather(1, order).cummin(1).values
+    last_tie = torch.searchsorted(scores, scores, right=True) - 1
+    return torch.empty_like(error).scatter_(1, order, least.gather(1, last_tie))
 
 
 def _graded_counts(
@@ -312,24 +318,47 @@ class APLoss(ErrorDrivenLoss):
         momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
             at test time.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
-            + q IoU``. Above 0 heads pass the IoUs, and there is no retrieval; 0 is the paper's.
+            + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
     """
+
+    most_pairs = math.inf
 
     def __init__(
         self,
         delta: float = 1.0,
         interpolate: bool = True,
         momentum: float = 0.01,
-        quality: float = 0.0,
+        quality: float | None = None,
         **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
         self.count_quality(quality)
-        if not quality:
-            self.most_pairs = math.inf
         self.interpolate = interpolate
 
     def evaluate(self, lists: RankedLists) -> Tensor:
         losses = _ap(lists, self.delta, self.interpolate, self.relevance(lists))
         return self.reduce_lists(losses, lists.has_positive)
+
+
+class GradedAPLoss(APLoss):
+    """AP-Loss by the metric of COCO: graded average precision of scores and boxes at once.
+
+    A positive counts by the IoU of its box, ``u = 0.1 + 0.9 IoU``, and is a false positive of the
+    positives with better boxes. It is :class:`APLoss` with ``quality=0.9``, ``delta=0.5`` and
+    without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Source:
+    graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et al.,
+    AP-Loss, CVPR 2019.
+
+    Args:
+        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+
+    Example:
+        >>> loss = GradedAPLoss()
+        >>> scores, classes = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([0, 0, 1])
+        >>> loss(scores, classes, quality=torch.tensor([0.5, 0.9]), avg_factor=2)
+        tensor(0.1196)
+    """
+
+    def __init__(self, **kwargs: Unpack[LogitOptions]) -> None:
+        super().__init__(delta=0.5, interpolate=False, quality=GRADED, **kwargs)

@@ -64,6 +64,8 @@ class RankedLists:
         return number
 
 
+#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
+GRADED = 0.9
 #: Scores of all lists, and pairs of them, up to which a device compares every score.
 MOST_SCORES, MOST_PAIRS = 2**20, 2**24
 
@@ -135,10 +137,12 @@ class RankingLoss(NamedSettings, HeadInterface):
     #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
     #: NaN among them would reach the gradient, but not the loss.
     zero_without_positives = False
-    #: None, or what the loss requires of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
+    #: None, or what the loss takes of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
+    #: Whether the loss refuses a batch without its ``box_input``.
+    requires_boxes = True
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
-    quality = 0.0
+    quality: float | None = 0.0
     #: See :func:`positive_index`; infinite where the work is not that of all pairs.
     most_pairs: float = MOST_PAIRS
     saturation_advice = ''
@@ -273,7 +277,7 @@ class RankingLoss(NamedSettings, HeadInterface):
     def _check_retrieval(self) -> None:
         """Refuse embeddings, where the loss or its options have no use for them."""
         why = self.no_retrieval
-        if self.box_input is not None:
+        if self.box_input is not None and self.requires_boxes:
             why = f'requires the boxes of the positives ({self.box_input!r})'
         if why:
             raise UserError(
@@ -288,22 +292,30 @@ class RankingLoss(NamedSettings, HeadInterface):
         """
         self._check_retrieval()
 
-    def count_quality(self, quality: float) -> None:
-        """Make heads pass the IoUs where ``quality`` is > 0; ValueError outside [0, 1]."""
-        if not 0 <= quality <= 1:
+    def count_quality(self, quality: float | None) -> None:
+        """Make heads pass the IoUs unless ``quality`` is 0.
+
+        With None the loss counts the IoUs by :data:`GRADED` where a head passes them, and serves
+        every other batch as 0 does. ValueError outside [0, 1].
+        """
+        if quality is not None and not 0 <= quality <= 1:
             raise ValueError(
                 f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
-                'alike, 0.9 to let the IoU of their boxes count'
+                f'alike, {GRADED} to let the IoU of their boxes count'
             )
         self.quality = quality
-        if quality > 0:
+        if quality != 0:
             self.box_input = 'quality'
+        self.requires_boxes = quality is not None
 
     def relevance(self, lists: RankedLists) -> Tensor | None:
         """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
-        if self.quality == 0:
+        quality = self.quality
+        if quality is None:
+            quality = 0.0 if lists.values is None else GRADED
+        if quality == 0:
             return None
-        return 1 - self.quality + self.quality * lists.required_values().detach().double()
+        return 1 - quality + quality * lists.required_values().detach().double()
 
     def rank(self, *lists, **options) -> Tensor | dict[str, Tensor]:
         """Loss of L lists without ``loss_weight``; takes what :meth:`ranked_lists` takes."""
@@ -330,6 +342,9 @@ class RankingLoss(NamedSettings, HeadInterface):
             scores = inputs.probabilities(scores)
         # To join the positives of all ranks, the host waits for their number in any case.
         most_pairs = self.most_pairs if group is None else 0
+        if values_at is not None:
+            # Values of boxes are compared in pairs of positives.
+            most_pairs = min(most_pairs, MOST_PAIRS)
         index, pos_mask = positive_index(is_positive, most_pairs)
         pos, values = scores.gather(1, index), None
         if values_at is not None:

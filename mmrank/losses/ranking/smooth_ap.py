@@ -74,7 +74,7 @@ class SmoothAPLoss(StatelessRankingLoss):
         tau: Temperature in units of the (activated) scores, > 0. The paper's 0.01 is for cosines;
             beyond a few tau a pair has no gradient.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
-            + q IoU``. Above 0 heads pass the IoUs, and there is no retrieval; 0 is the paper's.
+            + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
         **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
     """
 
@@ -84,7 +84,7 @@ class SmoothAPLoss(StatelessRankingLoss):
     )
 
     def __init__(
-        self, tau: float = 0.01, quality: float = 0.0, **kwargs: Unpack[RankingOptions]
+        self, tau: float = 0.01, quality: float | None = None, **kwargs: Unpack[RankingOptions]
     ) -> None:
         super().__init__(**kwargs)
         self.count_quality(quality)

@@ -167,9 +167,9 @@ class StableAPLoss(RankingLoss):
     standard deviation of the negatives in a list, without gradient, and B that of a range of
     :attr:`WIDTH` sigma. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
 
-    **Relevance.** With ``quality = q > 0`` each positive has the ``relevance`` ``u = 1 - q + q
-    IoU`` by its box: what is worse counts as a negative in proportion, as in COCO's mean of AP over
-    thresholds of the IoU.
+    **Relevance.** In a detector each positive has the ``relevance`` ``u = 1 - q + q IoU`` by its
+    box, q the ``quality``: what is worse counts as a negative in proportion, as in COCO's mean of
+    AP over thresholds of the IoU.
 
     **Retrieval.** Each image of the batch is a query with a list of its own: see
     :class:`mmrank.losses.EmbeddingLoss` and ``mmrank.RetrievalHead``, which make ``tau``,
@@ -204,8 +204,8 @@ class StableAPLoss(RankingLoss):
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
-        quality: How much the IoU of a positive's box counts, q in [0, 1] (see above). Above 0 heads
-            pass the IoUs, and there is no retrieval; 0 is the paper's, 0.9 what was tried most.
+        quality: How much the IoU of a positive's box counts, q in [0, 1] (see above). None: 0.9
+            where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
             rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
             of :class:`mmrank.losses.RankingLoss`.
@@ -244,7 +244,7 @@ class StableAPLoss(RankingLoss):
         score_penalty: float | None = None,
         penalty_reduction: str = 'mean',
         fixed_mean: float | None = None,
-        quality: float = 0.0,
+        quality: float | None = None,
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
@@ -274,7 +274,7 @@ class StableAPLoss(RankingLoss):
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
-        if surrogate == 'one_sided_huber' and not quality:
+        if surrogate == 'one_sided_huber':
             self.most_pairs = math.inf
         self.a, self.t, self.eps = a, t, eps
         self.penalty_reduction = penalty_reduction

@@ -81,6 +81,7 @@ class SumLoss(RankingLoss):
         self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
+        self.requires_boxes = any(part.box_input and part.requires_boxes for part in parts)
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
         self.num_samples = _common('num_samples', parts)
 

@@ -13,7 +13,7 @@ from mmrank.losses.protocols import TakesBoxValues
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
 
-from .box_collector import BoxCollector, check_balance, check_box_loss, scale_to_classification
+from .box_collector import BoxCollector, check_balance, check_box_loss, has_boxes, requires_boxes
 from .level_collector import LevelCollector
 from .listwise_mixin import RankingHeadMixin
 
@@ -130,8 +130,10 @@ class ListwiseDETRMixin(RankingHeadMixin):
         self._check_proposals(loss, two_stage and denoising)
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
             check_balance(loss, self.balance_boxes)
-            check_box_loss(self.loss_iou, type(loss).__name__)
-            self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
+            if requires_boxes(loss):
+                check_box_loss(self.loss_iou, type(loss).__name__)
+            if has_boxes(self.loss_iou):
+                self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         layers = self._decoder_layers(num_layers)
@@ -189,11 +191,9 @@ class ListwiseDETRMixin(RankingHeadMixin):
         losses = super().loss_by_feat(all_layers_cls_scores, *args, **kwargs)
         losses = self.loss_cls.finish(losses)
         self._exhaustive = None
-        if self.balance_boxes:
-            cls_keys = [k for k in losses if k.endswith('loss_cls')]
-            box_keys = [k for k in losses if k.endswith(('loss_bbox', 'loss_iou'))]
-            losses = scale_to_classification(losses, cls_keys, box_keys)
-        return losses
+        cls_keys = [k for k in losses if k.endswith('loss_cls')]
+        box_keys = [k for k in losses if k.endswith(('loss_bbox', 'loss_iou'))]
+        return self._balanced(losses, cls_keys, box_keys)
 
     def loss_by_feat_single(
         self, cls_scores: Tensor, bbox_preds: Tensor, batch_gt_instances: list, *args, **kwargs

@@ -40,6 +40,7 @@ def ListwiseHead(
     loss_cls: dict,
     centre_scores: bool = True,
     balance_boxes: bool = False,
+    balance_gradients: float | None = None,
     pointwise_loss: dict | None = None,
     num_layers: int | None = None,
     federated: bool = False,
@@ -74,6 +75,9 @@ def ListwiseHead(
             left it. The ranking of a class stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4).
+        balance_gradients: Norm of the class gradient over the norm of the box gradient, in the
+            features that both share, to which the class part is scaled; see
+            :class:`mmrank.state.GradientBalance`. None: the weights of the config.
         pointwise_loss: For heads that choose their positives by an element-wise classification loss
             (PAA, PISA): config of that loss, which is evaluated on scores centred as at test time
             and never trained on. None: focal loss.
@@ -101,6 +105,7 @@ def ListwiseHead(
         loss_cls=loss_cls,
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,
+        balance_gradients=balance_gradients,
         pointwise_loss=pointwise_loss,
         federated=federated,
         **kwargs,

@@ -19,8 +19,12 @@ from mmrank.training_set import TrainingSet
 
 from .box_collector import (
     BoxCollector,
+    balance_classes,
+    build_balance,
     check_balance,
     check_box_loss,
+    has_boxes,
+    requires_boxes,
     scale_to_classification,
     total_loss,
 )
@@ -43,16 +47,32 @@ class RankingHeadMixin(MadeClass):
         loss_cls: dict,
         centre_scores: bool = True,
         balance_boxes: bool = False,
+        balance_gradients: float | None = None,
         federated: bool = False,
         **kwargs,
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
+        self.gradient_balance = build_balance(balance_gradients, balance_boxes)
         self.federated = federated
         if federated:
             check_federated_host(self.host)
             check_federated_loss(self.loss_cls, self.host.__name__)
         self.centre_scores, self.balance_boxes = centre_scores, balance_boxes
         self.training_set = TrainingSet()
+
+    def forward(self, features, *args, **kwargs):
+        """Outputs of the host head."""
+        if self.gradient_balance is not None:
+            features = self.gradient_balance.watch(features)
+        return super().forward(features, *args, **kwargs)
+
+    def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
+        """The losses, their class or their box part scaled if the config says so."""
+        if self.balance_boxes:
+            losses = scale_to_classification(losses, cls_keys, box_keys)
+        if self.gradient_balance is not None:
+            losses = balance_classes(self.gradient_balance, losses, cls_keys, box_keys)
+        return losses
 
     @property
     def _where(self) -> str:
@@ -81,7 +101,8 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         self.traits = traits_of(self.host)
         loss = self.loss_cls
         if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
-            self._collect_boxes(loss.box_input)
+            if requires_boxes(loss) or self._has_boxes():
+                self._collect_boxes(loss.box_input)
         self.loss_cls = LevelCollector(
             loss, self._build_pointwise(pointwise_loss), self.traits.probabilities
         )
@@ -100,6 +121,19 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
             )
         return None
 
+    def _has_known_codes(self) -> bool:
+        """Whether the box loss gets the box codes of anchors, or decoded boxes."""
+        from mmdet.models.dense_heads import AnchorHead, SSDHead
+
+        on_codes = (AnchorHead.loss_by_feat_single, SSDHead.loss_by_feat_single)
+        return getattr(self.host, 'loss_by_feat_single', None) in on_codes
+
+    def _has_boxes(self) -> bool:
+        """Whether the IoUs of the positives can be passed to a loss that does not require them."""
+        if self.traits.no_boxes is not None:
+            return False
+        return self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
+
     def _collect_boxes(self, kind: str) -> None:
         user = type(self.loss_cls).__name__
         traits, host = self.traits, self.host
@@ -109,10 +143,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
                 f"provide: {traits.no_boxes}. Use for example head_type='mmdet.ATSSHead'"
             )
         check_balance(self.loss_cls, self.balance_boxes)
-        from mmdet.models.dense_heads import AnchorHead, SSDHead
-
-        on_codes = (AnchorHead.loss_by_feat_single, SSDHead.loss_by_feat_single)
-        known = getattr(host, 'loss_by_feat_single', None) in on_codes
+        known = self._has_known_codes()
         coder = self.bbox_coder if known and not self.reg_decoded_bbox else None
         if coder is not None and kind == 'loss':
             raise ValueError(
@@ -181,9 +212,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
                 loss_bbox = loss_bbox + total_loss(losses[key])
             losses[key] = loss_bbox
         losses.update(ranked)
-        if self.balance_boxes:
-            losses = scale_to_classification(losses, [cls_key], self._box_keys(losses))
-        return losses
+        return self._balanced(losses, [cls_key], self._box_keys(losses))
 
     def _only(self, losses: dict, keys: list[str], kind: str) -> str:
         if len(keys) != 1:

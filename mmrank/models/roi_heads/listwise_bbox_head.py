@@ -11,7 +11,12 @@ from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, host_class, make_class
-from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
+from mmrank.models.dense_heads.box_collector import (
+    BoxCollector,
+    balance_classes,
+    build_balance,
+    check_box_loss,
+)
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
@@ -29,9 +34,15 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
     image_metas: Sequence[Mapping] | None = None
 
     def __init__(
-        self, *args, balance_boxes: bool = False, box_average: str = 'rois', **kwargs
+        self,
+        *args,
+        balance_boxes: bool = False,
+        balance_gradients: float | None = None,
+        box_average: str = 'rois',
+        **kwargs,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.gradient_balance = build_balance(balance_gradients, balance_boxes)
         one_of('box_average', box_average, _AVERAGES)
         if not isinstance(self.loss_cls, RankingLoss):
             raise TypeError(
@@ -45,13 +56,17 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
                 f'box_average={box_average!r} scales the box loss and balance_boxes=True removes '
                 'every scale again; set only one of them'
             )
-        if not self.with_reg and (balance_boxes or box_average != 'rois'):
+        weighs_boxes = balance_boxes or balance_gradients is not None or box_average != 'rois'
+        if not self.with_reg and weighs_boxes:
             raise ValueError(
-                f'balance_boxes={balance_boxes} and box_average={box_average!r} weigh a box loss, '
-                'but with_reg=False leaves the head without one'
+                f'balance_boxes={balance_boxes}, balance_gradients={balance_gradients} and '
+                f'box_average={box_average!r} weigh a box loss, but with_reg=False leaves the head '
+                'without one'
             )
         self.balance_boxes, self.box_average = balance_boxes, box_average
         self.box_input = self.loss_cls.box_input
+        if not self.with_reg and not self.loss_cls.requires_boxes:
+            self.box_input = None
         if self.box_input is not None:
             self._check_boxes()
             coder = None if self.reg_decoded_bbox else self.bbox_coder
@@ -77,6 +92,12 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
                 f'{name} computes and balances the box loss itself: remove '
                 f'balance_boxes={self.balance_boxes} and box_average={self.box_average!r}'
             )
+
+    def forward(self, *features: Tensor) -> tuple:
+        """Scores and boxes of the host head."""
+        if self.gradient_balance is not None:
+            features = self.gradient_balance.watch(features)
+        return super().forward(*features)
 
     def loss(
         self,
@@ -124,6 +145,8 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
             losses['loss_bbox'] = losses['loss_bbox'] * box_balance(
                 losses['loss_cls'], losses['loss_bbox']
             )
+        if self.gradient_balance is not None:
+            losses = balance_classes(self.gradient_balance, losses, ['loss_cls'], ['loss_bbox'])
         return losses
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
@@ -185,6 +208,9 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
 
             - ``balance_boxes`` (bool): multiply the box loss by the detached ratio of the losses
               (Rank & Sort, ICCV 2021, section 4). Defaults to False.
+            - ``balance_gradients`` (float): scale the class part to this norm of its gradient over
+              the norm of the box gradient, see :class:`mmrank.state.GradientBalance`. Defaults to
+              None, the weights of the config.
             - ``box_average`` (str): what the box loss is an average over: ``rois`` as in the host,
               where the weight of a positive falls with the number of proposals, or ``positives``.
               Defaults to ``rois``.

@@ -1,0 +1,143 @@
+"""Balances the class part of a detector's loss against the box part, by their gradients."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmrank.autograd import inside_backward
+from mmrank.distributed import world_group
+
+from .running_mean import RunningMean
+
+Features = TypeVar('Features', Tensor, Sequence[Tensor])
+
+
+class GradientBalance(RunningMean):
+    """Keeps the class gradient at a share of the box gradient, in the features that both share.
+
+    With ``r = |grad_F L_cls| / |grad_F L_box|`` in the shared features F and the running mean R of
+    log r, the factor of the class part is ``target / exp(R)``. So a constant weight of either part
+    changes nothing once the mean has settled, and losses of different scale are compared fairly.
+
+    A measurement costs a backward pass through the head for each part. The first :attr:`FIRST`
+    batches are all measured, then every :attr:`PERIOD`-th. A batch where a part has no gradient, or
+    one that is not finite, does not count. Over ranks the norms are those of the joined batch.
+
+    Args:
+        target: Norm of the scaled class gradient over the norm of the box gradient, > 0.
+
+    Example:
+        >>> balance = GradientBalance(target=0.5)
+        >>> features = balance.watch(torch.ones(3, requires_grad=True))
+        >>> balance.factor(8 * features.sum(), features.sum())
+        tensor(0.0625)
+    """
+
+    steps: Tensor  # int64 buffer, batches seen
+
+    FIRST = 50
+    PERIOD = 20
+    #: Gradients of half precision are multiplied by it, so that small ones are not lost.
+    HALF_SCALE = 1024.0
+
+    def __init__(self, target: float) -> None:
+        super().__init__(momentum=0.1)
+        if not (isinstance(target, (int, float)) and 0 < target < float('inf')):
+            raise ValueError(
+                f'balance_gradients must be a number > 0, got {target!r}. Fix: 0.5, or leave it '
+                'out to keep the weights of the config'
+            )
+        self.target = float(target)
+        self.register_buffer('steps', torch.zeros((), dtype=torch.long))
+        # The same number on the host, which need not wait for the device; read once after a load.
+        self._host_steps: int | None = None
+        self._features: list[Tensor] = []
+
+    def extra_repr(self) -> str:
+        return f'target={self.target}'
+
+    def watch(self, features: Features) -> Features:
+        """Note the features that both parts share, and return them.
+
+        Features of a frozen part of the model get a gradient where this batch is measured.
+        """
+        self._features = []
+        if not (self.training and torch.is_grad_enabled()) or inside_backward():
+            return features
+        if not self._is_due():
+            return features
+        if isinstance(features, Tensor):
+            self._features = [_with_gradient(features)]
+            return self._features[0]
+        self._features = [_with_gradient(x) for x in features]
+        return type(features)(self._features)
+
+    def factor(self, cls: Tensor, box: Tensor) -> Tensor:
+        """Scalar float32 factor of the class part, without gradient; 1 before any measurement.
+
+        Args:
+            cls: Scalar loss of the classes.
+            box: Scalar loss of the boxes. Both are those of the features that :meth:`watch` noted
+                last, and their graph stays.
+        """
+        if self.training and torch.is_grad_enabled() and not inside_backward():
+            if self._features:
+                self._measure(cls, box)
+            self._features = []
+            self.steps += 1
+            self._host_steps = self._steps_on_host() + 1
+        measured = self.num_updates > 0
+        return torch.where(measured, self.target * torch.exp(-self.mean), 1.0).squeeze(0)
+
+    def _measure(self, cls: Tensor, box: Tensor) -> None:
+        squares = torch.stack([_square_norm(x, self._features, self._scale()) for x in (cls, box)])
+        group = world_group()
+        if group is not None:
+            dist.all_reduce(squares, group=group)
+        usable = squares.isfinite().all() & (squares > 0).all()
+        log_ratio = (squares[0].log() - squares[1].log()) / 2
+        self.update(log_ratio.reshape(1, 1), usable.reshape(1, 1))
+
+    def _scale(self) -> float:
+        is_half = any(x.dtype == torch.float16 for x in self._features)
+        return self.HALF_SCALE if is_half else 1.0
+
+    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+        # A plain mean at first, so that the very first batches count alike.
+        share = torch.clamp(1 / (self.num_updates + 1), min=self.momentum)
+        return mean + share * (batch_mean - mean)
+
+    def _is_due(self) -> bool:
+        steps = self._steps_on_host()
+        return steps < self.FIRST or steps % self.PERIOD == 0
+
+    def _steps_on_host(self) -> int:
+        if self._host_steps is None:
+            self._host_steps = int(self.steps)
+        return self._host_steps
+
+    def _load_from_state_dict(self, *args, **kwargs) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._host_steps = None
+
+
+def _with_gradient(features: Tensor) -> Tensor:
+    if features.requires_grad or not features.is_floating_point():
+        return features
+    return features.detach().requires_grad_()
+
+
+def _square_norm(loss: Tensor, features: list[Tensor], scale: float) -> Tensor:
+    """Float64 square of the gradient's norm, times a power of ``scale``."""
+    if not loss.requires_grad:
+        return torch.zeros((), dtype=torch.float64, device=loss.device)
+    found = torch.autograd.grad(
+        loss, features, torch.full_like(loss, scale), retain_graph=True, allow_unused=True
+    )
+    norms = [x.float().norm().double() for x in found if x is not None]
+    if not norms:
+        return torch.zeros((), dtype=torch.float64, device=loss.device)
+    return torch.stack(norms).square().sum()
