@@ -100,9 +100,9 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         super().__init__(*args, **kwargs)
         self.traits = traits_of(self.host)
         loss = self.loss_cls
-        if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
-            if requires_boxes(loss) or self._has_boxes():
-                self._collect_boxes(loss.box_input)
+        takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
+        if takes_boxes and (requires_boxes(loss) or self._has_boxes()):
+            self._collect_boxes(loss.box_input)
         self.loss_cls = LevelCollector(
             loss, self._build_pointwise(pointwise_loss), self.traits.probabilities
         )
