@@ -1,4 +1,4 @@
-"""Train a detector on stable AP and on focal loss, and compare them.
+"""Train a detector on graded AP-Loss and on focal loss, and compare them.
 
     python tools/demo.py
 
@@ -33,8 +33,11 @@ from research.common.live_progress import LiveProgressHook
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-CONFIG = 'configs/stable_ap/retinanet_r18_fpn_{}_demo.py'
-LOSSES = {'stable AP': 'stable-ap', 'focal': 'focal'}
+CONFIGS = {
+    'graded-ap': 'configs/ap_loss/retinanet_r18_fpn_graded-ap_demo.py',
+    'focal': 'configs/stable_ap/retinanet_r18_fpn_focal_demo.py',
+}
+LOSSES = {'graded AP-Loss': 'graded-ap', 'focal': 'focal'}
 QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 
 
@@ -96,7 +99,7 @@ def load_config(slug: str, args: argparse.Namespace):
     from mmengine.config import Config
     from mmengine.device import get_device
 
-    cfg = Config.fromfile(str(REPOSITORY / CONFIG.format(slug)))
+    cfg = Config.fromfile(str(REPOSITORY / CONFIGS[slug]))
     cfg.work_dir = str(args.work_dir / slug)
     for split in ('train', 'val', 'test'):
         cfg[f'{split}_dataloader'].dataset.data_root = str(args.data_root)

@@ -5,7 +5,7 @@ model = dict(
     bbox_head=dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.DINOHead',
-        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss', quality=0)))
 custom_hooks = [
     dict(type='mmrank.RankingMonitorHook'),
     dict(type='mmrank.RNGStateHook'),

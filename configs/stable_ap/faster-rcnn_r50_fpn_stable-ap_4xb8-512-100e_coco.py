@@ -11,6 +11,7 @@ _base_ = [
 
 stable_ap = dict(
     type='mmrank.StableAPLoss',
+    quality=0,
     momentum=0.01,
     a=0.1,
     t=2.0,

@@ -29,6 +29,7 @@ model = dict(
             _delete_=True,
             type='mmrank.StableAPLoss',
             mode='flatten',
+            quality=0,
             # rho is left at 'auto': the n-/n+ of OP1, capped until the argument
             # of h gets there. Section 7.2 prints the objective without rho.
             mean_mode='exact',

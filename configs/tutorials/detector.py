@@ -1,4 +1,4 @@
-# A small RetinaNet trained on stable AP. Make the data with
+# A small RetinaNet trained on graded AP-Loss. Make the data with
 #   python tools/dataset_converters/make_shapes_coco.py --out data/shapes_small \
 #       --num-train 160 --num-val 40 --num-test 0
 _base_ = [
@@ -13,7 +13,7 @@ model = dict(
     bbox_head=dict(
         type='mmrank.ListwiseHead',
         head_type='mmdet.RetinaHead',
-        loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+        loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')))
 
 train_dataloader = dict(dataset=dict(data_root=data_root))
 val_dataloader = dict(dataset=dict(data_root=data_root))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss, RankingLoss, VarifocalLoss
 from mmrank.required_package import required_package
+from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
 from .ranked_queries import LAST, RankedQueries, copies_of
@@ -50,10 +51,29 @@ class RankingCriterion(nn.Module):
     :class:`.ranked_queries.RankedQueries`.
     """
 
-    def __init__(self, loss: RankingLoss, config, centre_scores: bool) -> None:
+    def __init__(
+        self, loss: RankingLoss, config, centre_scores: bool, balance: GradientBalance | None = None
+    ) -> None:
         super().__init__()
         self.centre_scores = centre_scores
+        self.gradient_balance = balance
         self.rankings = self.rankings_of(loss, config)
+
+    def watch(self, layer: nn.Module, args: tuple, outputs):
+        """Forward hook of the last decoder layer, whose output classes and boxes share."""
+        if self.gradient_balance is None:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return self.gradient_balance.watch(outputs)
+        return self.gradient_balance.watch(outputs[0]), *outputs[1:]
+
+    def balanced(self, losses: dict[str, Tensor], class_name: str) -> dict[str, Tensor]:
+        """Copy of the weighted losses, those of the classes scaled where the user asked for it."""
+        if self.gradient_balance is None:
+            return losses
+        classes = [name for name in losses if name.startswith(class_name)]
+        boxes = [name for name in losses if name.startswith(('loss_bbox', 'loss_giou'))]
+        return self.gradient_balance.scaled(losses, classes, boxes)
 
 
 class RTDetrRankings(RankingCriterion):
@@ -109,7 +129,7 @@ class RTDetrRankings(RankingCriterion):
                 outputs['denoising_meta_values'] = denoising_meta_values
             proposals = dict(logits=enc_topk_logits, pred_boxes=inside(enc_topk_bboxes))
             auxiliary = outputs['auxiliary_outputs'] = [*_layers(*layers)[:-1], proposals]
-        losses = criterion.to(device)(outputs, labels)
+        losses = self.balanced(criterion.to(device)(outputs, labels), 'loss_ranking')
         return sum(losses.values()), losses, auxiliary
 
 
@@ -169,12 +189,12 @@ class DeformableRankings(RankingCriterion):
             'bbox': config.bbox_loss_coefficient,
             'giou': config.giou_loss_coefficient,
         }
-        total = sum(
-            factors[name.split('_')[1]] * loss
+        weighted = {
+            name: factors[name.split('_')[1]] * loss
             for name, loss in losses.items()
             if name.startswith('loss_')
-        )
-        return total, losses, auxiliary
+        }
+        return sum(self.balanced(weighted, 'loss_ce').values()), losses, auxiliary
 
 
 def _layers(
@@ -211,7 +231,11 @@ def show_centred(model: nn.Module, args: tuple, outputs):
 
 
 def attach(
-    model: PreTrainedModel, loss: RankingLoss, centre_scores: bool, balance_boxes: bool
+    model: PreTrainedModel,
+    loss: RankingLoss,
+    centre_scores: bool,
+    balance_boxes: bool,
+    balance: GradientBalance | None,
 ) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
     check_ranks(model, isinstance(model.loss_function, RankingCriterion), False)
@@ -223,10 +247,13 @@ def attach(
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
     made = RTDetrRankings if hasattr(config, 'weight_loss_vfl') else DeformableRankings
-    criterion = made(loss, config, centre_scores).to(model.device).train(model.training)
+    criterion = made(loss, config, centre_scores, balance)
+    criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
+    if balance is not None:
+        model.model.decoder.layers[-1].register_forward_hook(criterion.watch)
 
 
 def detach(model: nn.Module) -> None:
@@ -245,9 +272,10 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function
-    for key, hook in list(model._forward_hooks.items()):
-        if hook is show_centred:
-            del model._forward_hooks[key]
+    for module in (model, model.model.decoder.layers[-1]):
+        for key, hook in list(module._forward_hooks.items()):
+            if hook in (show_centred, criterion.watch):
+                del module._forward_hooks[key]
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:

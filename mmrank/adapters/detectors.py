@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError
 from mmrank.losses import KeepsSampleState, RankingLoss
+from mmrank.state.gradient_balance import build_balance
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -25,7 +26,12 @@ SERVED = {
 
 
 def use_ranking_loss(
-    model: nn.Module, loss: RankingLoss, *, centre_scores: bool = True, balance_boxes: bool = False
+    model: nn.Module,
+    loss: RankingLoss,
+    *,
+    centre_scores: bool = True,
+    balance_boxes: bool = False,
+    balance_gradients: float | None = None,
 ) -> nn.Module:
     """Replace the classification loss of a detector by a ranking loss, in place.
 
@@ -57,6 +63,9 @@ def use_ranking_loss(
             left it, so that score thresholds work. The ranking stays.
         balance_boxes: Multiply the box loss by the detached ratio of the classification loss to it
             (Rank & Sort, ICCV 2021, section 4). Only for torchvision's detectors.
+        balance_gradients: Norm of the class gradient over the norm of the box gradient, in the
+            features that both share, to which the class part is scaled; see
+            :class:`mmrank.state.GradientBalance`. None: the parts as they are. Not for rfdetr.
 
     Raises:
         TypeError: If no adapter serves the model, or the loss is none of these.
@@ -67,7 +76,8 @@ def use_ranking_loss(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
             'Fix: pass for example mmrank.losses.StableAPLoss() or VarifocalLoss()'
         )
-    _adapter_of(model).attach(model, loss, centre_scores, balance_boxes)
+    balance = build_balance(balance_gradients, balance_boxes)
+    _adapter_of(model).attach(model, loss, centre_scores, balance_boxes, balance)
     return model
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss, RankingLoss
 from mmrank.made_class import MadeClass, make_class
+from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
 from .ranked_queries import LAST, RankedQueries, copies_of
@@ -44,12 +45,23 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
     return ({**outputs, 'pred_logits': centred}, *others)
 
 
-def attach(module: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+def attach(
+    module: nn.Module,
+    loss: RankingLoss,
+    centre_scores: bool,
+    balance_boxes: bool,
+    balance: GradientBalance | None,
+) -> None:
     """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
     criterion, name = module.criterion, type(module).__name__
     check_ranks(module, isinstance(criterion, RankedSetCriterion), False)
-    if balance_boxes or 'keypoints' in criterion.losses:
-        given = 'balance_boxes=True' if balance_boxes else 'a keypoint model'
+    refused = {
+        'balance_boxes=True': balance_boxes,
+        'balance_gradients': balance is not None,
+        'a keypoint model': 'keypoints' in criterion.losses,
+    }
+    if any(refused.values()):
+        given = next(name for name, found in refused.items() if found)
         raise UserError(f'{given} is not supported for {name}. Fix: use one without')
     check_fit(loss, criterion.num_classes, (None, 'quality'), name)
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]

@@ -11,6 +11,7 @@ from mmrank.losses import RankingLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
+from mmrank.state import GradientBalance
 
 from .detectors import aligned_iou, centre_of, check_fit, check_ranks
 
@@ -29,11 +30,14 @@ class RankingHead(MadeClass):
     """Mixin for heads: the classification loss becomes ``ranking_loss``, saved with the head."""
 
     ranking_loss: RankingLoss
+    gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
 
     def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
         """Outputs of the host head, in eval mode with centred scores."""
+        if self.gradient_balance is not None:
+            x = self.gradient_balance.watch(x)
         outputs = super().forward(x)
         if self.centre_scores and not self.training:
             logits = outputs['cls_logits']
@@ -80,6 +84,8 @@ class RankingHead(MadeClass):
             losses['bbox_regression'] = losses['bbox_regression'] * box_balance(
                 losses['classification'], losses['bbox_regression']
             )
+        if self.gradient_balance is not None:
+            losses = self.gradient_balance.scaled(losses, ['classification'], ['bbox_regression'])
         return losses
 
     def _box_values(self, targets, head_outputs, anchors, matched_idxs) -> dict[str, Tensor]:
@@ -114,7 +120,13 @@ def ranking_head_class(host: type) -> type:
     return make_class(ranking_head_class, host, (RankingHead, host), 'on a ranking loss')
 
 
-def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+def attach(
+    model: nn.Module,
+    loss: RankingLoss,
+    centre_scores: bool,
+    balance_boxes: bool,
+    balance: GradientBalance | None,
+) -> None:
     """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
     head = model.head
     check_ranks(model, isinstance(head, RankingHead), False)
@@ -133,9 +145,11 @@ def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_box
         )
     # Not a head around the head: the keys of state_dict stay.
     head.__class__ = ranking_head_class(type(head))
-    head.ranking_loss = copy.deepcopy(loss).to(head.classification_head.cls_logits.weight.device)
-    head.ranking_loss.train(head.training)
-    head.centre_scores, head.balance_boxes = centre_scores, balance_boxes
+    device = head.classification_head.cls_logits.weight.device
+    head.ranking_loss = copy.deepcopy(loss).to(device).train(head.training)
+    head.centre_scores = centre_scores
+    head.balance_boxes = balance_boxes
+    head.gradient_balance = None if balance is None else balance.to(device).train(head.training)
 
 
 def detach(model: nn.Module) -> None:
@@ -149,7 +163,7 @@ def detach(model: nn.Module) -> None:
             # The class runs fastest.
             bias -= centre.repeat(bias.numel() // centre.numel())
     head.__class__ = head.host
-    del head.ranking_loss, head.centre_scores, head.balance_boxes
+    del head.ranking_loss, head.centre_scores, head.balance_boxes, head.gradient_balance
 
 
 def _labels_of(target: dict, matched: Tensor, num_classes: int) -> Tensor:

@@ -11,6 +11,7 @@ from mmrank.losses import RankingLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
+from mmrank.state import GradientBalance
 
 from .detectors import aligned_iou, centre_of, check_fit, check_ranks
 
@@ -30,6 +31,7 @@ class RankingRoIHeads(MadeClass):
     """
 
     ranking_loss: RankingLoss
+    gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
 
@@ -42,6 +44,7 @@ class RankingRoIHeads(MadeClass):
     def forward(self, features, proposals, image_shapes, targets=None) -> tuple:
         """Detections and losses of the host head, the classification loss a ranking."""
         hook = self.box_predictor.register_forward_hook(lambda _, args, out: self.noted.append(out))
+        watch = self.box_predictor.register_forward_pre_hook(self._watch)
         self.noted = []
         try:
             result, losses = super().forward(features, proposals, image_shapes, targets)
@@ -49,11 +52,19 @@ class RankingRoIHeads(MadeClass):
                 losses['loss_classifier'] = self._rank(*self.noted)
         finally:
             hook.remove()
+            watch.remove()
             self.noted = []
         if self.training and self.balance_boxes:
             cls, box = losses['loss_classifier'], losses['loss_box_reg']
             losses['loss_box_reg'] = box * box_balance(cls, box)
+        if self.training and self.gradient_balance is not None:
+            losses = self.gradient_balance.scaled(losses, ['loss_classifier'], ['loss_box_reg'])
         return result, losses
+
+    def _watch(self, _, features: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        if self.gradient_balance is None:
+            return None
+        return self.gradient_balance.watch(features)
 
     def _rank(self, samples: tuple, targets: list[dict], predicted: tuple) -> Tensor:
         (proposals, matched, labels, _), (logits, codes) = samples, predicted
@@ -102,7 +113,13 @@ def ranking_roi_heads_class(host: type) -> type:
     return make_class(ranking_roi_heads_class, host, (RankingRoIHeads, host), 'on a ranking loss')
 
 
-def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_boxes: bool) -> None:
+def attach(
+    model: nn.Module,
+    loss: RankingLoss,
+    centre_scores: bool,
+    balance_boxes: bool,
+    balance: GradientBalance | None,
+) -> None:
     """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
     heads = model.roi_heads
     check_ranks(model, isinstance(heads, RankingRoIHeads), False)
@@ -120,8 +137,12 @@ def attach(model: nn.Module, loss: RankingLoss, centre_scores: bool, balance_box
     check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
     # Not heads around the heads: the keys of state_dict stay.
     heads.__class__ = ranking_roi_heads_class(type(heads))
-    heads.ranking_loss = copy.deepcopy(loss).to(predictor.weight.device).train(heads.training)
-    heads.centre_scores, heads.balance_boxes, heads.noted = centre_scores, balance_boxes, []
+    device = predictor.weight.device
+    heads.ranking_loss = copy.deepcopy(loss).to(device).train(heads.training)
+    heads.gradient_balance = None if balance is None else balance.to(device).train(heads.training)
+    heads.centre_scores = centre_scores
+    heads.balance_boxes = balance_boxes
+    heads.noted = []
 
 
 def detach(model: nn.Module) -> None:
@@ -133,4 +154,5 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias[0] += centre_of(heads.ranking_loss, bias.detach()).mean()
     heads.__class__ = heads.host
-    del heads.ranking_loss, heads.centre_scores, heads.balance_boxes, heads.noted
+    del heads.ranking_loss, heads.gradient_balance
+    del heads.centre_scores, heads.balance_boxes, heads.noted

@@ -89,8 +89,26 @@ class GradientBalance(RunningMean):
             self._features = []
             self.steps += 1
             self._host_steps = self._steps_on_host() + 1
+        return self.current()
+
+    def current(self) -> Tensor:
+        """The factor of the last batch, a scalar float32 for the log."""
         measured = self.num_updates > 0
         return torch.where(measured, self.target * torch.exp(-self.mean), 1.0).squeeze(0)
+
+    def scaled(self, losses: dict, cls_keys: Sequence[str], box_keys: Sequence[str]) -> dict:
+        """Copy the losses of a head, the class part scaled.
+
+        Args:
+            losses: Losses by name, scalars or lists of scalars.
+            cls_keys: Names of the class part.
+            box_keys: Names of the box part.
+        """
+        cls = sum(total_loss(losses[key]) for key in cls_keys)
+        box = sum(total_loss(losses[key]) for key in box_keys)
+        factor = self.factor(cls, box)
+        scaled = {key: scaled_loss(losses[key], factor) for key in cls_keys}
+        return {**losses, **scaled}
 
     def _measure(self, cls: Tensor, box: Tensor) -> None:
         squares = torch.stack([_square_norm(x, self._features, self._scale()) for x in (cls, box)])
@@ -122,6 +140,28 @@ class GradientBalance(RunningMean):
     def _load_from_state_dict(self, *args, **kwargs) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._host_steps = None
+
+
+def build_balance(target: float | None, balance_boxes: bool) -> GradientBalance | None:
+    """State of the option ``balance_gradients``; ValueError if the boxes are balanced as well."""
+    if target is None:
+        return None
+    if balance_boxes:
+        raise ValueError(
+            f'balance_gradients={target!r} scales the class part and balance_boxes=True the box '
+            'part. Fix: leave one of them out'
+        )
+    return GradientBalance(target)
+
+
+def total_loss(loss: Tensor | Sequence[Tensor]) -> Tensor:
+    """Scalar sum of a loss that a head reports whole or per level."""
+    return sum(part.sum() for part in loss) if isinstance(loss, (list, tuple)) else loss.sum()
+
+
+def scaled_loss(loss: Tensor | Sequence[Tensor], factor: Tensor) -> Tensor | list[Tensor]:
+    """A loss that a head reports whole or per level, times a factor."""
+    return [x * factor for x in loss] if isinstance(loss, (list, tuple)) else loss * factor
 
 
 def _with_gradient(features: Tensor) -> Tensor:

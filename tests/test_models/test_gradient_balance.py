@@ -12,7 +12,6 @@ from small_heads import HEADS, OMIT, build_head, make_inputs
 from torch import nn
 
 from mmrank.losses import StableAPLoss
-from mmrank.models.dense_heads.box_collector import balance_classes
 from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
 
@@ -315,7 +314,7 @@ def test_checkpointed_features_and_a_compiled_head():
             features = self.balance.watch(features)
             cls = self.loss(self.heads[0](features), labels)
             box = self.heads[1](features).square().mean()
-            losses = balance_classes(self.balance, dict(cls=cls, box=box), ['cls'], ['box'])
+            losses = self.balance.scaled(dict(cls=cls, box=box), ['cls'], ['box'])
             return losses['cls'] + losses['box']
 
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()

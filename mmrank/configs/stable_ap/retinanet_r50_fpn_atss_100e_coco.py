@@ -57,6 +57,7 @@ model = dict(
         loss_cls=dict(
             type='mmrank.StableAPLoss',
             mode='flatten',
+            quality=0,
             mean_mode='exact',
             momentum=0.01,
             a=0.1,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.state import GradientBalance
+from mmrank.state.gradient_balance import scaled_loss, total_loss
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
@@ -14,39 +14,7 @@ def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[st
     """Copy the losses of a head, those of ``box_keys`` multiplied by :func:`box_balance`."""
     cls = sum(total_loss(losses[key]) for key in cls_keys)
     ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
-    return {**losses, **{key: _scale(losses[key], ratio) for key in box_keys}}
-
-
-def build_balance(target: float | None, balance_boxes: bool) -> GradientBalance | None:
-    """State of ``balance_gradients``; ``ValueError`` if the boxes are balanced as well."""
-    if target is None:
-        return None
-    if balance_boxes:
-        raise ValueError(
-            f'balance_gradients={target!r} scales the class part and balance_boxes=True the box '
-            'part. Fix: leave one of them out'
-        )
-    return GradientBalance(target)
-
-
-def balance_classes(
-    balance: GradientBalance, losses: dict, cls_keys: list[str], box_keys: list[str]
-) -> dict:
-    """Copy the losses of a head, those of ``cls_keys`` scaled; ``class_factor`` is for the log."""
-    cls = sum(total_loss(losses[key]) for key in cls_keys)
-    box = sum(total_loss(losses[key]) for key in box_keys)
-    factor = balance.factor(cls, box)
-    scaled = {key: _scale(losses[key], factor) for key in cls_keys}
-    return {**losses, **scaled, 'class_factor': factor}
-
-
-def total_loss(loss: Tensor | list[Tensor]) -> Tensor:
-    """Scalar sum of a loss that a head reports whole or per level."""
-    return sum(part.sum() for part in loss) if isinstance(loss, (list, tuple)) else loss.sum()
-
-
-def _scale(loss: Tensor | list[Tensor], ratio: Tensor):
-    return [x * ratio for x in loss] if isinstance(loss, (list, tuple)) else loss * ratio
+    return {**losses, **{key: scaled_loss(losses[key], ratio) for key in box_keys}}
 
 
 def requires_boxes(loss: nn.Module) -> bool:

@@ -15,18 +15,16 @@ from mmrank.models.federated_annotations import (
 )
 from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
 from mmrank.registry import MODELS
+from mmrank.state.gradient_balance import build_balance, total_loss
 from mmrank.training_set import TrainingSet
 
 from .box_collector import (
     BoxCollector,
-    balance_classes,
-    build_balance,
     check_balance,
     check_box_loss,
     has_boxes,
     requires_boxes,
     scale_to_classification,
-    total_loss,
 )
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
@@ -71,7 +69,8 @@ class RankingHeadMixin(MadeClass):
         if self.balance_boxes:
             losses = scale_to_classification(losses, cls_keys, box_keys)
         if self.gradient_balance is not None:
-            losses = balance_classes(self.gradient_balance, losses, cls_keys, box_keys)
+            losses = self.gradient_balance.scaled(losses, cls_keys, box_keys)
+            losses['class_factor'] = self.gradient_balance.current()
         return losses
 
     @property

@@ -11,15 +11,11 @@ from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, host_class, make_class
-from mmrank.models.dense_heads.box_collector import (
-    BoxCollector,
-    balance_classes,
-    build_balance,
-    check_box_loss,
-)
+from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
+from mmrank.state.gradient_balance import build_balance
 
 _AVERAGES = ('rois', 'positives')
 
@@ -146,7 +142,8 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
                 losses['loss_cls'], losses['loss_bbox']
             )
         if self.gradient_balance is not None:
-            losses = balance_classes(self.gradient_balance, losses, ['loss_cls'], ['loss_bbox'])
+            losses = self.gradient_balance.scaled(losses, ['loss_cls'], ['loss_bbox'])
+            losses['class_factor'] = self.gradient_balance.current()
         return losses
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:

@@ -1,0 +1,13 @@
+# The detector, data, schedule and seed of retinanet_r18_fpn_focal_demo.py on
+# graded AP-Loss.
+_base_ = '../stable_ap/retinanet_r18_fpn_focal_demo.py'
+
+model = dict(
+    bbox_head=dict(
+        type='mmrank.ListwiseHead',
+        head_type='mmdet.RetinaHead',
+        loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')))
+custom_hooks = [
+    dict(type='mmrank.RankingMonitorHook'),
+    dict(type='mmrank.RNGStateHook'),
+]
