@@ -12,8 +12,8 @@ The plan has ``seeds``, ``data`` and ``methods``. Data: COCO files of ``train`` 
 their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
 stride), ``epochs`` and ``width`` (channels). ``fastestdet`` is a file of weights that FastestDet
 learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: ``loss`` (a
-registered loss), optionally ``balance_boxes`` or ``balance_gradients``, and ``seeds``, the number
-of seeds of the plan that the method is trained on.
+registered loss), optionally ``balance_boxes`` or ``balance_gradients``, ``seeds``, the number of
+seeds of the plan that the method is trained on, and ``sets``, the names of its data sets.
 """
 
 import argparse
@@ -361,7 +361,8 @@ def main() -> None:
         rows = list(csv.DictReader(record.open())) if record.is_file() else []
         splits = None
         for seed, method in itertools.product(plan['seeds'], plan['methods']):
-            if seed not in plan['seeds'][: method.get('seeds')]:
+            is_planned = seed in plan['seeds'][: method.get('seeds')]
+            if not is_planned or name not in method.get('sets', [name]):
                 continue
             if any(x['method'] == method['name'] and x['seed'] == str(seed) for x in rows):
                 continue
@@ -369,7 +370,7 @@ def main() -> None:
             start = time.process_time()
             figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
             seconds = round(time.process_time() - start, 1)
-            settings = json.dumps({k: v for k, v in method.items() if k not in ('name', 'seeds')})
+            settings = json.dumps({k: v for k, v in method.items() if k not in ('name', 'seeds', 'sets')})
             step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
             facts = (method['name'], seed, step, commit, seconds, settings)
             rows.append(dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures)))))
