@@ -391,11 +391,11 @@ def test_the_class_part_is_balanced_by_gradients(kind):
     assert balance.num_updates == 1
     factor = balance.current()
     assert factor != 1
-    by_hand = plain.loss.detach().clone()
+    by_hand = plain.total.detach().clone()
     for name, value in plain.parts.items():
         if name in class_parts(kind, plain.parts):
             by_hand += (factor - 1) * value.detach()
-    torch.testing.assert_close(balanced.loss.detach(), by_hand, rtol=1e-4, atol=0)
+    torch.testing.assert_close(balanced.total.detach(), by_hand, rtol=1e-4, atol=0)
     remove_ranking_loss(twin)
     assert not any('gradient_balance' in key for key in twin.state_dict())
     with pytest.raises(ValueError, match='balance_boxes=True the box part. Fix'):

@@ -7,7 +7,8 @@ r"""A whole training step of several configs, side by side in one process.
 
 All models, detectors or retrievers, get the same batch of random images in turn. --parts splits the
 step as stable AP's table 3 does, in CPU time of all threads or seconds of the GPU; what a loss has
-computed of the backward pass in its forward pass counts as loss.
+computed of the backward pass in its forward pass counts as loss. --balance adds the last config with
+balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
 """
 
 import copy
@@ -28,11 +29,12 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank.registry import MODELS
+from mmrank.state import GradientBalance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.command_line import benchmark_parser
-from research.common.timing import in_turn
+from research.common.timing import cpu_in_turn, in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'
@@ -93,9 +95,11 @@ def batch_for(config, model, args):
     return make_labelled_batch(args.batch_size, size, first.in_channels)
 
 
-def build(path, device):
+def build(path, device, balance=None):
     """The model of a config in training mode and its optimiser."""
     config = Config.fromfile(path)
+    if balance is not None:
+        config.model.bbox_head.balance_gradients = balance
     init_default_scope(config.get('default_scope', 'mmdet'))
     torch.manual_seed(0)
     model_config = copy.deepcopy(config.model)
@@ -114,6 +118,32 @@ def step(model, wrapper, batch):
     """One update of the weights."""
     # A training step may move boxes in place: it takes a copy.
     model.train_step(copy.deepcopy(batch), wrapper)
+
+
+def balanced_step(model, wrapper, batch, number):
+    """One update, as the batch of this number."""
+    for module in model.modules():
+        if isinstance(module, GradientBalance):
+            module.load_state_dict({**module.state_dict(), 'steps': torch.tensor(number)})
+    step(model, wrapper, batch)
+
+
+def show_balance(steps, plain, given, repeats, title):
+    """Time a measured and another step with balanced gradients against one without."""
+    period = GradientBalance.PERIOD
+    kinds = {'a step that measures': 4 * period, 'another step': 4 * period + 1}
+    steps = {plain: steps[plain]}
+    for name, number in kinds.items():
+        steps[name] = (balanced_step, (*given, number))
+    found = cpu_in_turn(steps, repeats)
+    table = Table('balanced', 'median CPU ms', 'x without', title=title)
+    for name in kinds:
+        seconds, ratio = found[name]
+        table.add_row(name, f'{1e3 * seconds:.0f}', f'{ratio:.3f}')
+    measured, other = (found[name][1] for name in kinds)
+    mean = (measured + (period - 1) * other) / period
+    table.add_row(f'mean of {period} steps', '', f'{mean:.3f}')
+    Console().print(table)
 
 
 class PartClock:
@@ -214,6 +244,7 @@ def parse_args():
         threads=2,
         device='cpu',
         parts=(False, 'network, loss, backward and optimiser apart'),
+        balance=(0.0, 'target of balanced gradients, > 0'),
     )
     size = dict(type=int, nargs=2, metavar=('HEIGHT', 'WIDTH'))
     parser.add_argument('--image-size', default=(256, 320), **size)
@@ -244,7 +275,11 @@ def main():
         f'{args.image_size[0]} x {args.image_size[1]}, {args.device}, '
         f'{args.threads} threads, {args.repeats} repeats in turn'
     )
-    if args.parts:
+    if args.balance:
+        _, model, wrapper = build(path, args.device, args.balance)
+        steps = {name: (step, given) for name, given in models.items()}
+        show_balance(steps, path, (model, wrapper, batch), args.repeats, title)
+    elif args.parts:
         clocks = {path: PartClock(*given) for path, given in models.items()}
         show_parts(clocks, args, title)
     else:
