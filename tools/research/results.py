@@ -12,9 +12,12 @@ method paired by seed with the first, or with ``baseline``::
     <!-- end of record -->
 
 ``boxes`` and ``curves`` are pictures that are drawn of it, ``scale=1`` says that the metrics are in
-percent already. With ``title=`` and ``ours=``, the method of mmrank to take, it is a row of
+percent already. With ``title=`` and ``ours=``, the method that mmrank recommends, it is a row of
 ``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
-beside ``peer``, the strongest other method (by default the baseline).
+compared with ``peer``, the strongest other method (by default the baseline).
+
+Settings are chosen on seeds below 100 and claimed on seeds from 100 on, or tuned on validation
+images by the plan. A row of an overview whose seeds were used to choose is marked.
 """
 
 import argparse
@@ -57,6 +60,12 @@ PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 LOOKS = [Path(sys.modules[x.__module__].__file__) for x in (loss_name, loss_key)]
 
 
+#: Seeds from this one on are for claims.
+FIRST_FRESH_SEED = 100
+MARK = '†'
+CHOSEN = f'{MARK} Settings were chosen on these seeds or folds, so the row is a hint, not a claim.'
+
+
 class Record(NamedTuple):
     """The rows of a record at a step, and their metrics in percent."""
 
@@ -84,7 +93,7 @@ def read_record(
     baseline = baseline or (methods or [''])[0]
     if not rows or baseline not in methods or not metrics or not {*metrics} <= {*known}:
         raise UserError(
-            f'{path.name} has no table of {metrics} beside {baseline!r} at step {step}. Fix: '
+            f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step}. Fix: '
             f'metrics of {known}, a baseline of {methods}'
         )
     times = float(scale)
@@ -109,11 +118,11 @@ def table_of(path: Path, metrics: list[str], **options: str) -> str:
     methods = list(values)
     order = sorted(methods, key=lambda name: -np.mean([*values[name][first].values()]))
     header = ['', 'runs', *map(metric_name, metrics)]
-    header.append(f'{metric_name(first)} beside {_shown(baseline)} (95 %)')
+    header.append(f'{metric_name(first)} compared with {_shown(baseline)} (95 %)')
     cells = [
         [
             *(_shown(name), len(values[name][first]), *map(_spread, values[name].values())),
-            _beside(values[name][first], values[baseline][first], name == baseline),
+            _difference(values[name][first], values[baseline][first], name == baseline),
         ]
         for name in order
     ]
@@ -147,7 +156,7 @@ def _spread(values: Mapping[str, float]) -> str:
     return f'{np.mean(numbers):.2f}{std}'
 
 
-def _beside(values: Mapping, baseline: Mapping, is_baseline: bool) -> str:
+def _difference(values: Mapping, baseline: Mapping, is_baseline: bool) -> str:
     found = compare_paired(values, baseline)
     if is_baseline or not found['pairs']:
         return ''
@@ -241,14 +250,16 @@ def draw(block: Block, check: bool) -> list[str]:
 
 
 def overview(blocks: list[Block], names: str, folder: Path) -> str:
-    """A row for each block with a title: our method beside the baseline, and who is ahead."""
-    header = ['', 'take', 'runs', 'measure', 'mean', 'beside', 'mean', 'difference (95 %)', '']
+    """A row for each block with a title: our method, the strongest other one, and who is ahead."""
+    header = ['', 'recommended', 'runs', 'measure', 'mean']
+    header += ['compared with', 'mean', 'difference (95 %)', '']
     rows = []
     for block in blocks:
         options = block.options
         if 'title' not in options or (names and block.record.stem not in names.split()):
             continue
-        values = read_record(block.record, block.metrics, **block.table_options).values
+        record = read_record(block.record, block.metrics, **block.table_options)
+        values = record.values
         first, peer = block.metrics[0], options.get('peer') or next(iter(values))
         if not {options.get('ours'), peer} <= {*values}:
             raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
@@ -256,17 +267,22 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
         found = compare_paired(ours, theirs)
         low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')
+        is_fresh = all(int(seed) >= FIRST_FRESH_SEED for seed in ours)
+        # A plan that tunes does so on validation images, with a seed of its own.
+        mark = '' if is_fresh or record.trials else f' {MARK}'
         rows.append(
             [
-                *(f'[{options["title"]}]({link})', _shown(options['ours']), len(ours)),
+                *(f'[{options["title"]}]({link}){mark}', _shown(options['ours']), len(ours)),
                 *(metric_name(first), _spread(ours), _shown(peer), _spread(theirs)),
                 *(
-                    _beside(ours, theirs, False),
+                    _difference(ours, theirs, False),
                     ('level', 'ahead', 'behind')[(low > 0) - (high < 0)],
                 ),
             ]
         )
     lines = markdown_table(header, rows, align='llrlrlrrl')
+    if any(MARK in row[0] for row in rows):
+        lines += ['', CHOSEN]
     return '\n'.join(lines if names else [*lines, '', cost_of_records()])
 
 
