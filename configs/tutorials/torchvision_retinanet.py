@@ -8,7 +8,7 @@ from torchvision.models import detection, resnet
 from torchvision.transforms.functional import to_tensor
 
 from mmrank.adapters import use_ranking_loss
-from mmrank.losses import StableAPLoss
+from mmrank.losses import GradedAPLoss
 
 def load(split, root='data/shapes_tiny'):
     coco = CocoDetection(f'{root}/{split}', f'{root}/annotations/{split}.json')
@@ -26,7 +26,7 @@ anchors = detection.anchor_utils.AnchorGenerator(
     [[s, 1.26 * s, 1.59 * s] for s in (12, 24, 48, 96)], [[1.0]] * 4)
 model = detection.RetinaNet(backbone, 5, 128, 128, anchor_generator=anchors)
 if '--focal' not in sys.argv:
-    use_ranking_loss(model, StableAPLoss())
+    use_ranking_loss(model, GradedAPLoss())
 train, optimizer = [*load('train')], torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(1, 201):
     losses = model(*zip(*[train[i] for i in torch.randint(len(train), (8,))]))

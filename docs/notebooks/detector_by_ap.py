@@ -11,7 +11,7 @@
 #
 # A detector is judged by average precision (AP) and trained on something
 # else, most often focal loss. This notebook trains the same small RetinaNet
-# twice, once on focal loss and once on stable AP, and looks at both.
+# twice, once on focal loss and once on graded AP-Loss, and looks at both.
 #
 # It needs mmdet (`make env` installs it) and takes about two minutes on two
 # CPU cores. Run it in a checkout of mmrank.
@@ -43,7 +43,7 @@ warnings.filterwarnings('ignore', message='install "ipywidgets"')
 # `configs/tutorials/detector.py` is the config of the [detector
 # page](../pages/users/detector.md). Two things differ from a RetinaNet with
 # focal loss: the head is a `mmrank.ListwiseHead`, which gathers the scores of
-# all feature levels and images, and its loss is `mmrank.StableAPLoss`. The
+# all feature levels and images, and its loss is `mmrank.GradedAPLoss`. The
 # twin puts the head with focal loss back.
 
 # %%
@@ -51,16 +51,16 @@ import copy
 
 from mmengine.config import Config
 
-stable_ap = Config.fromfile('configs/tutorials/detector.py')
-stable_ap.default_hooks.logger.interval = 6
+graded_ap = Config.fromfile('configs/tutorials/detector.py')
+graded_ap.default_hooks.logger.interval = 6
 
-focal = copy.deepcopy(stable_ap)
+focal = copy.deepcopy(graded_ap)
 focal.model.bbox_head = Config.fromfile(
     'configs/_base_/models/retinanet_r18_fpn_small.py'
 ).model.bbox_head
 focal.custom_hooks = []  # they look at ranking losses
 
-for cfg in (stable_ap, focal):
+for cfg in (graded_ap, focal):
     head = cfg.model.bbox_head
     print(head.type, '-', head.loss_cls.type)
 
@@ -82,21 +82,20 @@ def train(cfg, name):
     Runner.from_cfg(cfg).train()
 
 
-train(stable_ap, 'stable_ap')
+train(graded_ap, 'graded_ap')
 train(focal, 'focal')
 
 # %% [markdown]
-# What stable AP says of itself while it trains. `risk`, the weighted pairwise
-# risk behind the loss, must fall. The loss itself says little: `rho` grows as
-# the risk falls, so that the gradient does not vanish.
+# The loss of the classes is 1 - AP of the batch, graded by the boxes, over its
+# largest value: it falls as AP rises.
 
 # %%
 from mmrank.visualization.training_curves import plot_training_curves, read_training_log
 
-training = read_training_log('work_dirs/notebooks/stable_ap', 'stable AP')
+training = read_training_log('work_dirs/notebooks/graded_ap', 'graded AP-Loss')
 Image(
     plot_training_curves(
-        [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'risk', 'rho']
+        [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'loss_bbox']
     )
 )
 
@@ -110,7 +109,7 @@ Image(
 # %%
 truth = 'data/shapes_small/annotations/val.json'
 models = (
-    '"stable AP=work_dirs/notebooks/stable_ap/val.bbox.json" '
+    '"graded AP-Loss=work_dirs/notebooks/graded_ap/val.bbox.json" '
     '"focal=work_dirs/notebooks/focal/val.bbox.json"'
 )
 out = 'work_dirs/notebooks'
@@ -142,5 +141,5 @@ Image('work_dirs/notebooks/detections.png')
 # model = dict(bbox_head=dict(
 #     type='mmrank.ListwiseHead',
 #     head_type='mmdet.ATSSHead',
-#     loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+#     loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')))
 # ```

@@ -40,7 +40,7 @@ def use_ranking_loss(
     assignment, box losses and interface. Call it before the model is wrapped for distributed
     training and before the optimiser is made::
 
-        model = use_ranking_loss(retinanet_resnet50_fpn(), StableAPLoss())
+        model = use_ranking_loss(retinanet_resnet50_fpn(), GradedAPLoss())
 
     * ``RetinaNet`` and ``FCOS`` of torchvision: one ranking of all anchors or points. Anchors
       between the two IoU thresholds are ignored.
@@ -74,7 +74,7 @@ def use_ranking_loss(
     if not isinstance(loss, RankingLoss):
         raise TypeError(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
-            'Fix: pass for example mmrank.losses.StableAPLoss() or VarifocalLoss()'
+            'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
         )
     balance = build_balance(balance_gradients, balance_boxes)
     _adapter_of(model).attach(model, loss, centre_scores, balance_boxes, balance)
@@ -106,12 +106,12 @@ def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str
     if isinstance(loss, KeepsSampleState) and loss.keeps_samples:
         raise UserError(
             f'{name} keeps state for each sample of a data set, and the anchors or queries of a '
-            'detector are no samples. Fix: use another loss, such as StableAPLoss'
+            'detector are no samples. Fix: use another loss, such as GradedAPLoss'
         )
     if loss.box_input not in box_inputs:
         raise UserError(
             f'{name} replaces the box loss (box_input={loss.box_input!r}), which {model} has for '
-            'each query. Fix: use another loss, such as RankSortLoss or StableAPLoss'
+            'each query. Fix: use another loss, such as GradedAPLoss or StableAPLoss'
         )
 
 

@@ -53,7 +53,7 @@ def ListwiseHead(
         bbox_head=dict(
             type='mmrank.ListwiseHead',
             head_type='mmdet.ATSSHead',
-            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
+            loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss'))
 
     A head of the DETR family ranks all queries of all images, each decoder layer by itself, and the
     denoising queries apart from those that predict. Its matching stays as it is.

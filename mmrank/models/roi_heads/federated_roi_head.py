@@ -64,7 +64,7 @@ def FederatedRoIHead(head_type: str | type, **kwargs):
             bbox_head=dict(
                 type='mmrank.ListwiseBBoxHead',
                 head_type='mmdet.Shared2FCBBoxHead',
-                loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss')))
+                loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss')))
 
     The training set is a :class:`mmrank.LVISDataset`, and ``exhaustive_labels`` one of the
     ``meta_keys`` of ``PackDetInputs``. The RPN finds objects of any class and stays as it is.

@@ -43,7 +43,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
         if not isinstance(self.loss_cls, RankingLoss):
             raise TypeError(
                 f'loss_cls={type(self.loss_cls).__name__} is not a ranking loss; use the box head '
-                'itself, or a ranking loss such as mmrank.StableAPLoss'
+                'itself, or a ranking loss such as mmrank.GradedAPLoss'
             )
         if not self.with_cls:
             raise ValueError('with_cls=False leaves no scores to rank; use the box head itself')
@@ -185,13 +185,12 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
     """Build a box head of mmdet that trains on a ranking loss.
 
     Losses that rank the scores alone also work in the stock head; this one fills in their settings,
-    offers the box weights below, and passes the boxes to the losses that require them (Rank & Sort,
-    aLRP)::
+    offers the box weights below, and passes the boxes to the losses that take them::
 
         bbox_head=dict(
             type='mmrank.ListwiseBBoxHead',
             head_type='mmdet.Shared2FCBBoxHead',
-            loss_cls=dict(_delete_=True, type='mmrank.StableAPLoss'))
+            loss_cls=dict(_delete_=True, type='mmrank.GradedAPLoss'))
 
     Keep all proposals: ``train_cfg.rcnn.sampler=dict(num=1000000, pos_fraction=1.0)``.
 
