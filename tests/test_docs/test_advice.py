@@ -5,6 +5,7 @@ import statistics
 
 import pytest
 from published_configs import ROOT
+
 from research.common.records import read_final_rows
 
 #: The recommended loss of a detector, in records and in configs.
@@ -26,7 +27,9 @@ DETECTORS = [
     'mmrank/models/roi_heads/federated_roi_head.py',
 ]
 #: A loss in a config, or one that an adapter takes.
-LOSS = re.compile(r"loss_cls=dict\(\s*_delete_=True, type='mmrank\.(\w+)'|use_ranking_loss\([\w()]+, (\w+)\(")
+LOSS = re.compile(
+    r"loss_cls=dict\(\s*_delete_=True, type='mmrank\.(\w+)'|use_ranking_loss\([\w()]+, (\w+)\("
+)
 
 
 def test_the_claims_name_it():

@@ -283,6 +283,15 @@ def test_every_saturating_loss_is_seen(caplog, loss):
     assert loss.diagnostics['argument'] < 20
 
 
+def test_monitor_says_how_to_read_a_loss(caplog):
+    loss = MODELS.build(dict(type='mmrank.StableAPLoss'))
+    with caplog.at_level(logging.INFO, logger='mmrank-test'):
+        RankingMonitorHook().before_train(_fake(0, 0.0, loss))
+        RankingMonitorHook().before_train(_fake(0, 0.0, torch.nn.Linear(1, 1)))
+    assert [record.message for record in caplog.records] == [loss.reading_advice]
+    assert 'try a third of it' in loss.reading_advice
+
+
 def _feed(hook, values, key='loss_cls'):
     for k, value in enumerate(values):
         hook.after_train_iter(_fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0})

@@ -7,8 +7,8 @@ r"""A whole training step of several configs, side by side in one process.
 
 All models, detectors or retrievers, get the same batch of random images in turn. --parts splits the
 step as stable AP's table 3 does, in CPU time of all threads or seconds of the GPU; what a loss has
-computed of the backward pass in its forward pass counts as loss. --balance adds the last config with
-balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
+computed of the backward pass in its forward pass counts as loss. --balance compares the last config
+with balance_gradients of its bbox_head: a step that measures, one that does not, and their mean.
 """
 
 import copy

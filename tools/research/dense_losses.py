@@ -370,7 +370,8 @@ def main() -> None:
             start = time.process_time()
             figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
             seconds = round(time.process_time() - start, 1)
-            settings = json.dumps({k: v for k, v in method.items() if k not in ('name', 'seeds', 'sets')})
+            of_plan = ('name', 'seeds', 'sets')
+            settings = json.dumps({k: v for k, v in method.items() if k not in of_plan})
             step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
             facts = (method['name'], seed, step, commit, seconds, settings)
             rows.append(dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures)))))

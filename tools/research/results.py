@@ -93,8 +93,8 @@ def read_record(
     baseline = baseline or (methods or [''])[0]
     if not rows or baseline not in methods or not metrics or not {*metrics} <= {*known}:
         raise UserError(
-            f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step}. Fix: '
-            f'metrics of {known}, a baseline of {methods}'
+            f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step}. '
+            f'Fix: metrics of {known}, a baseline of {methods}'
         )
     times = float(scale)
     values = {

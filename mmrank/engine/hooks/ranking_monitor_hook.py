@@ -22,9 +22,10 @@ class RankingMonitorHook(Hook):
     positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
     ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
 
-    It warns once for each loss whose outer function is saturated, most of whose lists are ``idle``
-    (have positives, but no pair within the margin), whose temperatures repeat their last batch, or
-    that has not moved for 200 iterations.
+    Before training it logs the ``reading_advice`` of the losses that have one. It warns once for
+    each loss whose outer function is saturated, most of whose lists are ``idle`` (have positives,
+    but no pair within the margin), whose temperatures repeat their last batch, or that has not
+    moved for 200 iterations.
 
     Args:
         interval: Iterations between readings, each of which makes the host wait for the device.
@@ -59,6 +60,12 @@ class RankingMonitorHook(Hook):
         self._window = max(math.ceil(self.STILL_ITERS / interval), 1) + 1
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
+
+    def before_train(self, runner) -> None:
+        """Log once what a user should know of each kind of loss before its first figures."""
+        modules = unwrap_model(runner.model).modules()
+        for line in sorted({getattr(module, 'reading_advice', '') for module in modules} - {''}):
+            runner.logger.info(line)
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         if not self.every_n_train_iters(runner, self.interval):

@@ -215,6 +215,10 @@ class StableAPLoss(RankingLoss):
     saturation_advice = (
         "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
     )
+    reading_advice = (
+        'Stable AP: watch risk, which must fall, and AP of the validation images; the loss itself '
+        "stays near 0.7. Where cross-entropy's learning rate is known, try a third of it first."
+    )
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.
     LARGEST_RISK = 10.0
