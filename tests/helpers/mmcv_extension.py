@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.machinery import EXTENSION_SUFFIXES
 from unittest.mock import patch
 
@@ -18,14 +18,8 @@ def compiled_extension():
 def operators_of(extension):
     """Let all of ``mmcv.ops`` call the operators of one module."""
     importlib.import_module('mmcv.ops')
-    modules = [x for name, x in sys.modules.items() if name.startswith('mmcv.ops.')]
-    patches = [
-        patch.object(x, 'ext_module', extension) for x in modules if hasattr(x, 'ext_module')
-    ]
-    for each in patches:
-        each.start()
-    try:
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module'):
+                stack.enter_context(patch.object(module, 'ext_module', extension))
         yield
-    finally:
-        for each in patches:
-            each.stop()

@@ -1,4 +1,4 @@
-"""Calls of ``mmcv.ops``: functions of a float type that return inputs with a gradient and a call."""
+"""Calls of ``mmcv.ops``: functions of a float type that return inputs and a call of them."""
 
 import torch
 from mmcv import ops

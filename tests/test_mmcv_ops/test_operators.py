@@ -1,4 +1,4 @@
-"""The operators of mmrank: gradients, float types, strides, empty inputs; equal to compiled ones."""
+"""The operators of mmrank: gradients, float types, strides, empty inputs, equality."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_half_precision_keeps_its_type_and_is_near_float32(name, dtype):
     found = call(*inputs)
     assert found.dtype == dtype
     with torch.no_grad():
-        wide, call = cases.DIFFERENTIABLE[name](torch.float32)
+        _, call = cases.DIFFERENTIABLE[name](torch.float32)
         wanted = call(*(x.float() for x in inputs))
     assert (found.float() - wanted).abs().median() < 0.05
     run = cases.run(cases.DIFFERENTIABLE[name], dtype)

@@ -122,8 +122,7 @@ def test_missing_operator_refuses_when_called():
         operator(1, x=2)
     for way_out in ('--compile-mmcv', 'pip install', 'a config without'):
         assert way_out in str(error.value)
-    with pytest.raises(AttributeError):
-        extension.__nothing__
+    assert not hasattr(extension, '__nothing__')
 
 
 def test_absent_torchvision_is_named(mmcv):
