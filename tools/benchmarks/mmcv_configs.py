@@ -20,7 +20,6 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.structures import PixelData
 
-import mmrank  # noqa: F401  # before mmdet: its operators must be there
 from mmrank.mmcv_ops import extension
 from mmrank.mmcv_ops.choice import compiled_extension, operators_of
 
