@@ -6,24 +6,26 @@ VENV ?= .venv
 TRY_VENV ?= .venv-torch
 RUN := "$(VENV)/bin/python"
 ADAPTERS := "$(VENV)-adapters"
+UPSTREAM := "$(VENV)-upstream"
 
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-try demo test test-fast test-slow test-adapters notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-try demo test test-fast test-slow test-adapters notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-try demo test test-fast test-slow test-adapters notebooks: export MALLOC_TOP_PAD_ ?= 67108864
+try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_TOP_PAD_ ?= 67108864
 # Threads that wait sleep: beside another busy process those that spin slow a
 # training down several times, and on an idle machine this costs a few percent.
 try demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
-test test-fast test-slow test-adapters: export OMP_NUM_THREADS ?= 1
+test test-fast test-slow test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
 
 # What one edits a loss against; tests that start processes are left out.
 FAST := tests/test_functional tests/test_state tests/test_losses
 
 .DEFAULT_GOAL := help
-.PHONY: help try env env-adapters demo test test-fast test-slow test-adapters lint notebooks docs clean
+.PHONY: help try env env-adapters env-upstream demo test test-fast test-slow test-adapters \
+  test-upstream lint notebooks docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -32,11 +34,14 @@ try:  ## a first result with torch alone: AP and cross-entropy on rare classes (
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(TRY_VENV)" --torch-alone
 	@"$(TRY_VENV)/bin/python" tools/first_result.py
 
-env:  ## make or refresh the environment in .venv
+env:  ## make or refresh the environment in .venv; nothing is compiled
 	@"$(PYTHON)" tools/bootstrap.py --venv "$(VENV)"
 
 env-adapters:  ## that of tests/test_adapters in .venv-adapters: transformers 5, rfdetr, no mmcv
 	@"$(PYTHON)" tools/bootstrap.py --venv $(ADAPTERS) --lock requirements/lock_adapters.txt
+
+env-upstream:  ## mmengine, mmcv-lite, mmdet, mmpretrain of the package index in .venv-upstream
+	@"$(PYTHON)" tools/bootstrap.py --venv $(UPSTREAM) --lock requirements/lock_upstream.txt
 
 demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
@@ -47,6 +52,10 @@ test: env  ## all tests but the slow ones (6 minutes on 2 cores)
 
 test-adapters: env-adapters  ## detectors and trainers of other libraries, as they are today
 	@$(ADAPTERS)/bin/python -m pytest -n auto --dist worksteal tests/test_adapters
+
+test-upstream: env-upstream  ## heads, hooks, tools and operators on upstream OpenMMLab
+	@$(UPSTREAM)/bin/python -m pytest -n auto --dist worksteal tests/test_mmcv_ops \
+	  tests/test_models tests/test_engine tests/test_evaluation tests/test_tools
 
 test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \

@@ -8,9 +8,13 @@ here, too: ``from mmrank import StableAPLoss`` imports torch.
 
 from importlib import import_module
 
+from .mmcv_ops import make_available
 from .version import __version__
 
 __all__ = ['__version__']
+
+# `mmcv.ops` works without a compiler; see mmrank.mmcv_ops.
+make_available()
 
 
 def __getattr__(name: str) -> object:

@@ -1,20 +1,16 @@
 #!/usr/bin/env python3
 """Make the environment of this checkout with uv: the pinned reference stack in ``.venv``.
 
-Each package matches its hash in ``requirements/lock.txt`` (``uv.lock`` would name one index). mmcv
-has no wheel on PyPI: it is compiled once, and kept in ``~/.cache/mmrank/wheels``. An environment
-of another ``--lock`` has no mmcv.
+Each package matches its hash in ``requirements/lock.txt`` (``uv.lock`` would name one index).
+Nothing is compiled: mmrank has mmcv's operators on torch and torchvision (``mmrank.mmcv_ops``).
 """
 
 import argparse
 import ast
-import contextlib
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,23 +20,16 @@ FLAGS = ('--no-deps', '--no-build-isolation')
 # The first two are built against torch, the third overwrites files of opencv-python.
 LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
 PIP = ('index-url', 'extra-index-url', 'find-links', 'trusted-host', 'cert', 'proxy')
+MMDET = ('mmdet', 'onedl-mmdetection')
 UV = 'UV_DEFAULT_INDEX UV_INDEX UV_FIND_LINKS UV_INSECURE_HOST SSL_CERT_FILE ALL_PROXY'
-# What a wheel of mmcv depends on, and the GPUs of this machine.
-FACTS = """import sys, sysconfig, torch
-platform = sysconfig.get_platform().replace('_', '-')
-print('torch-%s_cp%d%d_%s' % (torch.__version__, *sys.version_info[:2], platform))
-print(torch.cuda.is_available() and 'sm%d%d' % torch.cuda.get_device_capability() or '')
-"""
-# The flags of each file of mmcv beside CFLAGS.
-FLAGS_OF_FILES = """import sysconfig, torch.utils.cpp_extension as torch
-paths = [*torch.include_paths(), sysconfig.get_paths()['include']]
-print(sysconfig.get_config_var('CCSHARED'), '-std=c++17', *('-I' + path for path in paths))
-"""
-# A wheel for another torch installs without a word and fails at its first op.
-VERIFY = """import sys, mmcv.ops, torch
-boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]], device=sys.argv[1])
+# What builds mmcv, in an environment of its own: without torch it compiles nothing.
+BUILD = ('packaging', 'setuptools', 'wheel')
+# Operators for another torch install without a word and fail at their first call.
+VERIFY = """import torch, mmcv._ext, mmcv.ops
+assert not mmcv._ext.__file__.endswith('.py'), 'mmcv has no compiled operators'
+boxes = torch.tensor([[0., 0, 10, 10], [1, 1, 11, 11], [20, 20, 30, 30]])
 assert mmcv.ops.nms(boxes, boxes[:, 2], iou_threshold=0.5)[1].tolist() == [2, 1], 'nms is wrong'
-assert (mmcv.__version__ + '.').startswith(sys.argv[2] + '.'), mmcv.__version__
+print(True)
 """
 
 
@@ -55,10 +44,16 @@ def output(*command):
     return found.stdout.strip() if found else ''
 
 
-def pins(folder, wanted, lock=None):
+def names(lock):
+    """Return the names of the locked packages."""
+    lines = lock.read_text(encoding='utf-8').splitlines()
+    return {line.split('==')[0] for line in lines if '==' in line}
+
+
+def pins(folder, wanted, lock=None, name='pins.txt'):
     """Write the locked requirements whose names are wanted; return pip's options for them."""
     lines = (lock or LOCK).read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()
-    path = folder / 'pins.txt'
+    path = folder / name
     path.write_text('\n'.join(x for x in lines if wanted(x.split('==')[0])), encoding='utf-8')
     return '--require-hashes', '-r', path
 
@@ -77,69 +72,28 @@ def uv_settings(pip_config):
     return {key: value for key, value in found.items() if value and key not in os.environ}
 
 
-def read_headers_once(python, folder, cflags):
-    """Return the variables of a compilation in which g++ reads torch's headers once, where it can.
-
-    They take three quarters of the time of a file of mmcv. What g++ made with other flags than
-    those of a file is not used there.
-    """
-    header = folder / 'torch.hpp'
-    header.write_text('#include <torch/types.h>\n')
-    command = ['g++', *cflags.split(), *output(python, '-c', FLAGS_OF_FILES).split()]
-    if sys.platform == 'linux' and 'CXX' not in os.environ:
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            run(*command, '-x', 'c++-header', header, '-o', f'{header}.gch')
-            return {'CXX': 'g++', 'CFLAGS': f'{cflags} -include {header}'}
-    return {'CFLAGS': cflags}
-
-
 def install_mmcv(args, python, uv):
-    """Install mmcv from ``--find-links``, the cache or its source; it counts when nms runs."""
+    """Install mmcv without operators, or compile them for this torch: they count when nms runs."""
     mmcv = pins(args.venv, 'onedl-mmcv'.__eq__)
-    version = mmcv[-1].read_text().split()[0].split('==')[1]
-    facts, gpu = (output(python, '-c', FACTS) + '\n').split('\n')[:2]
-    gpu = gpu if args.cuda == 'on' or (args.cuda == 'auto' and shutil.which('nvcc')) else ''
-    folder = CACHE / 'wheels' / f'mmcv-{version}_{facts}_{gpu or "cpu"}'
-    part = folder.with_name(f'.{folder.name}.part')
-    env = {'FORCE_CUDA': '1'} if gpu else {'FORCE_CUDA': '0', 'CUDA_VISIBLE_DEVICES': ''}
-    # Python's own but -g: what a debugger reads takes two fifths of the time.
-    cflags = f'-O3 -DNDEBUG -fwrapv -g0 {os.environ.get("CFLAGS", "")}'
-
-    # uv has no hash of a local version, such as 2.3.6+cu130.
-    pip = python, '-m', 'pip', 'install', '--no-deps', '--force-reinstall'
-
-    def install(*source):
-        run(*(pip if '--require-hashes' in source else (*uv, '--reinstall')), *source)
-        run(python, '-c', VERIFY, 'cuda' if gpu else 'cpu', version)
-
-    links = '--no-index', '--find-links', args.find_links, f'onedl-mmcv=={version}.*'
-    if args.sha256:
-        pin = args.venv / 'mmcv.txt'
-        pin.write_text(f'onedl-mmcv=={version} --hash=sha256:{args.sha256}\n')
-        links = *links[:-1], '--require-hashes', '-r', pin
-    for source in [links, *([x] for x in folder.glob('*.whl'))][not args.find_links :]:
-        with contextlib.suppress(subprocess.CalledProcessError):
-            return install(*source)
-    print('Compiling mmcv (6 minutes of CPU time) ...', flush=True)
-    shutil.rmtree(part, ignore_errors=True)
-    flags = *FLAGS, '--no-cache-dir', '--no-binary', 'onedl-mmcv'
-    command = python, '-m', 'pip', 'wheel', '-v', *flags, *mmcv, '-w', part
-    jobs = min(os.cpu_count(), os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 31)
-    with tempfile.TemporaryDirectory(dir=args.venv) as temp:
-        env |= read_headers_once(python, Path(temp), cflags)
-        run(*command, **{'MMCV_WITH_OPS': '1', 'MAX_JOBS': str(max(jobs, 1)), **env})
-    install(*part.glob('*.whl'))
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(part, folder)
+    if not args.compile_mmcv:
+        build = pins(args.venv, BUILD.__contains__, name='build.txt')
+        run(*uv, '--no-deps', *mmcv, '--build-constraints', build[-1])
+    elif output(python, '-c', VERIFY) != 'True':
+        print('Compiling mmcv (10 to 20 minutes of CPU time) ...', flush=True)
+        # pip would keep the wheel, without regard to torch.
+        fresh = '--force-reinstall', '--no-cache-dir', '--no-binary', 'onedl-mmcv'
+        run(python, '-m', 'pip', 'install', '-v', *FLAGS, *fresh, *mmcv)
+        run(python, '-c', VERIFY)
 
 
 def make(args):
     """Make the environment, or bring it up to date."""
     python, stamp = args.venv / 'bin' / 'python', args.venv / 'mmrank-bootstrap.txt'
     lock = args.lock or LOCK
-    whole = not (args.lock or args.torch_alone)
+    openmmlab = not args.torch_alone and not names(lock).isdisjoint(MMDET)
     wanted = f'{ROOT}\n{lock.read_text(encoding="utf-8")}' + 'torch alone' * args.torch_alone
-    modules = ('torch', 'mmrank', *(('mmcv',) if whole else ()))
+    wanted += 'compiled' * args.compile_mmcv
+    modules = ('torch', 'mmrank', *(('mmcv',) if openmmlab else ()))
     find = f'import importlib.util as u; print(all(map(u.find_spec, {modules})))'
     if stamp.is_file() and stamp.read_text() == wanted and output(python, '-c', find) == 'True':
         return
@@ -148,19 +102,22 @@ def make(args):
         run(sys.executable, '-m', 'venv', args.venv)
     run(python, '-m', 'pip', 'install', '-q', *pins(args.venv, 'uv'.__eq__, lock))
     os.environ.update(uv_settings(output(python, '-m', 'pip', 'config', 'list')))
-    uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python, *FLAGS
+    uv = args.venv / 'bin' / 'uv', 'pip', 'install', '-p', python
     if args.torch_alone:
         # uv takes version and hash of each package from the lock file.
-        run(*uv[: -len(FLAGS)], '-r', ROOT / 'requirements' / 'runtime.txt', '-c', lock)
+        run(*uv, '-r', ROOT / 'requirements' / 'runtime.txt', '-c', lock)
     else:
-        later = ('onedl-mmcv', *LATER) if whole else ()
-        run(*uv, *pins(args.venv, lambda name: name not in later, lock))
-    if whole:
-        run(*uv, *pins(args.venv, LATER.__contains__))
-        install_mmcv(args, python, uv)
-    run(*uv, '-e', ROOT)
-    checked = 'mmengine, mmcv, mmdet, mmpretrain, mmrank.registry' if whole else 'mmrank.losses'
-    run(python, '-c', f'import {checked}')
+        later = ('onedl-mmcv', *LATER)
+        run(*uv, *FLAGS, *pins(args.venv, lambda name: name not in later, lock))
+        if not names(lock).isdisjoint(later):
+            run(*uv, *FLAGS, *pins(args.venv, LATER.__contains__, lock))
+            install_mmcv(args, python, uv)
+    run(*uv, *FLAGS, '-e', ROOT)
+    if openmmlab:
+        # Whatever imports mmcv first, mmrank's operators or compiled ones are there.
+        run(python, '-m', 'mmrank.mmcv_ops')
+    checked = 'mmengine, mmcv.ops, mmdet.models, mmpretrain, mmrank.registry'
+    run(python, '-c', f'import {checked if openmmlab else "mmrank.losses"}')
     stamp.write_text(wanted)
     print(f'Ready: source "{args.venv}/bin/activate"')
 
@@ -168,10 +125,8 @@ def make(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
-    parser.add_argument('--lock', type=Path, help='of an environment without mmcv')
-    parser.add_argument('--find-links', metavar='FOLDER|URL', help='ready wheels of mmcv')
-    parser.add_argument('--sha256', help='of the wheel of --find-links; another one is not taken')
-    parser.add_argument('--cuda', choices=('auto', 'on', 'off'), default='auto', help='ops of mmcv')
+    parser.add_argument('--lock', type=Path, help='default: requirements/lock.txt')
+    parser.add_argument('--compile-mmcv', action='store_true', help='with g++, 10 to 20 minutes')
     parser.add_argument('--torch-alone', action='store_true', help='for losses: no OpenMMLab')
     args = parser.parse_args()
     newest = (3, 14) if args.lock else (3, 13)
@@ -186,8 +141,9 @@ def main():
             make(args)
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(
-            f'error: {str(error)[:400]}\n  Fix: what it names: the network, a full disk, g++ and '
-            'python3-dev, --cuda off, other folders (--venv PATH, XDG_CACHE_HOME=PATH for caches).'
+            f'error: {str(error)[:400]}\n  Fix: what it names: the network, a full disk, other '
+            'folders (--venv PATH, XDG_CACHE_HOME=PATH for caches); for --compile-mmcv g++ and '
+            'python3-dev, or CUDA_VISIBLE_DEVICES= where there is no nvcc.'
         )
     except KeyboardInterrupt:
         sys.exit('Interrupted. Run it again to go on.')

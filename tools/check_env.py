@@ -59,12 +59,14 @@ def check_module(name: str, purpose: str, fix: str) -> Row:
 
 
 def check_ops() -> Row:
-    """Run mmcv's compiled ops once."""
-    fix = 'build mmcv for this torch: python3 tools/bootstrap.py'
+    """Run mmcv's operators once, and say whose they are."""
+    fix = 'pip install mmcv-lite: mmrank has its operators'
     devices = []
     try:
         import torch
         from mmcv.ops import nms
+
+        from mmrank.mmcv_ops.choice import compiled_extension
 
         boxes = torch.tensor([[0.0, 0, 9, 9], [1, 1, 9, 9], [20, 20, 29, 29]])
         scores = torch.tensor([0.9, 0.8, 0.7])
@@ -73,14 +75,15 @@ def check_ops() -> Row:
             if kept != [0, 2]:
                 return Row('mmcv.ops', device, BROKEN, f'nms kept {kept}; {fix}')
             devices.append(device)
+        whose = 'compiled' if compiled_extension() else 'those of mmrank, on torchvision'
     except Exception as error:
         state = ABSENT if isinstance(error, ModuleNotFoundError) else BROKEN
         return Row('mmcv.ops', '', state, f'{last_line(error)}; {fix}')
-    return Row('mmcv.ops', '+'.join(devices), OK, 'nms returns the right boxes')
+    return Row('mmcv.ops', '+'.join(devices), OK, f'{whose}; nms returns the right boxes')
 
 
 def check_machine() -> list[Row]:
-    """Use a GPU once; find the compilers that building mmcv needs."""
+    """Use a GPU once; find the compilers that compiling mmcv needs."""
     machine, reason = {}, 'not found'
     try:
         from mmengine.utils.dl_utils import collect_env
@@ -108,7 +111,7 @@ def check_machine() -> list[Row]:
         if found not in ('n/a', 'Not Available'):
             rows.append(Row(name, found.split()[-1], OK, found))
         elif name == 'GCC':
-            rows.append(Row(name, '', ABSENT, f'{reason}; only building mmcv needs it'))
+            rows.append(Row(name, '', ABSENT, f'{reason}; only compiling mmcv needs it'))
     return rows
 
 

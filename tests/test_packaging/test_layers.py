@@ -14,7 +14,7 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('interruption',),
-    ('autograd', 'errors', 'lazy', 'version'),
+    ('autograd', 'errors', 'lazy', 'mmcv_ops', 'version'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
@@ -33,6 +33,8 @@ LIBRARIES = {
     'checkpoint_loading': {'mmengine'},
     # An adapter to the first, which it imports when a loss is built; torch requires the second.
     'losses': {'pytorch_metric_learning', 'typing_extensions'},
+    # mmcv's operators by torchvision's kernels.
+    'mmcv_ops': {'torchvision'},
     'registry': {'mmengine'},
     'training_set': {'mmengine'},
 }

@@ -26,21 +26,16 @@ def bootstrap(monkeypatch, tmp_path):
 
 
 class Commands:
-    """Stands in for ``run``: records commands, fails where told to, writes the wheel of a build."""
+    """Stands in for ``run``: records commands, fails where told to."""
 
     def __init__(self, fails=lambda command: False):
-        self.fails, self.done, self.env = fails, [], {}
+        self.fails, self.done = fails, []
 
     def __call__(self, *command, **env):
         command = [*map(str, command)]
         self.done.append(' '.join(command))
         if self.fails(self.done[-1]):
             raise subprocess.CalledProcessError(1, command)
-        if 'wheel' in command:
-            self.env = env
-            folder = Path(command[-1])
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / 'mmcv-new.whl').write_text('built')
 
     def count(self, words):
         return sum(words in command for command in self.done)
@@ -48,81 +43,36 @@ class Commands:
 
 @pytest.fixture
 def mmcv(bootstrap, monkeypatch, tmp_path):
-    """Install mmcv with recorded commands; a function of what fails and of ``--find-links``."""
-    venv = tmp_path / 'venv'
-    venv.mkdir()
-    monkeypatch.setattr(bootstrap, 'output', lambda *argv: 'torch-2.12.0_cp311_linux\n')
+    """Install mmcv with recorded commands; a function of ``--compile-mmcv`` and what is there."""
 
-    def install(fails=lambda command: False, find_links=None, sha256=None):
+    def install(compile_mmcv, works=False, fails=lambda command: False):
         commands = Commands(fails)
         monkeypatch.setattr(bootstrap, 'run', commands)
-        args = bootstrap.argparse.Namespace(
-            venv=venv, find_links=find_links, sha256=sha256, cuda='auto'
-        )
-        try:
-            bootstrap.install_mmcv(args, venv / 'bin' / 'python', ('uv', 'install'))
-        finally:
-            install.kept = sorted((tmp_path / 'cache').rglob('*.whl'))
+        monkeypatch.setattr(bootstrap, 'output', lambda *argv: str(works))
+        args = bootstrap.argparse.Namespace(venv=tmp_path, compile_mmcv=compile_mmcv)
+        bootstrap.install_mmcv(args, tmp_path / 'bin' / 'python', ('uv', 'install'))
         return commands
 
     return install
 
 
-def test_mmcv_is_built_once_and_kept_under_what_it_depends_on(mmcv):
-    assert mmcv().count('pip wheel') == 1
-    (kept,) = mmcv.kept
-    for part in ('mmcv-', 'torch-2.12.0', 'cp311', 'linux', 'cpu'):
-        assert part in kept.parent.name
-    again = mmcv()
-    assert again.count('pip wheel') == 0
-    assert again.count(f'install --reinstall {kept}') == 1
-    assert again.count('mmcv.ops.nms') == 1
+def test_mmcv_is_built_apart_from_torch_by_locked_packages(mmcv, tmp_path):
+    (command,) = mmcv(False).done
+    assert command.startswith('uv install --no-deps --require-hashes')
+    assert '--no-build-isolation' not in command
+    assert command.endswith(f'--build-constraints {tmp_path / "build.txt"}')
+    built_with = (tmp_path / 'build.txt').read_text().splitlines()
+    assert {x.split('==')[0] for x in built_with} == {'packaging', 'setuptools', 'wheel'}
+    assert all('--hash=sha256:' in x for x in built_with)
 
 
-def test_headers_are_compiled_once_where_that_works(mmcv, monkeypatch):
-    monkeypatch.setenv('CFLAGS', '-march=native')
-    monkeypatch.delenv('CXX', raising=False)
-    commands = mmcv(fails=lambda command: command.startswith('g++'))
-    assert commands.env['CFLAGS'].endswith(' -march=native')
-    shutil.rmtree(mmcv.kept[0].parent)
-    commands = mmcv()
-    (made,) = (x for x in commands.done if x.startswith('g++'))
-    flags, _, header = commands.env['CFLAGS'].partition(' -include ')
-    assert made.startswith(f'g++ {flags} ')
-    assert made.endswith(f'{header} -o {header}.gch')
-    assert commands.env['CXX'] == 'g++'
-
-
-def test_kept_wheel_whose_ops_do_not_run_is_replaced(mmcv):
-    mmcv()
-    mmcv.kept[0].write_text('torn')
-    runs = iter([True, False])
-    commands = mmcv(fails=lambda command: 'mmcv.ops.nms' in command and next(runs))
-    assert commands.count('pip wheel') == 1
-    assert mmcv.kept[0].read_text() == 'built'
-
-
-def test_ready_wheel_comes_first_and_is_refused_where_it_does_not_run(mmcv):
-    commands = mmcv(find_links='https://a.example')
-    assert commands.count('--find-links https://a.example') == 1
-    assert commands.count('pip wheel') == 0
-    commands = mmcv(fails=lambda command: '--find-links' in command, find_links='x')
-    assert commands.count('pip wheel') == 1
-
-
-def test_ready_wheel_is_taken_by_its_hash(mmcv, tmp_path):
-    pin = tmp_path / 'venv' / 'mmcv.txt'
-    commands = mmcv(find_links='x', sha256='ab' * 32)
-    hashed = f'--no-index --find-links x --require-hashes -r {pin}'
-    assert commands.count(f'-m pip install --no-deps --force-reinstall {hashed}') == 1
-    assert re.fullmatch(rf'onedl-mmcv==[\d.]+ --hash=sha256:{"ab" * 32}\n', pin.read_text())
-
-
-@pytest.mark.parametrize('words', ['pip wheel', 'mmcv.ops.nms'])
-def test_failed_build_or_ops_are_not_kept(mmcv, words):
+def test_mmcv_is_compiled_on_request_once_and_counts_when_nms_runs(mmcv):
+    commands = mmcv(True)
+    assert commands.count('--no-build-isolation --force-reinstall --no-cache-dir') == 1
+    assert commands.count('mmcv.ops.nms') == 1
+    assert not mmcv(True, works=True).done
     with pytest.raises(subprocess.CalledProcessError):
-        mmcv(fails=lambda command: words in command)
-    assert not [path for path in mmcv.kept if not path.parent.name.startswith('.')]
+        mmcv(True, fails=lambda command: 'mmcv.ops.nms' in command)
 
 
 @pytest.mark.parametrize('lock', ['lock.txt', 'lock_adapters.txt'])
@@ -173,7 +123,9 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         bootstrap, 'output', lambda *argv: 'True' if 'import importlib' in argv[-1] else ''
     )
     monkeypatch.setattr(bootstrap, 'install_mmcv', lambda *args: None)
-    args = bootstrap.argparse.Namespace(venv=tmp_path, torch_alone=alone, lock=None)
+    args = bootstrap.argparse.Namespace(
+        venv=tmp_path, torch_alone=alone, lock=None, compile_mmcv=False
+    )
     monkeypatch.setattr(bootstrap, 'run', Commands(lambda command: 'import mm' in command))
     with pytest.raises(subprocess.CalledProcessError):
         bootstrap.make(args)
@@ -182,17 +134,18 @@ def test_only_a_whole_run_leaves_a_stamp_and_a_second_one_does_nothing(
         monkeypatch.setattr(bootstrap, 'run', commands)
         bootstrap.make(args)
     assert first.count('install')
-    assert first.count('mmdet') == (not alone)
+    assert first.count('import mmengine, mmcv.ops, mmdet') == (not alone)
+    assert first.count('-m mmrank.mmcv_ops') == (not alone)
     assert not second.done
+    # Compiled operators are asked for: not what was done.
+    args.compile_mmcv = True
+    bootstrap.make(args)
+    assert second.done
+    args.compile_mmcv = False
+    second.done.clear()
     # A new lock file makes it work again.
     monkeypatch.setattr(bootstrap, 'LOCK', tmp_path / 'lock.txt')
     bootstrap.LOCK.write_text('uv==1 --hash=sha256:0')
-    bootstrap.make(args)
-    assert second.count('mmrank.losses' if alone else 'mmrank.registry')
-    # An environment of its own lock has nothing of OpenMMLab.
-    args.lock = bootstrap.LOCK
-    second.done.clear()
-    (tmp_path / 'mmrank-bootstrap.txt').unlink()
     bootstrap.make(args)
     assert second.count('mmrank.losses')
     assert not second.count('mmcv')

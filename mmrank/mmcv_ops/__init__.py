@@ -1,0 +1,61 @@
+"""mmcv's operators on torch and torchvision, for an mmcv that was not compiled.
+
+``mmcv.ops`` asks for one compiled module, ``mmcv._ext``. Importing mmrank makes Python find
+:mod:`mmrank.mmcv_ops.extension` under that name where there is no compiled one, or one that does
+not load. Nothing else of mmcv is changed, and nothing is imported before mmcv asks for it.
+
+``python -m mmrank.mmcv_ops`` puts a file into mmcv, so that no import of mmrank is needed.
+"""
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+NAME = 'mmcv._ext'
+_EXTENSION = Path(__file__).with_name('extension.py')
+
+
+def load_error(origin: str) -> str:
+    """Return why a compiled module does not load; empty where it does, or is a Python file."""
+    if not origin.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)):
+        return ''
+    import torch  # noqa: F401  # the compiled module links to its libraries
+
+    try:
+        ctypes.CDLL(origin)
+    except OSError as error:
+        return str(error)
+    return ''
+
+
+class _Finder(MetaPathFinder):
+    """Finds ``mmcv._ext``: the compiled one, else that of mmrank."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != NAME:
+            return None
+        found = importlib.machinery.PathFinder.find_spec(fullname, path)
+        error = load_error(found.origin or '') if found else ''
+        if found and not error:
+            return found
+        if error:
+            warnings.warn(
+                f'The compiled operators of mmcv do not load: {error}. Those of mmrank, on torch '
+                'and torchvision, take their place. Fix: build mmcv for this torch with `pip '
+                'install --no-cache-dir`, or install mmcv-lite.',
+                stacklevel=2,
+            )
+        return importlib.util.spec_from_file_location(fullname, _EXTENSION)
+
+
+def make_available() -> None:
+    """Let ``import mmcv._ext`` find the operators of mmrank where none are compiled."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,156 @@
+"""Overlaps and non-maximum suppression of boxes along the axes."""
+
+import numpy as np
+import torch
+import torchvision
+from torch import Tensor
+
+from .precision import at_least_float32
+
+_NAIVE, _LINEAR = 0, 1
+
+
+def _as_compared(threshold: float, dtype: torch.dtype) -> float:
+    """Return a threshold in the precision of the overlaps, so that equal ones stay equal."""
+    return torch.tensor(threshold, dtype=dtype).item()
+
+
+def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int = 0) -> Tensor:
+    """Greedy non-maximum suppression.
+
+    Args:
+        boxes: Corners (x1, y1, x2, y2), shape (N, 4).
+        scores: Shape (N,).
+        iou_threshold: A box that overlaps a better one by more goes.
+        offset: 0, or 1 where the last pixel belongs to the box.
+
+    Returns:
+        Indices of what stays, the best first, int64.
+    """
+    boxes = at_least_float32(boxes)
+    if offset:
+        boxes = torch.cat([boxes[:, :2], boxes[:, 2:] + offset], dim=1)
+    # Equal scores stand in the order of mmcv, which does not sort stably.
+    order = scores.sort(descending=True)[1]
+    ranks = torch.arange(len(order), 0, -1, dtype=boxes.dtype, device=boxes.device)
+    threshold = _as_compared(iou_threshold, boxes.dtype)
+    return order[torchvision.ops.nms(boxes[order], ranks, threshold)]
+
+
+def _overlaps(box: np.ndarray, boxes: np.ndarray, offset: int) -> np.ndarray:
+    """Return the IoU of one box (4,) with others (N, 4)."""
+    size = np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]) + offset
+    shared = np.maximum(size, 0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2] + offset).prod(axis=1)
+    area = (box[2:] - box[:2] + offset).prod()
+    with np.errstate(invalid='ignore', divide='ignore'):  # boxes without an area
+        return shared / (area + areas - shared)
+
+
+def _fill_gaps(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Return the rows to keep, gaps filled from the end: the order that decides between ties."""
+    number = np.count_nonzero(keep)
+    gaps = np.flatnonzero(~keep[:number])
+    rows[gaps] = rows[number + np.flatnonzero(keep[number:])[::-1]]
+    return rows[:number]
+
+
+def softnms(
+    boxes: Tensor,
+    scores: Tensor,
+    dets: Tensor,
+    iou_threshold: float,
+    sigma: float,
+    min_score: float,
+    method: int,
+    offset: int,
+) -> Tensor:
+    """Soft non-maximum suppression: overlaps lower the scores of worse boxes.
+
+    Args:
+        boxes: Corners, shape (N, 4), on the CPU.
+        scores: Shape (N,).
+        dets: Receives corners and new scores of what stays, shape (N, 5).
+        iou_threshold: Where methods 0 and 1 begin.
+        sigma: Width of method 2.
+        min_score: A box with less goes.
+        method: 0 removes, 1 multiplies by 1 - IoU, 2 by exp(-IoU^2 / sigma).
+        offset: 0, or 1 where the last pixel belongs to the box.
+
+    Returns:
+        Indices of what stays, the best first, int64.
+    """
+    rows = at_least_float32(torch.cat([boxes, scores[:, None].to(boxes)], dim=1)).numpy().copy()
+    threshold = rows.dtype.type(iou_threshold)
+    order = np.arange(len(rows))
+    done = 0
+    while done < len(rows):
+        best = done + rows[done:, 4].argmax()
+        rows[[done, best]] = rows[[best, done]]
+        order[[done, best]] = order[[best, done]]
+        rest = rows[done + 1 :]
+        ious = _overlaps(rows[done, :4], rest[:, :4], offset)
+        if method == _NAIVE:
+            rest[:, 4] *= ~(ious >= threshold)
+        elif method == _LINEAR:
+            rest[:, 4] *= np.where(ious >= threshold, 1 - ious, 1)
+        else:
+            rest[:, 4] *= np.exp(-(ious * ious) / rows.dtype.type(sigma))
+        done += 1
+        keep = ~(rest[:, 4] < rows.dtype.type(min_score))
+        if not keep.all():
+            number = done + len(_fill_gaps(rest, keep))
+            _fill_gaps(order[done:], keep)
+            rows = rows[:number]
+            order = order[:number]
+    dets[: len(rows)] = torch.from_numpy(rows).to(dets)
+    return torch.from_numpy(order)
+
+
+def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
+    """Group boxes by the better box that suppresses them.
+
+    Args:
+        dets: Corners and scores, shape (N, 5).
+        iou_threshold: A box that overlaps a better one by this or more joins its group.
+
+    Returns:
+        Indices of each group, the best box first.
+    """
+    dets = at_least_float32(dets)
+    left = dets[:, 4].sort(descending=True)[1].numpy()
+    boxes = dets[:, :4].numpy()
+    threshold = boxes.dtype.type(iou_threshold)
+    groups = []
+    while len(left):
+        best, left = left[0], left[1:]
+        joins = _overlaps(boxes[best], boxes[left], 0) >= threshold
+        groups.append([int(best), *left[joins].tolist()])
+        left = left[~joins]
+    return groups
+
+
+def bbox_overlaps(
+    bboxes1: Tensor, bboxes2: Tensor, ious: Tensor, mode: int, aligned: bool, offset: int
+) -> None:
+    """Write overlaps of boxes into ``ious``.
+
+    Args:
+        bboxes1: Corners, shape (N, 4).
+        bboxes2: Corners, shape (M, 4).
+        ious: Shape (N,) where ``aligned``, else (N, M).
+        mode: 0 divides by the union, 1 by the area of ``bboxes1``.
+        aligned: Pairs by index.
+        offset: 0, or 1 where the last pixel belongs to the box.
+    """
+    first = at_least_float32(bboxes1)
+    second = at_least_float32(bboxes2)
+    if not aligned:
+        first = first[:, None]
+    corner = torch.maximum(first[..., :2], second[..., :2])
+    size = torch.minimum(first[..., 2:], second[..., 2:]) - corner + offset
+    shared = size.clamp(min=0).prod(dim=-1)
+    base = (first[..., 2:] - first[..., :2] + offset).prod(dim=-1)
+    if mode == 0:
+        base = base + (second[..., 2:] - second[..., :2] + offset).prod(dim=-1) - shared
+    ious.copy_(shared / base)

@@ -1,0 +1,179 @@
+"""Deformable convolution, versions 1 and 2, by torchvision's kernels."""
+
+import torch
+import torchvision  # noqa: F401  # registers torch.ops.torchvision
+from torch import Tensor
+
+from .precision import at_least_float32
+
+
+def _arguments(weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None) -> list:
+    """Return weight, offset, mask and bias as torchvision's kernels take them."""
+    empty = offset.new_zeros(len(offset), 1)
+    tensors = [
+        weight,
+        offset,
+        empty if mask is None else mask,
+        weight.new_zeros(len(weight)) if bias is None else bias,
+    ]
+    return [at_least_float32(x) for x in tensors]
+
+
+def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> None:
+    """Write the convolution into ``output``."""
+    convolve = torch.ops.torchvision.deform_conv2d
+    result = convolve(at_least_float32(input), *tensors, *settings)
+    output.copy_(result.view_as(output))
+
+
+def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tuple) -> tuple:
+    """Return the gradients of input, weight, offset, mask and bias."""
+    backward = torch.ops.torchvision._deform_conv2d_backward
+    grad_output = at_least_float32(grad_output).contiguous()
+    return backward(grad_output, at_least_float32(input), *tensors, *settings)
+
+
+def _settings_of_version_1(
+    kW: int,
+    kH: int,
+    dW: int,
+    dH: int,
+    padW: int,
+    padH: int,
+    dilationW: int,
+    dilationH: int,
+    group: int,
+    deformable_group: int,
+    im2col_step: int,
+) -> tuple:
+    return dH, dW, padH, padW, dilationH, dilationW, group, deformable_group, False
+
+
+def _settings_of_version_2(
+    kernel_h: int,
+    kernel_w: int,
+    stride_h: int,
+    stride_w: int,
+    pad_h: int,
+    pad_w: int,
+    dilation_h: int,
+    dilation_w: int,
+    group: int,
+    deformable_group: int,
+) -> tuple:
+    strides = stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w
+    return *strides, group, deformable_group, True
+
+
+def deform_conv_forward(
+    input: Tensor,
+    weight: Tensor,
+    offset: Tensor,
+    output: Tensor,
+    columns: Tensor,
+    ones: Tensor,
+    **settings: int,
+) -> None:
+    """Write the deformable convolution into ``output``.
+
+    Args:
+        input: Shape (N, C, H, W).
+        weight: Shape (out, C / groups, kernel height, kernel width).
+        offset: y and x of each tap, shape (N, 2 * deformable groups * taps, out H, out W).
+        output: Shape (N, out, out H, out W).
+        columns: Not needed.
+        ones: Not needed.
+        settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
+    """
+    tensors = _arguments(weight, offset, None, None)
+    _convolve(output, input, tensors, _settings_of_version_1(**settings))
+
+
+def deform_conv_backward_input(
+    input: Tensor,
+    offset: Tensor,
+    grad_output: Tensor,
+    grad_input: Tensor,
+    grad_offset: Tensor,
+    weight: Tensor,
+    columns: Tensor,
+    **settings: int,
+) -> None:
+    """Write the gradients of input and offset; see :func:`deform_conv_forward`."""
+    tensors = _arguments(weight, offset, None, None)
+    grads = _gradients(grad_output, input, tensors, _settings_of_version_1(**settings))
+    grad_input.copy_(grads[0])
+    grad_offset.copy_(grads[2])
+
+
+def deform_conv_backward_parameters(
+    input: Tensor,
+    offset: Tensor,
+    grad_output: Tensor,
+    grad_weight: Tensor,
+    columns: Tensor,
+    ones: Tensor,
+    scale: float,
+    **settings: int,
+) -> None:
+    """Add the gradient of the weight, times ``scale``; see :func:`deform_conv_forward`."""
+    tensors = _arguments(torch.zeros_like(grad_weight), offset, None, None)
+    grads = _gradients(grad_output, input, tensors, _settings_of_version_1(**settings))
+    grad_weight.add_(grads[1].to(grad_weight), alpha=scale)
+
+
+def modulated_deform_conv_forward(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    ones: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    output: Tensor,
+    columns: Tensor,
+    with_bias: bool,
+    **settings: int,
+) -> None:
+    """Write the modulated deformable convolution into ``output``.
+
+    Args:
+        input: Shape (N, C, H, W).
+        weight: Shape (out, C / groups, kernel height, kernel width).
+        bias: Shape (out,); read where ``with_bias``.
+        ones: Not needed.
+        offset: y and x of each tap, shape (N, 2 * deformable groups * taps, out H, out W).
+        mask: Factor of each tap, shape (N, deformable groups * taps, out H, out W).
+        output: Shape (N, out, out H, out W).
+        columns: Not needed.
+        with_bias: Whether there is a bias.
+        settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
+    """
+    tensors = _arguments(weight, offset, mask, bias if with_bias else None)
+    _convolve(output, input, tensors, _settings_of_version_2(**settings))
+
+
+def modulated_deform_conv_backward(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    ones: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    columns: Tensor,
+    grad_input: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
+    grad_offset: Tensor,
+    grad_mask: Tensor,
+    grad_output: Tensor,
+    with_bias: bool,
+    **settings: int,
+) -> None:
+    """Write all gradients; see :func:`modulated_deform_conv_forward`."""
+    tensors = _arguments(weight, offset, mask, bias if with_bias else None)
+    grads = _gradients(grad_output, input, tensors, _settings_of_version_2(**settings))
+    targets = [grad_input, grad_weight, grad_offset, grad_mask]
+    if with_bias:
+        targets.append(grad_bias)
+    for target, grad in zip(targets, grads):
+        target.copy_(grad)

@@ -1,0 +1,107 @@
+"""What ``mmcv._ext`` holds where mmcv is not compiled.
+
+Each operator has the arguments of the compiled one, which writes most results into tensors that it
+is given. An operator that is not here refuses when it is called, not when mmcv asks for it.
+"""
+
+from collections.abc import Callable
+
+try:
+    import torchvision as _torchvision  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "mmcv has no compiled operators here, and mmrank's take its place with torchvision, which "
+        f'does not import ({error}). Fix: install the torchvision of this torch, or mmcv with '
+        'compiled operators.'
+    ) from error
+
+from mmrank.mmcv_ops.boxes import bbox_overlaps, nms, nms_match, softnms
+from mmrank.mmcv_ops.deformable_attention import ms_deform_attn_backward, ms_deform_attn_forward
+from mmrank.mmcv_ops.deformable_convolution import (
+    deform_conv_backward_input,
+    deform_conv_backward_parameters,
+    deform_conv_forward,
+    modulated_deform_conv_backward,
+    modulated_deform_conv_forward,
+)
+from mmrank.mmcv_ops.focal_losses import (
+    sigmoid_focal_loss_backward,
+    sigmoid_focal_loss_forward,
+    softmax_focal_loss_backward,
+    softmax_focal_loss_forward,
+)
+from mmrank.mmcv_ops.resampling import (
+    carafe_backward,
+    carafe_forward,
+    carafe_naive_backward,
+    carafe_naive_forward,
+    masked_col2im_forward,
+    masked_im2col_forward,
+)
+from mmrank.mmcv_ops.rois import (
+    roi_align_backward,
+    roi_align_forward,
+    roi_pool_backward,
+    roi_pool_forward,
+)
+from mmrank.mmcv_ops.rotated_boxes import box_iou_rotated, nms_rotated
+
+__all__ = [
+    'bbox_overlaps',
+    'box_iou_rotated',
+    'carafe_backward',
+    'carafe_forward',
+    'carafe_naive_backward',
+    'carafe_naive_forward',
+    'deform_conv_backward_input',
+    'deform_conv_backward_parameters',
+    'deform_conv_forward',
+    'get_compiler_version',
+    'get_compiling_cuda_version',
+    'masked_col2im_forward',
+    'masked_im2col_forward',
+    'modulated_deform_conv_backward',
+    'modulated_deform_conv_forward',
+    'ms_deform_attn_backward',
+    'ms_deform_attn_forward',
+    'nms',
+    'nms_match',
+    'nms_rotated',
+    'roi_align_backward',
+    'roi_align_forward',
+    'roi_pool_backward',
+    'roi_pool_forward',
+    'sigmoid_focal_loss_backward',
+    'sigmoid_focal_loss_forward',
+    'softmax_focal_loss_backward',
+    'softmax_focal_loss_forward',
+    'softnms',
+]
+
+
+def get_compiler_version() -> str:
+    """Return what mmcv prints for its compiler."""
+    return 'none: mmrank.mmcv_ops on torch and torchvision'
+
+
+def get_compiling_cuda_version() -> str:
+    """Return what mmcv prints for the CUDA it was compiled with."""
+    return 'not available'
+
+
+def __getattr__(name: str) -> Callable:
+    """An operator that is not here: a function that refuses."""
+    if name.startswith('__'):
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        """Raise NotImplementedError."""
+        raise NotImplementedError(
+            f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
+            'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
+            '--no-build-isolation --no-cache-dir mmcv` beside torch), or choose a config without '
+            'this operator.'
+        )
+
+    refuse.__name__ = name
+    return refuse

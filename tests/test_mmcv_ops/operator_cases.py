@@ -1,0 +1,154 @@
+"""Calls of ``mmcv.ops``: functions of a float type that return inputs and a call of them."""
+
+import torch
+from mmcv import ops
+from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
+
+
+def boxes(number, dtype, seed=0, size=60):
+    """Return random corners (N, 4), scores and one of five classes each."""
+    draw = torch.Generator().manual_seed(seed)
+    corner = torch.rand(number, 2, generator=draw) * size
+    sides = torch.rand(number, 2, generator=draw) * size / 3 + 1
+    scores = torch.rand(number, generator=draw)
+    classes = torch.randint(5, (number,), generator=draw)
+    return torch.cat([corner, corner + sides], 1).to(dtype), scores.to(dtype), classes
+
+
+def normal(*shape, dtype, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=draw, dtype=torch.float64).to(dtype)
+
+
+def rois(number, dtype, images=2):
+    """Return RoIs of images of 60 x 60; the last ones are a point, and beyond the border."""
+    found = boxes(number, dtype)[0]
+    if number > 3:
+        found[-1, 2:] = found[-1, :2]
+        found[-2] += 50
+    image = torch.arange(number) % images
+    return torch.cat([image[:, None].to(dtype), found], 1)
+
+
+def roi_align(number=12, **settings):
+    def case(dtype):
+        x = normal(2, 2, 15, 18, dtype=dtype)
+        layer = ops.RoIAlign((4, 3), 0.25, **settings)
+        return [x], lambda x: layer(x, rois(number, dtype))
+
+    return case
+
+
+def roi_pool(number=12):
+    def case(dtype):
+        x = normal(2, 3, 15, 18, dtype=dtype)
+        layer = ops.RoIPool((4, 3), 0.25)
+        return [x], lambda x: layer(x, rois(number, dtype))
+
+    return case
+
+
+def deformable(version, groups=1, deform_groups=1, batch=2, bias=True, stride=2):
+    """Offsets of several pixels: some samples lie outside of the image."""
+    taps, channels = 9 * deform_groups, 4
+
+    def case(dtype):
+        x = normal(batch, channels, 9, 8, dtype=dtype)
+        size = (5, 4) if stride == 2 else (9, 8)
+        offset = 1.7 * normal(batch, 2 * taps, *size, dtype=dtype, seed=1)
+        mask = normal(batch, taps, *size, dtype=dtype, seed=2).sigmoid()
+        weight = normal(6, channels // groups, 3, 3, dtype=dtype, seed=3)
+        settings = stride, 1, 1, groups, deform_groups
+        if version == 1:
+            return [x, offset, weight], lambda *args: ops.deform_conv2d(*args, *settings)
+        inputs = [x, offset, mask, weight]
+        if bias:
+            inputs.append(normal(6, dtype=dtype, seed=4))
+            return inputs, lambda *args: ops.modulated_deform_conv2d(*args, *settings)
+        return inputs, lambda *args: ops.modulated_deform_conv2d(*args, None, *settings)
+
+    return case
+
+
+def focal(function, number=8, weighted=False):
+    def case(dtype):
+        logits = 3 * normal(number, 5, dtype=dtype)
+        # mmcv's sigmoid form has a background class without a logit.
+        target = torch.arange(number) % (6 if function is ops.sigmoid_focal_loss else 5)
+        weight = torch.arange(1.0, 6, dtype=dtype) if weighted else None
+        # mmcv's softmax form has no gradient of single rows.
+        reduction = 'none' if function is ops.sigmoid_focal_loss else 'sum'
+        return [logits], lambda x: function(x, target, 2.0, 0.25, weight, reduction)
+
+    return case
+
+
+def attention(batch=2, queries=5):
+    def case(dtype):
+        shapes = torch.tensor([[4, 5], [2, 3]])
+        start = torch.tensor([0, 20])
+        value = normal(batch, 26, 2, 3, dtype=dtype)
+        places = torch.sigmoid(2 * normal(batch, queries, 2, 2, 3, 2, dtype=dtype, seed=1))
+        places = places * 1.4 - 0.2  # some lie outside
+        weights = normal(batch, queries, 2, 2, 3, dtype=dtype, seed=2)
+        apply = MultiScaleDeformableAttnFunction.apply
+        return [value, places, weights], lambda v, p, w: apply(v, shapes, start, p, w, 64)
+
+    return case
+
+
+def carafe(kernel=3, groups=2, batch=2, scale=2):
+    def case(dtype):
+        x = normal(batch, 4, 5, 4, dtype=dtype)
+        size = 5 * scale, 4 * scale
+        masks = normal(batch, groups * kernel**2, *size, dtype=dtype, seed=1)
+        return [x, masks], lambda x, m: ops.carafe(x, m, kernel, groups, scale)
+
+    return case
+
+
+#: With a gradient. mmcv has compiled code for a CPU for the first three kinds only.
+DIFFERENTIABLE = {
+    'roi_align': roi_align(),
+    'roi_align-ratio-2-legacy': roi_align(sampling_ratio=2, aligned=False),
+    'roi_align-max': roi_align(pool_mode='max'),
+    'roi_align-max-ratio-2-legacy': roi_align(pool_mode='max', sampling_ratio=2, aligned=False),
+    'deform_conv': deformable(1),
+    'deform_conv-groups': deformable(1, groups=2, deform_groups=2, stride=1),
+    'modulated_deform_conv': deformable(2),
+    'modulated_deform_conv-groups': deformable(2, groups=2, deform_groups=2, stride=1),
+    'modulated_deform_conv-no-bias': deformable(2, bias=False),
+    'roi_pool': roi_pool(),
+    'sigmoid_focal_loss': focal(ops.sigmoid_focal_loss),
+    'sigmoid_focal_loss-weights': focal(ops.sigmoid_focal_loss, weighted=True),
+    'softmax_focal_loss': focal(ops.softmax_focal_loss),
+    'softmax_focal_loss-weights': focal(ops.softmax_focal_loss, weighted=True),
+    'ms_deform_attn': attention(),
+    'carafe': carafe(),
+    'carafe-kernel-5': carafe(kernel=5, groups=1, batch=1, scale=1),
+}
+EMPTY = {
+    'roi_align': roi_align(0),
+    'roi_align-max': roi_align(0, pool_mode='max'),
+    'roi_pool': roi_pool(0),
+    'sigmoid_focal_loss': focal(ops.sigmoid_focal_loss, 0),
+    'ms_deform_attn-queries': attention(queries=0),
+    'ms_deform_attn-batch': attention(batch=0),
+    'carafe': carafe(batch=0),
+}
+COMPILED_ON_A_CPU = [
+    x for x in DIFFERENTIABLE if x.startswith(('roi_align', 'deform', 'modulated'))
+]
+
+
+def run(case, dtype, strided=False):
+    """Return the output and the gradients of a case, all as one list."""
+    inputs, call = case(dtype)
+    if strided:
+        # Every second element of a tensor twice as long.
+        inputs = [torch.stack([x, x + 1], -1)[..., 0] for x in inputs]
+    inputs = [x.requires_grad_() for x in inputs]
+    output = call(*inputs)
+    slope = torch.linspace(-1, 1, output.numel()).view_as(output).to(output)
+    (output * slope).sum().backward()
+    return [output.detach(), *(x.grad for x in inputs)]

@@ -1,0 +1,123 @@
+"""The operators of mmrank: gradients, float types, strides, empty inputs, equality."""
+
+import pytest
+import torch
+
+pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
+
+import operator_cases as cases
+from mmcv import ops
+
+from mmrank.mmcv_ops import extension
+from mmrank.mmcv_ops.choice import compiled_extension, operators_of
+
+needs_compiled = pytest.mark.skipif(
+    compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
+)
+TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}
+
+
+@pytest.fixture(autouse=True)
+def ours():
+    with operators_of(extension):
+        yield
+
+
+def assert_all_close(found, wanted, tolerance):
+    for got, want in zip(found, wanted, strict=True):
+        assert got.dtype == want.dtype
+        scale = max(1.0, want.abs().max().item()) if want.numel() else 1
+        torch.testing.assert_close(got, want, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize('name', cases.DIFFERENTIABLE)
+def test_gradients_are_those_of_the_output(name):
+    inputs, call = cases.DIFFERENTIABLE[name](torch.float64)
+    inputs = [x.requires_grad_() for x in inputs]
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+
+
+@needs_compiled
+@pytest.mark.parametrize('dtype', TOLERANCES)
+@pytest.mark.parametrize('name', cases.COMPILED_ON_A_CPU)
+def test_outputs_and_gradients_equal_the_compiled_ones(name, dtype):
+    case = cases.DIFFERENTIABLE[name]
+    found = cases.run(case, dtype)
+    with operators_of(compiled_extension()):
+        wanted = cases.run(case, dtype)
+    assert_all_close(found, wanted, TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('name', cases.DIFFERENTIABLE)
+def test_half_precision_keeps_its_type_and_is_near_float32(name, dtype):
+    # RoIs and locations move by rounding: the bound is that of the inputs.
+    inputs, call = cases.DIFFERENTIABLE[name](dtype)
+    found = call(*inputs)
+    assert found.dtype == dtype
+    with torch.no_grad():
+        _, call = cases.DIFFERENTIABLE[name](torch.float32)
+        wanted = call(*(x.float() for x in inputs))
+    assert (found.float() - wanted).abs().median() < 0.05
+    run = cases.run(cases.DIFFERENTIABLE[name], dtype)
+    assert all(x.isfinite().all() for x in run)
+
+
+@pytest.mark.parametrize('name', cases.DIFFERENTIABLE)
+def test_strides_do_not_matter(name):
+    case = cases.DIFFERENTIABLE[name]
+    wanted = cases.run(case, torch.float64)
+    assert_all_close(cases.run(case, torch.float64, strided=True), wanted, 1e-12)
+
+
+@pytest.mark.parametrize('name', cases.EMPTY)
+def test_empty_inputs_give_empty_outputs_and_gradients_of_zero(name):
+    output, *grads = cases.run(cases.EMPTY[name], torch.float32)
+    assert output.numel() == 0
+    assert all((x == 0).all() for x in grads)
+
+
+def test_roi_pool_takes_the_largest_pixel_of_each_bin():
+    image = torch.arange(16.0).view(1, 1, 4, 4)
+    found = ops.roi_pool(image, torch.tensor([[0.0, 0, 0, 3, 3]]), (2, 2), 1.0)
+    assert found.flatten().tolist() == [5, 7, 13, 15]
+
+
+def test_focal_losses_equal_their_definition():
+    logits = cases.normal(6, 4, dtype=torch.float64)
+    target = torch.tensor([0, 1, 2, 3, 4, 1])  # 4 is background
+    own = torch.nn.functional.one_hot(target, 5)[:, :4].double()
+    p = logits.sigmoid()
+    cross = torch.nn.functional.binary_cross_entropy(p, own, reduction='none')
+    wanted = (own * 0.25 + (1 - own) * 0.75) * (own - p).abs() ** 2 * cross
+    found = ops.sigmoid_focal_loss(logits, target, 2.0, 0.25, None, 'none')
+    torch.testing.assert_close(found, wanted)
+    target = target % 4
+    cross = torch.nn.functional.cross_entropy(logits, target, reduction='none')
+    wanted = 0.25 * (1 - (-cross).exp()) ** 2 * cross
+    found = ops.softmax_focal_loss(logits, target, 2.0, 0.25, None, 'none')
+    torch.testing.assert_close(found, wanted)
+
+
+def test_attention_equals_that_of_mmcv_for_a_cpu():
+    (value, places, weights), call = cases.attention()(torch.float64)
+    plain = ops.multi_scale_deform_attn.multi_scale_deformable_attn_pytorch
+    wanted = plain(value, torch.tensor([[4, 5], [2, 3]]), places, weights)
+    torch.testing.assert_close(call(value, places, weights), wanted, rtol=0, atol=1e-12)
+
+
+def test_carafe_equals_its_definition():
+    (x, masks), call = cases.carafe(kernel=3, groups=2)(torch.float64)
+    windows = torch.nn.functional.unfold(x, 3, padding=1).view(2, 2, 2, 9, 5, 4)
+    windows = windows.repeat_interleave(2, -1).repeat_interleave(2, -2)
+    wanted = (windows * masks.view(2, 2, 1, 9, 10, 8)).sum(3).view(2, 4, 10, 8)
+    torch.testing.assert_close(call(x, masks), wanted, rtol=0, atol=1e-12)
+
+
+def test_masked_convolution_is_the_convolution_where_the_mask_is():
+    layer = ops.MaskedConv2d(3, 5, 3, padding=1).double()
+    x = cases.normal(1, 3, 6, 7, dtype=torch.float64)
+    mask = (cases.normal(1, 6, 7, dtype=torch.float64, seed=1) > 0).double()
+    found = layer(x, mask)
+    torch.testing.assert_close(found, layer(x) * mask, rtol=0, atol=1e-12)
+    assert not layer(x, torch.zeros_like(mask)).any()
