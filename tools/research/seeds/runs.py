@@ -1,6 +1,7 @@
 """Run trainings side by side, resumably, and read their results."""
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -50,7 +51,14 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
             f'{run.result_file} has no metric {missing}; it has {sorted(found)}. Change `metrics`; '
             'nothing is trained again.'
         )
-    return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+    numbers = {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+    finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
+    if diverged := [key for key in metrics if key not in finite]:
+        raise UserError(
+            f'{run.result_file}: {diverged[0]} is {found[diverged[0]]}. Fix: a setting with which '
+            'the training does not diverge, such as a lower learning rate'
+        )
+    return finite
 
 
 def train_command(script: Path) -> str:
