@@ -1,12 +1,15 @@
 """A hundred slips of a user: one message that names the field, the value and the fix."""
 
+import http.server
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
+from more_slips import MORE_SLIPS, write_files
 
 from research.synthetic.boxes import make_predictions
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -261,18 +264,30 @@ def files(tmp_path_factory):
     for name, key in (('good', 'weight'), ('other', 'bias')):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
+    write_files(folder, document)
     return folder
 
 
+@pytest.fixture(scope='module')
+def url(files):
+    """Address of a server that has nothing."""
+    with http.server.ThreadingHTTPServer(
+        ('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler
+    ) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f'http://127.0.0.1:{server.server_port}'
+        server.shutdown()
+
+
 @pytest.fixture
-def run(files, monkeypatch, run_script):
+def run(files, url, monkeypatch, run_script):
     """Runs what is typed in the folder of the files."""
     monkeypatch.chdir(files)
     monkeypatch.syspath_prepend(files)
 
     def call(typed):
         sys.modules.pop('slip_model', None)
-        tool, *words = typed.replace('{root}', 'shapes').split()
+        tool, *words = typed.replace('{root}', 'shapes').replace('{url}', url).split()
         if tool == 'own':
             (files / 'own.py').write_text(f"_base_ = 'det.py'\n{typed[4:]}\n")
             tool, words = 'train', ['own.py']
@@ -289,7 +304,7 @@ def run(files, monkeypatch, run_script):
     ('typed', 'words'),
     [
         pytest.param(x, words, marks=pytest.mark.slow if x.startswith(SLOW) else ())
-        for x, *words in SLIPS
+        for x, *words in [*SLIPS, *MORE_SLIPS]
     ],
 )
 def test_a_slip_is_one_message(typed, words, run, files):

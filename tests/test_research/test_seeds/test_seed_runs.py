@@ -140,7 +140,7 @@ def test_missing_metric_names_those_that_are_there(make_plan):
     with pytest.raises(ValueError, match='delete it'):
         read_result(run, ['acc'])
     run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "other": Infinity}}')
-    with pytest.raises(UserError, match='acc is nan. Fix: '):
+    with pytest.raises(ValueError, match='acc is nan. Fix: '):
         read_result(run, ['acc'])
     assert read_result(run, ['loss']) == {'loss': 1.0}
 
