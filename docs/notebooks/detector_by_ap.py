@@ -91,9 +91,9 @@ train(focal, 'focal')
 # the risk falls, so that the gradient does not vanish.
 
 # %%
-from mmrank.visualization.training_curves import plot_training_curves, read_training_log
+from mmrank.visualization.training_curves import plot_training_curves, read_training_logs
 
-training = read_training_log('work_dirs/notebooks/stable_ap', 'stable AP')
+training = read_training_logs('work_dirs/notebooks/stable_ap', 'stable AP')[-1]
 Image(
     plot_training_curves(
         [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'risk', 'rho']

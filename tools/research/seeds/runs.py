@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
+from mmrank.files import refuse_link
 
 from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
@@ -183,6 +184,7 @@ class RunQueue:
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
         log = run.folder / LOG_NAME
+        refuse_link(log)
         with open(log, 'ab') as file:
             file.write(f'\n$ {shlex.join(command)}\n'.encode())
         try:
