@@ -12,7 +12,7 @@ import torch
 from mmengine.logging import MMLogger
 
 from mmrank import interruption
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError, machine_fault, show_user_errors
 
 #: Arguments of mmengine's functions that are a part of a config.
 _PARTS = ('cfg', 'dataloader', 'loop', 'seed')
@@ -25,7 +25,7 @@ def _config_error(error: Exception) -> Exception:
     Such is one from building a part of the config, from the first iteration, or from what computes
     the metrics: nearly always a setting or the data. The log file gets the traceback.
     """
-    if isinstance(error, UserError) or 'Fix:' in str(error):
+    if isinstance(error, UserError) or 'Fix:' in str(error) or machine_fault(error):
         return error
     from mmengine.runner import BaseLoop  # seconds, which the help of a tool need not take
 
