@@ -56,6 +56,12 @@ class SlipMetric(BaseMetric):
         self.results.append(1)
     def compute_metrics(self, results):
         return dict(score=1)
+
+@METRICS.register_module(force=True)
+class FullDisk(SlipMetric):
+    def compute_metrics(self, results):
+        with open('kept.json', 'w'):
+            raise OSError(28, 'No space left on device')
 """
 TESTED = """\
 test_dataloader = val_dataloader = dict(
@@ -308,7 +314,7 @@ def run(files, url, monkeypatch, run_script):
     ],
 )
 def test_a_slip_is_one_message(typed, words, run, files):
-    before = {*files.rglob('*')}
+    before = {path: path.stat().st_mtime_ns for path in files.rglob('*') if path.is_file()}
     status, output, errors = run(typed)
     assert status == 2, errors
     assert 'Traceback' not in output + errors
@@ -317,8 +323,11 @@ def test_a_slip_is_one_message(typed, words, run, files):
         assert word in message
     assert re.search(r'Fix: |must |choose from|usage: .*\[--', errors, flags=re.S)
     # Nothing was trained; what SlipMetric measures is known after the first epoch.
-    trained = [x for x in {*files.rglob('*')} - before if x.suffix == '.pth']
+    trained = [x for x in {*files.rglob('*')} - {*before} if x.suffix == '.pth']
     assert bool(trained) == ('save_best=acc' in typed)
+    # Sources, and files of others, are as before.
+    changed = {x for x, time in before.items() if x.stat().st_mtime_ns != time}
+    assert {x.name for x in changed if files / 'out' not in x.parents} <= {'own.py', 'kept.json'}
 
 
 def test_warnings_are_said_again_at_the_end(run, monkeypatch):
