@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import io
 import os
 import re
 import sys
@@ -64,7 +65,8 @@ def _open_file(error: OSError) -> str:
     for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
         for name in _FILE_NAMES:
             value = frame.f_locals.get(name)
-            value = getattr(value, 'name', value)
+            if isinstance(value, io.IOBase):
+                value = getattr(value, 'name', None)
             if isinstance(value, str | os.PathLike):
                 return os.fspath(value)
     return ''
@@ -85,7 +87,7 @@ def show_user_errors(
 ) -> Callable[[Callable], Callable[..., int]]:
     """Decorate the main function of a tool: one message, no traceback.
 
-    So is any other error whose message has a ``Fix:``, and that of :func:`machine_fault`.
+    So is any other error whose message has a ``Fix:``, and each of :func:`machine_fault`.
 
     Args:
         *also: Exceptions beside :class:`UserError` that in this tool come

@@ -10,7 +10,7 @@ _CHECKPOINTS = (b'PK\x03\x04', b'\x80')
 
 
 def check_config_file(path: str | Path, heirs: tuple[Path, ...] = ()) -> None:
-    """Refuse, by a UserError, a file that is no text, or that inherits from itself.
+    """Refuse, by a UserError, a file that is not text, or inherits from itself.
 
     mmengine takes such a circle for a long chain, and ends after seconds with a ``RecursionError``.
 
@@ -34,7 +34,7 @@ def check_config_file(path: str | Path, heirs: tuple[Path, ...] = ()) -> None:
                 f'{path} is a checkpoint, and a config file is wanted.\n  Fix: the arguments in '
                 'the order CONFIG CHECKPOINT'
             ) from error
-        fault = 'is no text' if b'\0' in data else f'is not in UTF-8, at byte {error.start}'
+        fault = 'is not text' if b'\0' in data else f'is not in UTF-8, at byte {error.start}'
         raise UserError(
             f'config file {path} {fault}.\n  Fix: name the .py file of a config, saved as UTF-8'
         ) from error

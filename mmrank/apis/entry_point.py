@@ -308,10 +308,11 @@ def prepare_cpu_processes(cfg: Config) -> None:
 
 def check_launcher(launcher: str) -> None:
     """Check that torchrun has started this process where ``--launcher pytorch`` says so."""
-    lacking = {'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'} - {*os.environ}
+    names = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
+    lacking = [name for name in names if name not in os.environ]
     if launcher == 'pytorch' and lacking and not torch.distributed.is_initialized():
         raise UserError(
-            f'--launcher pytorch: {max(lacking)} is not set, so torchrun did not start this '
+            f'--launcher pytorch: {lacking[0]} is not set, so torchrun did not start this '
             'process.\n  Fix: tools/dist_train.sh CONFIG GPUS (dist_test.sh), or leave out '
             '--launcher'
         )

@@ -27,6 +27,12 @@ def _config_error(error: Exception) -> Exception:
     """
     if isinstance(error, UserError) or 'Fix:' in str(error) or machine_fault(error):
         return error
+    if 'epoch_length' in str(error):  # of a scheduler, which is built before any check of a hook
+        return UserError(
+            'train_dataloader has no batch: its images are fewer than train_dataloader.batch_size, '
+            'or filter_cfg (filter_empty_gt, min_size) leaves none out of all.\n  Fix: a smaller '
+            'batch_size, drop_last=False, or other filters'
+        )
     from mmengine.runner import BaseLoop  # seconds, which the help of a tool need not take
 
     part, where, loop, fix = '', '', None, 'correct that part of the config, or the data'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-#: Annotation files that are none, by name.
+#: Files that are not COCO, by name.
 FOREIGN_FILES = {
     'table.csv': 'image,x1,y1,x2,y2,label\n000000.png,1,2,30,40,disk\n',
     'yolo.txt': '0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.1 0.1\n',
@@ -22,7 +22,7 @@ MORE_SLIPS = [
     ('test good.pth tested.py', 'good.pth', 'CONFIG CHECKPOINT'),
     ('train good.pth', 'good.pth', 'is a checkpoint'),
     ('train shapes/annotations/val.json', 'val.json has no train_dataloader', 'Fix: name a full'),
-    ('train photo.png', 'photo.png', 'is no text'),
+    ('train photo.png', 'photo.png', 'is not text'),
     ('test tested.py .', 'checkpoint . is a folder', 'Fix'),
     ('test mini.py tested.py', 'Fix'),
     ('misc/publish_model a.pth good.pth', 'a.pth', 'does not exist'),
@@ -30,7 +30,10 @@ MORE_SLIPS = [
     ('misc/publish_model good.pth a.onnx', "'a.onnx'", 'must end in .pth'),
     ('model_converters/to_stock good.pth mini.py a', 'good.pth', 'is a checkpoint'),
     ('analysis_tools/calibrate {root}/annotations/val.json {root}/annotations/val.json', 'Fix'),
-    ('analysis_tools/draw_detections {root}/val {root}/annotations/val.json a.json', 'is a folder'),
+    (
+        'analysis_tools/draw_detections {root}/val {root}/annotations/val.json a.json',
+        'Is a directory: shapes/val',
+    ),
     (
         'analysis_tools/nearest_images good.pth mini.py photo.png --gallery shapes',
         'is a checkpoint',
@@ -62,8 +65,8 @@ MORE_SLIPS = [
     ('model_converters/gather_checkpoint . good.pth', 'Fix'),
     ('model_converters/to_stock det.py good.pth det', 'det.py', 'Fix: another'),
     (
-        'analysis_tools/training_curves runs --out runs',
-        'runs cannot be written',
+        'analysis_tools/training_curves runs --out shapes',
+        'shapes cannot be written',
         'Fix: name a file',
     ),
     ('analysis_tools/plot_seeds twice.csv --out twice.csv', 'is the source', 'Fix: another'),
@@ -120,7 +123,7 @@ MORE_SLIPS = [
     ('test tested.py good.pth --cfg-options test_evaluator=None', 'no test_dataloader or', 'Fix'),
     ('test tested.py good.pth --wait-time long', '--wait-time', 'long'),
     ('test tested.py good.pth --out .', "'.'", 'must end in'),
-    ('benchmarks/run_seeds --plan plan.yaml --jobs 0', 'jobs', '0'),
+    ('benchmarks/run_seeds --plan good.yaml --jobs 0', 'jobs', '0'),
     ('benchmarks/run_seeds --plan plan.yaml', 'seedz', 'Fix'),
     ('benchmarks/paper_table figure', "'figure'", 'Fix'),
     ('dataset_converters/make_shapes_coco --out a --num-train -1', '-1'),
@@ -135,8 +138,8 @@ MORE_SLIPS = [
     ('det val_evaluator.ann_file=no.json', 'no.json', 'Fix'),
     ('det train_dataloader.dataset.filter_cfg.min_size=1000', 'min_size', 'Fix'),
     (CLASSES.format("classes=('disk','disk','triangle')"), "'disk'", 'twice', 'Fix'),
-    (CLASSES.format("CLASSES=('disk','square','triangle')"), 'CLASSES', 'Fix: classes'),
-    (f'{ANN_FILE}/single.json train_dataloader.drop_last=True', 'no batch: 1 sample', 'Fix'),
+    (CLASSES.format("_delete_=1,CLASSES=('disk','square','triangle')"), 'CLASSES', 'Fix: classes'),
+    (f'{ANN_FILE}/single.json train_dataloader.drop_last=True', 'no batch', 'Fix'),
     # Weights from elsewhere.
     ('load_from={url}/a.pth', '/a.pth', '404', 'Fix'),
     ('load_from=http://127.0.0.1:9/a.pth', '127.0.0.1', 'no network', 'Fix: '),
@@ -187,6 +190,7 @@ def write_files(folder: Path, document: dict) -> None:
         'pairs/train.csv': 'user,item\n' + ''.join(f'{u},{i}\n' for u in 'abc' for i in range(12)),
         'runs/20260101_000000/vis_data/scalars.json': '{"loss": 1.0, "iter": 1, "step": 1}\n',
         'classes.txt': 'train\nval\n',
+        'good.yaml': 'methods: [mini.py]\nout_dir: seeds\nseeds: [0]\nmetrics: [score]\n',
         'plan.yaml': 'methods: [mini.py]\nout_dir: out\nseedz: [0]\nmetrics: [score]\n',
         'self.py': "_base_ = 'self.py'\n",
         'loop_a.py': "_base_ = 'loop_b.py'\n",

@@ -22,21 +22,21 @@ DAMAGE = {
     'glued': (WHOLE + 'a,1,10,{},0.3,0.3a,2,10,{},0.3,0.3\n', 'line 4', '11 values'),
     'nan': (WHOLE.replace('0.25', 'nan'), "line 2: mAP='nan' of 'a' is not finite"),
     'inf': (WHOLE.replace('0.125', '-inf'), "line 2: AP='-inf'"),
-    'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is no number"),
+    'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is not a number"),
     'seed': (WHOLE.replace('a,0', 'a,0.5'), "seed='0.5'"),
     'no seed': (WHOLE.replace('a,0', 'a,'), "seed='' of 'a' is empty"),
     'no method': (WHOLE.replace('a,0', ',0'), "method='' of '' is empty"),
-    'settings': (WHOLE.replace('{}', '{'), "settings='{'", 'no JSON'),
-    'list': (WHOLE.replace('{}', '[]'), "settings='[]'", 'no JSON object'),
+    'settings': (WHOLE.replace('{}', '{'), "settings='{'", 'not JSON'),
+    'list': (WHOLE.replace('{}', '[]'), "settings='[]'", 'not a JSON object'),
     'double': (WHOLE + WHOLE.splitlines()[1] + '\n', 'line 4', 'a second time, after line 2'),
     'other figures': (WHOLE + 'a,0,10,"{""lr"": 2}",0.3,0.3\n', 'a second time, after line 2'),
     'header again': (WHOLE + WHOLE, "line 4: seed='seed'"),
-    'no header': (WHOLE.partition('\n')[2], 'is no record'),
-    'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is no record'),
-    'empty': ('', 'is no record'),
+    'no header': (WHOLE.partition('\n')[2], 'is not a record'),
+    'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is not a record'),
+    'empty': ('', 'is not a record'),
     'null': (WHOLE.replace('0.25', '0.2\0'), 'line 2'),
-    'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'is no UTF-8 text'),
-    'other file': ('<html>\n', 'is no record'),
+    'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'is not UTF-8 text'),
+    'other file': ('<html>\n', 'is not a record'),
 }
 
 
@@ -101,7 +101,7 @@ def test_all_new_rows_are_written_or_none(path, bad):
 
 
 def add(path, seeds):
-    """Rows of some seeds, and those of all processes of seed 0; how often that was refused."""
+    """Rows of some seeds, and of seed 0, which all processes add; how often that was refused."""
     refused = 0
     for seed in (*seeds, 0):
         try:

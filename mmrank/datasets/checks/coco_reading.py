@@ -119,7 +119,7 @@ def _read_text(path: Path) -> str:
 
 
 def _binary_form(path: Path, data: bytes) -> str | None:
-    """What a file is, by how it begins, if it is no text."""
+    """What a file is, by how it begins, if it is not text."""
     if data.startswith((b'\x89PNG', b'\xff\xd8\xff', b'BM', b'RIFF')):
         return 'an image'
     if data.startswith(b'\x80') or path.suffix in ('.pth', '.pt'):
@@ -128,7 +128,7 @@ def _binary_form(path: Path, data: bytes) -> str | None:
 
 
 def _text_form(text: str) -> str | None:
-    """What a text that is no JSON is, by how it begins; None if it may be meant as JSON."""
+    """What a text that is not JSON is, by how it begins; None if it may be meant as JSON."""
     line = text.lstrip().partition('\n')[0].lower()
     if line.startswith(('<!doctype html', '<html')):
         return 'an HTML page, perhaps of an error while downloading'

@@ -160,7 +160,7 @@ class StartCheckHook(Hook):
                 )
         if runner.val_loop is not None and getattr(loop, 'val_interval', 1) < 1:
             raise UserError(
-                f'train_cfg.val_interval={loop.val_interval} is no number of epochs or iterations. '
+                f'train_cfg.val_interval={loop.val_interval}: the validation would never be due. '
                 'Fix: at least 1; to validate never, --no-validate'
             )
         _check_pipeline(loader.dataset, 'train')

@@ -29,7 +29,8 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     """All rows of a record, as text; a figure that was not measured is empty.
 
     Raises:
-        UserError: The file cannot be read, a line is torn or there twice, or a figure is none.
+        UserError: The file cannot be read, a line is torn or there twice, or a figure is not
+            finite.
     """
     return _read(Path(path))[1]
 
@@ -95,7 +96,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         text = path.read_bytes().decode('utf-8-sig')
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, 'strerror', None) or 'it is no UTF-8 text'
+        reason = getattr(error, 'strerror', None) or 'it is not UTF-8 text'
         raise UserError(
             f'record {path} cannot be read: {reason}. Fix: name a runs.csv, or a file of '
             'tools/research/records'
@@ -106,7 +107,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         fields = next(reader, [])
         if 'method' not in fields or len({*fields}) < len(fields):
             raise UserError(
-                f'{path} is no record: its first line has the columns {fields!r:.200}. Fix: '
+                f'{path} is not a record: its first line has the columns {fields!r:.200}. Fix: '
                 'columns with names of their own, one of them "method"'
             )
         for values in filter(None, reader):
@@ -131,7 +132,7 @@ def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]) -> None:
-    """Refuse a value that is none of its column, and a row that is there twice."""
+    """Refuse a value that does not fit its column, and a row that is there twice."""
     seen: dict[tuple, int] = {}
     for number, row in zip(numbers, rows):
         where = f'record {path}, line {number}'
@@ -162,10 +163,10 @@ def _fault(name: str, value: str) -> str:
         return ''
     try:
         if name == 'settings':
-            return '' if isinstance(json.loads(value), dict) else 'is no JSON object'
+            return '' if isinstance(json.loads(value), dict) else 'is not a JSON object'
         number = int(value) if name in _WHOLE else float(value)
     except ValueError:
-        return 'is no JSON' if name == 'settings' else 'is no number'
+        return 'is not JSON' if name == 'settings' else 'is not a number'
     return '' if math.isfinite(number) else 'is not finite'
 
 
