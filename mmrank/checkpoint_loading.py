@@ -120,7 +120,12 @@ def guard_checkpoints(trust: bool = False) -> None:
 
     @wraps(checkpoint.load_from_ceph)
     def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-        storage = get_file_backend(filename, backend_args={'backend': backend})
+        try:
+            storage = get_file_backend(filename, backend_args={'backend': backend})
+        except ImportError as error:
+            raise CheckpointError(
+                f'checkpoint {filename}: {error}\n  Fix: copy it to this machine and name the file'
+            ) from error
         return load_checkpoint(io.BytesIO(storage.get(filename)), map_location)
 
     for prefixes, load in (

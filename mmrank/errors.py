@@ -49,10 +49,12 @@ class UserError(ValueError):
 
 def machine_fault(error: BaseException) -> str | None:
     """One message of an error that no config can cause, such as a full disk; None for another."""
+    if 'Fix:' in str(error):
+        return None
     if isinstance(error, OSError) and error.errno in _BY_NUMBER:
         path = error.filename or _open_file(error)
         where = f': {path}' if path else ''
-        return f'{os.strerror(error.errno)}{where}\n  Fix: {_BY_NUMBER[error.errno]}'
+        return f'{error.strerror}{where}\n  Fix: {_BY_NUMBER[error.errno]}'
     text = f'{type(error).__name__}: {error}'
     for pattern, fix in _BY_TEXT.items():
         if re.search(pattern, text):

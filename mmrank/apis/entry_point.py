@@ -307,12 +307,16 @@ def prepare_cpu_processes(cfg: Config) -> None:
 
 
 def check_launcher(launcher: str) -> None:
-    """Check that torchrun has started this process where ``--launcher pytorch`` says so."""
-    names = ('RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT')
+    """Check that the launcher which the command line names has started this process."""
+    needed = dict(
+        pytorch=('torchrun', 'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'),
+        mpi=('mpirun', 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'),
+    )
+    starter, *names = needed.get(launcher, [''])
     lacking = [name for name in names if name not in os.environ]
-    if launcher == 'pytorch' and lacking and not torch.distributed.is_initialized():
+    if lacking and not torch.distributed.is_initialized():
         raise UserError(
-            f'--launcher pytorch: {lacking[0]} is not set, so torchrun did not start this '
+            f'--launcher {launcher}: {lacking[0]} is not set, so {starter} did not start this '
             'process.\n  Fix: tools/dist_train.sh CONFIG GPUS (dist_test.sh), or leave out '
             '--launcher'
         )

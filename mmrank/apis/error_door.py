@@ -16,6 +16,8 @@ from mmrank.errors import UserError, machine_fault, show_user_errors
 
 #: Arguments of mmengine's functions that are a part of a config.
 _PARTS = ('cfg', 'dataloader', 'loop', 'seed')
+#: What mmengine says of no data, where it builds a data set or a scheduler.
+_NO_DATA = ('need at least one array to concatenate', '`epoch_length` must be a positive integer')
 _SETTING = str | int | float | list | tuple | dict | None
 
 
@@ -27,11 +29,11 @@ def _config_error(error: Exception) -> Exception:
     """
     if isinstance(error, UserError) or 'Fix:' in str(error) or machine_fault(error):
         return error
-    if 'epoch_length' in str(error):  # of a scheduler, which is built before any check of a hook
+    if any(text in str(error) for text in _NO_DATA):
         return UserError(
-            'train_dataloader has no batch: its images are fewer than train_dataloader.batch_size, '
-            'or filter_cfg (filter_empty_gt, min_size) leaves none out of all.\n  Fix: a smaller '
-            'batch_size, drop_last=False, or other filters'
+            'a data loader has no batch: there are fewer images than its batch_size, or filter_cfg '
+            '(filter_empty_gt, min_size) leaves none.\n  Fix: a smaller batch_size or '
+            'drop_last=False, or other filters'
         )
     from mmengine.runner import BaseLoop  # seconds, which the help of a tool need not take
 

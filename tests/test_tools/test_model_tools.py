@@ -125,11 +125,11 @@ def test_weights_of_another_model_are_refused(shop):
 
 def test_a_published_config_names_no_folder_of_the_publisher(shop, tmp_path):
     text = """\
-data_root = '/home/me/data/'
-load_from = '/home/me/a.pth'
-model = dict(init_cfg=dict(checkpoint='/home/me/r50.pth', prefix='a/b'))
+data_root = '/data/me/data/'
+load_from = '/data/me/a.pth'
+model = dict(init_cfg=dict(checkpoint='/data/me/r50.pth', prefix='a/b'))
 resume = False
-train = [dict(data_root='/home/me/data/', ann_file="C:\\\\me\\\\train.json")]
+train = [dict(data_root='/data/me/data/', ann_file="C:\\\\me\\\\train.json")]
 url = 'https://host/r50.pth'
 work_dir = './out'
 """

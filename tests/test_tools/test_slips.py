@@ -60,7 +60,7 @@ class SlipMetric(BaseMetric):
 @METRICS.register_module(force=True)
 class FullDisk(SlipMetric):
     def compute_metrics(self, results):
-        with open('kept.json', 'w'):
+        with open('kept.json', 'w') as file:
             raise OSError(28, 'No space left on device')
 """
 TESTED = """\

