@@ -1,6 +1,7 @@
 """What is wrong with a config file before mmengine reads it."""
 
 import ast
+import os
 from pathlib import Path
 
 from mmrank.errors import UserError
@@ -40,7 +41,7 @@ def check_config_file(path: str | Path, heirs: tuple[Path, ...] = ()) -> None:
         ) from error
     for base in _bases(text) if path.suffix == '.py' else ():
         # Others are of a package, or missing, of which mmengine tells.
-        if (path.parent / base).is_file():
+        if os.path.isfile(path.parent / base):
             check_config_file(path.parent / base, (*heirs, path.resolve()))
 
 

@@ -30,6 +30,7 @@ DAMAGE = {
     'list': (WHOLE.replace('{}', '[]'), "settings='[]'", 'not a JSON object'),
     'double': (WHOLE + WHOLE.splitlines()[1] + '\n', 'line 4', 'a second time, after line 2'),
     'other figures': (WHOLE + 'a,0,10,"{""lr"": 2}",0.3,0.3\n', 'a second time, after line 2'),
+    'a null in a name': (WHOLE.replace('method', 'me\0thod'), 'is not a record'),
     'header again': (WHOLE + WHOLE, "line 4: seed='seed'"),
     'no header': (WHOLE.partition('\n')[2], 'is not a record'),
     'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is not a record'),
