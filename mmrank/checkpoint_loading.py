@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial, wraps
 from typing import Any, BinaryIO
+from urllib.error import HTTPError, URLError
 
 import numpy as np
 import torch
@@ -119,7 +120,12 @@ def guard_checkpoints(trust: bool = False) -> None:
 
     @wraps(checkpoint.load_from_ceph)
     def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-        storage = get_file_backend(filename, backend_args={'backend': backend})
+        try:
+            storage = get_file_backend(filename, backend_args={'backend': backend})
+        except ImportError as error:
+            raise CheckpointError(
+                f'checkpoint {filename}: {error}\n  Fix: copy it to this machine and name the file'
+            ) from error
         return load_checkpoint(io.BytesIO(storage.get(filename)), map_location)
 
     for prefixes, load in (
@@ -138,7 +144,12 @@ def _guarded(load: Callable) -> Callable:
 
     @wraps(load)
     def guarded(filename: str, map_location: Any = None) -> Any:
-        fetch = partial(load, filename, map_location=map_location)
+        def fetch() -> Any:
+            try:
+                return load(filename, map_location=map_location)
+            except (HTTPError, URLError, ConnectionError, TimeoutError, KeyError) as error:
+                raise CheckpointError(_explain_fetch(filename, error)) from error
+
         if _is_trusting:
             return fetch()
         return _as_data(filename, fetch, (pickle.UnpicklingError, RuntimeError, EOFError))
@@ -156,7 +167,7 @@ def _as_data(name: str, load: Callable, damage: type[Exception] | tuple) -> Any:
     torch.serialization.add_safe_globals(_ALLOWED)
     try:
         loaded = _restore(load(), {})
-    except (FileNotFoundError, PermissionError, MemoryError):
+    except (CheckpointError, FileNotFoundError, PermissionError, MemoryError):
         raise
     except damage as error:
         raise CheckpointError(_explain(name, error)) from error
@@ -191,6 +202,18 @@ def _explain(name: str, error: Exception) -> str:
         f'checkpoint {name} is damaged or is not a checkpoint: {type(error).__name__}: '
         f'{reason:.200}\n  Fix: {_COPY}'
     )
+
+
+def _explain_fetch(name: str, error: Exception) -> str:
+    by_hand = 'download it elsewhere and name the file, or leave load_from or init_cfg out'
+    if isinstance(error, HTTPError):
+        reason, fix = f'the server answers {error.code} {error.reason}', 'correct the address'
+    elif isinstance(error, KeyError):
+        reason, fix = f'there are no weights named {error}', 'correct the name'
+    else:
+        reason = f'no network, or no such server: {getattr(error, "reason", error)}'
+        fix = 'check the address and the network'
+    return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 
 class _StandIn:

@@ -2,14 +2,41 @@
 
 import errno
 import functools
+import io
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
 
 from mmrank import interruption
 
-#: No space on the disk, for this user, or in one file (``ulimit -f``).
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = 'free some disk space, or write to another disk'
+_DENIED = 'name a file in a folder of yours, or ask for the right to this one'
+_NO_FOLDER = 'name another path: a file is where a folder is needed, or the other way round'
+_PORT = 'another port, MASTER_PORT=29511 (PORT for dist_train.sh), or end the process that has it'
+_MEMORY = 'a smaller batch_size or smaller images, or fewer num_workers'
+#: What the machine refuses, whatever the config says, and what helps.
+_BY_NUMBER = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _FULL),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _DENIED),
+    **dict.fromkeys((errno.ENOTDIR, errno.EISDIR, errno.EEXIST), _NO_FOLDER),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), 'fewer num_workers, or raise ulimit -n'),
+    errno.EIO: 'check the disk; copy the file again if it was read',
+    errno.EADDRINUSE: _PORT,
+    errno.ENOMEM: _MEMORY,
+}
+#: The same of errors without a number, by their types and texts.
+_BY_TEXT = {
+    r'EADDRINUSE|address already in use': _PORT,
+    r'DistNetworkError|DistStoreError': 'check MASTER_ADDR, MASTER_PORT and the network',
+    r'^(OutOfMemoryError|MemoryError)': _MEMORY,
+    r'PytorchStreamWriter failed writing|unexpected pos \d': _FULL,
+    r'DataLoader worker .*(killed|exited unexpectedly)': 'fewer num_workers, or more memory, in a '
+    'container also docker run --shm-size=8g',
+}
+#: Names by which the functions of mmengine and others call the file that they write.
+_FILE_NAMES = ('filepath', 'path', 'filename', 'file', 'f')
 
 
 class UserError(ValueError):
@@ -20,12 +47,49 @@ class UserError(ValueError):
     """
 
 
+def machine_fault(error: BaseException) -> str | None:
+    """One message of an error that no config can cause, such as a full disk; None for another."""
+    if 'Fix:' in str(error):
+        return None
+    if isinstance(error, OSError) and error.errno in _BY_NUMBER:
+        path = error.filename or _open_file(error)
+        where = f': {path}' if path else ''
+        return f'{error.strerror}{where}\n  Fix: {_BY_NUMBER[error.errno]}'
+    text = f'{type(error).__name__}: {error}'
+    for pattern, fix in _BY_TEXT.items():
+        if re.search(pattern, text):
+            return f'{text.strip().splitlines()[0]:.300}\n  Fix: {fix}'
+    return None
+
+
+def _open_file(error: OSError) -> str:
+    """The file that failed while it was open: the error of a full disk does not name it."""
+    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
+        for name in _FILE_NAMES:
+            value = frame.f_locals.get(name)
+            if isinstance(value, io.IOBase):
+                value = getattr(value, 'name', None)
+            if isinstance(value, str | os.PathLike):
+                return os.fspath(value)
+    return ''
+
+
+def _described(error: Exception) -> str:
+    """Message of a user's error; a missing file names itself, but not where it was looked for."""
+    if isinstance(error, UserError):
+        return str(error)
+    path = ''
+    if isinstance(error, FileNotFoundError) and 'Fix:' not in str(error):
+        path = f'\n  Fix: correct the path; relative ones start at {os.getcwd()}'
+    return machine_fault(error) or f'{error}{path}'
+
+
 def show_user_errors(
     *also: type[Exception], on_interrupt: str = 'Interrupted.'
 ) -> Callable[[Callable], Callable[..., int]]:
     """Decorate the main function of a tool: one message, no traceback.
 
-    So is any other error whose message has a ``Fix:``.
+    So is any other error whose message has a ``Fix:``, and each of :func:`machine_fault`.
 
     Args:
         *also: Exceptions beside :class:`UserError` that in this tool come
@@ -44,16 +108,12 @@ def show_user_errors(
             try:
                 return main(*args) or 0
             except (UserError, *also) as error:
-                sys.stderr.write(f'error: {error}\n')
-                return 2
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                sys.stderr.write(
-                    f'error: {error}\n  Fix: free some disk space, or write to another disk\n'
-                )
+                sys.stderr.write(f'error: {_described(error)}\n')
                 return 2
             except Exception as error:
+                if fault := machine_fault(error):
+                    sys.stderr.write(f'error: {fault}\n')
+                    return 2
                 # A message that says how to mend it is for the user, whoever raises it.
                 message = str(error.args[0]) if len(error.args) == 1 else str(error)
                 if 'Fix:' not in message:

@@ -93,14 +93,19 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: str | os.PathLike) -> Iterator[Path]:
+def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends without an error.
 
-    A folder that is there already keeps its other files; the new ones are moved in, one by one.
+    A folder that is there already keeps its other files; the new ones are moved in, one by one. A
+    UserError says that it, or a file in it, is one of the ``sources``.
     """
     target = Path(path).resolve()
+    _refuse_source(target, sources)
     with temporary_folder(target) as temp:
         yield temp
+        for new in temp.rglob('*') if target.exists() else ():
+            if not new.is_dir():
+                _refuse_source(target / new.relative_to(temp), sources)
         if target.exists():
             _move_into(temp, target)
         else:
@@ -139,9 +144,14 @@ def refuse_link(path: str | os.PathLike) -> None:
             )
 
 
-def refuse_unwritable(path: str | os.PathLike) -> None:
-    """Refuse, by a UserError, a file that cannot be written, before the work that leads to it."""
+def check_output(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
+    """Refuse, by a UserError, an output before the work that leads to it.
+
+    Such is a file that cannot be written, or is one of the ``sources``. A link is not followed:
+    what is written whole takes its place.
+    """
     path = Path(path)
+    _refuse_source(path, sources)
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -152,6 +162,15 @@ def refuse_unwritable(path: str | os.PathLike) -> None:
         raise UserError(
             f'{path} cannot be written: {error.strerror}.\n  Fix: name a file in a folder of yours'
         ) from error
+
+
+def _refuse_source(path: Path, sources: Iterable[str | os.PathLike]) -> None:
+    for source in sources:
+        if os.path.exists(source) and os.path.exists(path) and os.path.samefile(source, path):
+            raise UserError(
+                f'{path} is the source {source}, and the output would overwrite it. Fix: another '
+                'name for the output'
+            )
 
 
 def remove_path(path: Path) -> None:

@@ -11,6 +11,7 @@ seeds, and these models alone see the test images. Prints a table and draws prec
 
 import argparse
 import math
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from mmrank import StableAPLoss
+from mmrank.errors import show_user_errors
+from mmrank.files import check_output
 from mmrank.functional import average_precision
 from mmrank.visualization.figures import new_panels, save
 from mmrank.visualization.palette import colours_of
@@ -125,15 +128,18 @@ def percent(values: list[Tensor]) -> str:
     return f'{values.mean():.1f} ± {values.std():.1f}'
 
 
+@show_user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('--seeds', type=int, default=3, help='models to test, at least 2')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/first_result'), help='folder')
-    args, started, data = parser.parse_args(), time.time(), made_up_data()
+    args = parser.parse_args()
     if args.seeds < 2:
         parser.error('--seeds must be >= 2')
+    check_output(args.out / 'pr_curves.png')
+    started, data = time.time(), made_up_data()
     trials = [(name, rate) for name in LOSSES for rate in RATES]
     found: dict[str, dict[float, nn.Module]] = {name: {} for name in LOSSES}
     for name, rate in track(trials, 'Learning rates'):
@@ -155,7 +161,6 @@ def main() -> None:
         )
         table.add_row(name, f'{best[name]:g}', *map(percent, means))
     Console().print(table)
-    args.out.mkdir(parents=True, exist_ok=True)
     draw(results, args.out / 'pr_curves.png')
     print(
         f'Test images, {args.seeds} seeds, {time.time() - started:.0f} s. '
@@ -164,4 +169,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -1,7 +1,9 @@
 """Evaluate a checkpoint of a config of mmrank, mmdet or mmpretrain."""
 
 import argparse
+import os
 import sys
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 
@@ -18,14 +20,14 @@ try:
         build_runner,
         check_data,
         check_folder,
-        is_main_process,
         load,
         train_or_test_parser,
     )
     from mmrank.apis.error_door import run
+    from mmrank.apis.work_folder import is_main_process
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
-    from mmrank.files import refuse_unwritable
+    from mmrank.files import check_output, temporary_folder
     from mmrank.models.calibrated_model import CalibratedMixin, is_calibrated
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
@@ -118,6 +120,11 @@ def set_tta(cfg: Config) -> None:
     while 'dataset' in data:
         data = data.dataset
     if 'tta_pipeline' not in cfg:
+        if not data.get('pipeline'):
+            raise UserError(
+                '--tta: the data set of test_dataloader has no pipeline to flip images in.\n  Fix: '
+                'leave out --tta, or set tta_pipeline'
+            )
         pack = deepcopy(data.pipeline[-1])
         if is_detection:
             keys = 'img_id img_path ori_shape img_shape scale_factor flip flip_direction'
@@ -131,6 +138,22 @@ def set_tta(cfg: Config) -> None:
     data.pipeline = cfg.tta_pipeline
 
 
+def test_and_keep(runner, args: argparse.Namespace) -> None:
+    """Test, and write what ``--out`` is to keep, whole or not at all."""
+    with temporary_folder(args.out) if is_main_process() else nullcontext(Path()) as folder:
+        path = folder / Path(args.out).name
+        if args.out_item == 'pred':
+            dump = DumpResults
+            if runner.cfg.get('default_scope') == 'mmdet':
+                from mmdet.evaluation import DumpDetResults as dump
+            runner.test_evaluator.metrics.append(dump(out_file_path=str(path)))
+        metrics = runner.test()
+        if is_main_process():
+            if args.out_item == 'metrics':
+                mmengine.dump(metrics, path)
+            os.replace(path, args.out)
+
+
 def main(args: argparse.Namespace) -> None:
     endings = {'pred': ('.pkl', '.pickle'), 'metrics': ('.json', '.pkl')}[args.out_item]
     if args.out is not None and not args.out.endswith(endings):
@@ -139,7 +162,7 @@ def main(args: argparse.Namespace) -> None:
             + ' or '.join(endings)
         )
     if args.out is not None and is_main_process():
-        refuse_unwritable(args.out)
+        check_output(args.out, args.config, args.checkpoint)
     if not Path(args.checkpoint).exists() and '://' not in args.checkpoint:
         raise UserError(
             f'checkpoint {args.checkpoint!r} does not exist.\n  Fix: pass the .pth file that '
@@ -162,18 +185,14 @@ def main(args: argparse.Namespace) -> None:
         set_tta(cfg)
     warnings = [] if args.no_check else check_data(cfg, splits=('test',))
     runner = build_runner(cfg, allow_partial=args.allow_partial)
-    if args.out is not None and args.out_item == 'pred':
-        dump = DumpResults
-        if cfg.get('default_scope') == 'mmdet':
-            from mmdet.evaluation import DumpDetResults as dump
-        runner.test_evaluator.metrics.append(dump(out_file_path=args.out))
     model = bare_model(runner.model)
     if isinstance(model, CalibratedMixin):
         # It compares the classes with those of its maps.
         model.dataset_meta = runner.test_loop.dataloader.dataset.metainfo
-    metrics = runner.test()
-    if args.out is not None and args.out_item == 'metrics':
-        mmengine.dump(metrics, args.out)
+    if args.out is None:
+        runner.test()
+    else:
+        test_and_keep(runner, args)
     sys.stderr.writelines(f'{text}\n' for text in warnings)
 
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 try:
-    from mmrank.interruption import call_at_end, end_on_signals
+    from mmrank.interruption import end_on_signals
 
     if __name__ == '__main__':
         end_on_signals()  # the imports below take seconds
@@ -17,12 +17,11 @@ try:
         build_runner,
         check_data,
         check_folder,
-        is_main_process,
         load,
         train_or_test_parser,
     )
     from mmrank.apis.error_door import run
-    from mmrank.apis.folder_lock import FolderHeldError, FolderLock
+    from mmrank.apis.work_folder import is_main_process, lock_work_dir, refuse_other_training
     from mmrank.errors import UserError
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
@@ -144,28 +143,6 @@ def set_resume(cfg: Config, resume: str) -> None:
     cfg.load_from = resume
 
 
-def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
-    """Take the work folder, so that no two trainings mix their files."""
-    lock = FolderLock(Path(work_dir) / '.training.lock')
-    try:
-        owner = lock.acquire(force)
-    except FolderHeldError as error:
-        raise UserError(
-            f'{error}.\n  Fix: wait until it has ended, choose another folder '
-            'with --work-dir, or pass --force if it trains no longer'
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f'work folder {work_dir!r} cannot be written to: {error.strerror}.\n  Fix: choose '
-            'another one with --work-dir'
-        ) from None
-    if owner is not None:
-        reason = 'by --force' if force else 'as it has ended'
-        print(f'The work folder is taken over from {owner}, {reason}.')
-    call_at_end(lock.release)
-    return lock
-
-
 def main(args: argparse.Namespace) -> None:
     cfg = load(args)
     for key in ('train_dataloader', 'train_cfg', 'optim_wrapper', 'model'):
@@ -187,6 +164,8 @@ def main(args: argparse.Namespace) -> None:
         if is_main_process():
             lock = lock_work_dir(cfg.work_dir, args.force)
             stack.callback(lock.release)
+            if args.resume is None and not cfg.get('resume'):
+                refuse_other_training(cfg)
         train(cfg, args)
 
 

@@ -90,9 +90,9 @@ train(focal, 'focal')
 # largest value: it falls as AP rises.
 
 # %%
-from mmrank.visualization.training_curves import plot_training_curves, read_training_log
+from mmrank.visualization.training_curves import plot_training_curves, read_training_logs
 
-training = read_training_log('work_dirs/notebooks/graded_ap', 'graded AP-Loss')
+training = read_training_logs('work_dirs/notebooks/graded_ap', 'graded AP-Loss')[-1]
 Image(
     plot_training_curves(
         [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'loss_bbox']

@@ -21,9 +21,10 @@ from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
 from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 
+from mmrank.apis.config_file import check_config_file
+from mmrank.apis.work_folder import check_dump, is_main_process
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
-from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or
@@ -130,12 +131,6 @@ def add_trust_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def is_main_process() -> bool:
-    """Whether this process reports for all; asked before there is a process group."""
-    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
-    return next((rank == '0' for rank in ranks if rank is not None), True)
-
-
 def walk_types(node: object) -> Iterator[str]:
     """Yield every ``type`` of a config that is a string."""
     if isinstance(node, dict):
@@ -162,6 +157,7 @@ def read_config(path: str) -> Config:
             f'config file {path!r} does not exist.\n  Fix: pass its path relative to '
             f'{os.getcwd()}, or start it by name with: mim train mmrank {Path(path).name}'
         )
+    check_config_file(path)
     try:
         return Config.fromfile(path)
     except Exception as error:
@@ -273,6 +269,7 @@ def load(args: argparse.Namespace) -> Config:
     From here on this process loads checkpoints as data, unless the option says otherwise.
     """
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    check_launcher(args.launcher)
     guard_checkpoints(args.trust_checkpoint)
     cfg = read_config(args.config)
     cfg.launcher = args.launcher
@@ -307,6 +304,22 @@ def prepare_cpu_processes(cfg: Config) -> None:
     if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':
         wrapper = strategy.get('model_wrapper') or wrapper
         cfg.strategy = dict(strategy, model_wrapper=dict(wrapper, device_ids=None))
+
+
+def check_launcher(launcher: str) -> None:
+    """Check that the launcher which the command line names has started this process."""
+    needed = dict(
+        pytorch=('torchrun', 'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'),
+        mpi=('mpirun', 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE'),
+    )
+    starter, *names = needed.get(launcher, [''])
+    lacking = [name for name in names if name not in os.environ]
+    if lacking and not torch.distributed.is_initialized():
+        raise UserError(
+            f'--launcher {launcher}: {lacking[0]} is not set, so {starter} did not start this '
+            'process.\n  Fix: tools/dist_train.sh CONFIG GPUS (dist_test.sh), or leave out '
+            '--launcher'
+        )
 
 
 def _set_slurm_variables() -> None:
@@ -356,7 +369,7 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         prepare_cpu_processes(cfg)
     if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
-    _check_dump(cfg)
+    check_dump(cfg)
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}
@@ -373,21 +386,6 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
     return runner
-
-
-def _check_dump(cfg: Config) -> None:
-    """Check the file to which mmengine writes the config: it is overwritten."""
-    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
-        return
-    path = Path(cfg.work_dir, Path(cfg.filename).name)
-    refuse_link(path)
-    if path.is_file() and path.samefile(cfg.filename):
-        source = path.read_text('utf-8')
-        if '_base_' in source or 'read_base' in source:
-            raise UserError(
-                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
-                'it and its bases add up to.\n  Fix: another --work-dir'
-            )
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:

@@ -12,10 +12,12 @@ import torch
 from mmengine.logging import MMLogger
 
 from mmrank import interruption
-from mmrank.errors import UserError, show_user_errors
+from mmrank.errors import UserError, machine_fault, show_user_errors
 
 #: Arguments of mmengine's functions that are a part of a config.
 _PARTS = ('cfg', 'dataloader', 'loop', 'seed')
+#: What mmengine says of no data, where it builds a data set or a scheduler.
+_NO_DATA = ('need at least one array to concatenate', '`epoch_length` must be a positive integer')
 _SETTING = str | int | float | list | tuple | dict | None
 
 
@@ -25,8 +27,14 @@ def _config_error(error: Exception) -> Exception:
     Such is one from building a part of the config, from the first iteration, or from what computes
     the metrics: nearly always a setting or the data. The log file gets the traceback.
     """
-    if isinstance(error, UserError) or 'Fix:' in str(error):
+    if isinstance(error, UserError) or 'Fix:' in str(error) or machine_fault(error):
         return error
+    if any(text in str(error) for text in _NO_DATA):
+        return UserError(
+            'a data loader has no batch: there are fewer images than its batch_size, or filter_cfg '
+            '(filter_empty_gt, min_size) leaves none.\n  Fix: a smaller batch_size or '
+            'drop_last=False, or other filters'
+        )
     from mmengine.runner import BaseLoop  # seconds, which the help of a tool need not take
 
     part, where, loop, fix = '', '', None, 'correct that part of the config, or the data'

@@ -25,8 +25,10 @@ from mmrank.registry import MODELS
 _META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version', FOLDED)
 #: Characters of the hash in the name, as in the names of OpenMMLab.
 SHORT_HASH = 8
-#: A line of the config that is about this machine alone.
-_WORK_DIR = re.compile(r'^work_dir = .*\n?', re.MULTILINE)
+#: Lines of the config that are about this machine alone, the folder of a data set, and a path.
+_OWN_LINES = re.compile(r'^(?:work_dir|load_from|resume|data_root) = .*\n?', re.MULTILINE)
+_DATA_ROOT = re.compile(r"""\bdata_root=(?:None|'[^'\n]*'|"[^"\n]*")""")
+_PATH = re.compile(r"""(['"])(?:[/~]|[A-Za-z]:[\\/])[^'"\n]*?([^'"\n/\\]*)[/\\]*\1""")
 #: Part of the state of a listwise dense head.
 _LISTWISE = '.loss_cls.loss.'
 #: Types that a text from a file may name: a class by its registered name.
@@ -88,13 +90,19 @@ def publish_model(
     if folded or folded_heads(loaded):
         meta[FOLDED] = {**dict(meta.get(FOLDED) or {}), **folded}
     if isinstance(meta.get('cfg'), str):
-        meta['cfg'] = _WORK_DIR.sub('', meta['cfg'])
+        meta['cfg'] = without_folders(meta['cfg'])
     meta = {key: plain_value(meta[key]) for key in _META if key in meta}
     data = saved_bytes(dict(meta=meta, state_dict=state))
     digest = hashlib.sha256(data).hexdigest()
     path = out.with_name(f'{out.stem}-{digest[:SHORT_HASH]}.pth')
     write_atomically(data, path)
     return Published(path, digest, tuple(centres))
+
+
+def without_folders(config: str) -> str:
+    """The text of a config without the folders of the machine that trained: names of files stay."""
+    text = _DATA_ROOT.sub("data_root=''", _OWN_LINES.sub('', config))
+    return _PATH.sub(r'\1\2\1', text)
 
 
 def saved_bytes(content: object) -> bytes:

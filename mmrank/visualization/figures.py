@@ -13,6 +13,8 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from PIL import Image
 
+from mmrank.files import write_atomically
+
 
 def shorten(name: str, length: int) -> str:
     """Shorten a name in its middle, where names of a series rarely differ, to 3 or more letters."""
@@ -87,11 +89,10 @@ def legend_above(figure: Figure, axis: Axes, columns: int) -> None:
 
 def save(figure: Figure, path: str | os.PathLike, dpi: int = 130) -> Path:
     """Write the figure as a small PNG; its folder is made if needed."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = BytesIO()
+    pixels, small = BytesIO(), BytesIO()
     figure.savefig(pixels, dpi=dpi, format='png')
     # Few colours suffice for lines, at a third of the size.
     image = Image.open(pixels).convert('RGB').quantize(_SAVED_COLOURS)
-    image.save(path, format='png', optimize=True)
-    return path
+    image.save(small, format='png', optimize=True)
+    write_atomically(small.getvalue(), path)
+    return Path(path)

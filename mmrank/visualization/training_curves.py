@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,13 +31,37 @@ class TrainingLog:
     curves: dict[str, dict[int, float]] = field(default_factory=dict)
 
 
-def read_training_log(path: str | os.PathLike, name: str | None = None) -> TrainingLog:
-    """Read the scalars of a training, and of all its resumes, whose values count.
+def read_scalars(file: str | os.PathLike) -> Iterator[dict]:
+    """Yield the lines of a ``scalars.json`` but a torn one, which a killed training leaves.
 
-    ``path`` is a work folder, the folder of one start in it, or a ``scalars.json`` file; ``name``
-    is by default that of the folder.
+    A UserError says that the file cannot be read, or a line has no step.
+    """
+    try:
+        lines = Path(file).read_text('utf-8').splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f'{file} cannot be read: {error}. Fix: pass another folder') from error
+    for number, line in enumerate(filter(str.strip, lines), 1):
+        try:
+            scalars = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(scalars, Mapping) or 'step' not in scalars:
+            raise UserError(
+                f'{file}, line {number}: {line[:60]!r} has no step. Fix: pass a {_FILE} that '
+                'mmengine has written'
+            )
+        yield scalars
+
+
+def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list[TrainingLog]:
+    """Read the scalars of a folder: a log for each training that was started in it, in turn.
+
+    A resume goes on with the log of the start before it; its values count. ``path`` is a work
+    folder, the folder of one start in it, or a ``scalars.json`` file; ``name`` is by default that
+    of the folder, to which all but the last training add when they were started.
     """
     path = Path(path)
+    name = name or path.absolute().name
     # Folders of one start are named by its time.
     files = [path] if path.is_file() else sorted(path.rglob(_FILE))
     if not files:
@@ -45,29 +69,29 @@ def read_training_log(path: str | os.PathLike, name: str | None = None) -> Train
             f'{path} has no {_FILE}. Fix: pass the work folder of a training '
             '(work_dirs/<name of the config>), or such a file'
         )
-    log = TrainingLog(name or path.absolute().name)
+    logs: list[TrainingLog] = []
+    last = math.inf
     for file in files:
-        try:
-            lines = file.read_text('utf-8').splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f'{file} cannot be read: {error}') from error
-        for number, line in enumerate(filter(str.strip, lines), 1):
-            try:
-                scalars = json.loads(line)
-            except ValueError:
-                continue  # a training that was killed leaves half a line
-            if not isinstance(scalars, Mapping) or 'step' not in scalars:
-                raise UserError(
-                    f'{file}, line {number}: {line[:60]!r} has no step. Fix: '
-                    f'pass a {_FILE} that mmengine has written'
-                )
+        curves: dict[str, dict[int, float]] = {}
+        first = math.inf
+        for scalars in read_scalars(file):
+            if 'iter' in scalars:  # no validation
+                first = min(first, scalars['step'])
             for key, value in scalars.items():
                 is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 if key not in _PLACES and is_number:
-                    log.curves.setdefault(key, {})[scalars['step']] = float(value)
-    if not log.curves:
+                    curves.setdefault(key, {})[scalars['step']] = float(value)
+        # A new training logs the first step again, a resume one behind it.
+        if logs and (first > last or first == math.inf):
+            for key, values in curves.items():
+                logs[-1].curves.setdefault(key, {}).update(values)
+        elif curves:
+            logs.append(TrainingLog(f'{name}, {file.parent.parent.name}', curves))
+            last = first
+    if not logs:
         raise UserError(f'{path} has no scalars yet. Fix: train longer')
-    return log
+    logs[-1].name = name
+    return logs
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:

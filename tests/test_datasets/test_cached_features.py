@@ -105,6 +105,14 @@ def test_an_interrupted_write_leaves_no_index(tmp_path):
         FeatureCache(tmp_path / 'c')
 
 
+def test_links_are_not_followed(tmp_path):
+    (tmp_path / 'precious').write_text('mine')
+    (tmp_path / 'c.npy.part.npy').symlink_to(tmp_path / 'precious')
+    FeatureCache.write(tmp_path / 'c', ['/a'], [iter([np.zeros((1, 1, 1))])], {})
+    assert (tmp_path / 'precious').read_text() == 'mine'
+    assert FeatureCache(tmp_path / 'c').row('/a') == 0
+
+
 @pytest.mark.parametrize('name', ['c.json', 'c.npy'])
 def test_files_of_others_stay(tmp_path, name):
     (tmp_path / name).write_text('{"images": []}')

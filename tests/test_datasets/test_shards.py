@@ -320,6 +320,10 @@ def test_nothing_but_an_index_is_replaced(shards, tmp_path, run_script):
         index_tars(shards, index=shards)
     with pytest.raises(UserError, match='is not an index of samples'):
         index_tars(shards, index=folder / 'notes' / 'a.txt')
+    write_index(tmp_path / 'other', {}, [(ScannedShard('0', [ShardSample('a', ['b'])]), {})])
+    status, _, error = run_script(TOOL, 'index', shards, '--out', tmp_path / 'other')
+    assert status == 2
+    assert 'is the index of other shards, such as 0' in error
     assert len(list(shards.glob('*.tar'))) == 3
     (folder / 'notes' / 'a.txt').unlink()
     (folder / 'notes').rmdir()

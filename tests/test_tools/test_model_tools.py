@@ -22,7 +22,7 @@ from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.matching import compare_states, missing_centre
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
-from mmrank.visualization.training_curves import chosen_keys, read_training_log, smoothed
+from mmrank.visualization.training_curves import chosen_keys, read_training_logs, smoothed
 
 ROOT = Path(__file__).resolve().parents[2]
 ANALYSIS = ROOT / 'tools' / 'analysis_tools'
@@ -123,6 +123,29 @@ def test_weights_of_another_model_are_refused(shop):
         trained_model(cfg, 'nowhere.pth')
 
 
+def test_a_published_config_names_no_folder_of_the_publisher(shop, tmp_path):
+    text = """\
+data_root = '/data/me/data/'
+load_from = '/data/me/a.pth'
+model = dict(init_cfg=dict(checkpoint='/data/me/r50.pth', prefix='a/b'))
+resume = False
+train = [dict(data_root='/data/me/data/', ann_file="C:\\\\me\\\\train.json")]
+url = 'https://host/r50.pth'
+work_dir = './out'
+"""
+    content = dict(meta=dict(cfg=text), state_dict={'weight': torch.ones(1)})
+    torch.save(content, tmp_path / 'a.pth')
+    published = torch.load(publish_model(str(tmp_path / 'a.pth'), tmp_path / 'b.pth').path)
+    assert (
+        published['meta']['cfg']
+        == """\
+model = dict(init_cfg=dict(checkpoint='r50.pth', prefix='a/b'))
+train = [dict(data_root='', ann_file="train.json")]
+url = 'https://host/r50.pth'
+"""
+    )
+
+
 def test_published_name_needs_its_ending(shop):
     with pytest.raises(UserError, match="out='weights' must end in .pth"):
         publish_model(str(shop[1]), 'weights', trust=True)
@@ -201,8 +224,8 @@ def work_dir(tmp_path):
     return tmp_path / 'run'
 
 
-def test_logs_of_all_starts_are_one(work_dir):
-    log = read_training_log(work_dir)
+def test_logs_of_a_training_and_its_resume_are_one(work_dir):
+    (log,) = read_training_logs(work_dir)
     assert log.name == 'run'
     assert log.curves == {
         'loss': {1: 4.0, 2: 1.0},
@@ -211,6 +234,16 @@ def test_logs_of_all_starts_are_one(work_dir):
     }
     assert chosen_keys([log], ['coco/*', 'l*']) == ['coco/bbox_mAP', 'loss', 'lr']
     np.testing.assert_allclose(smoothed(np.arange(4.0), 2), [0, 0.5, 1.5, 2.5])
+
+
+def test_a_training_that_was_started_over_is_another_line(work_dir):
+    again = work_dir / '20260103_000000' / 'vis_data' / 'scalars.json'
+    again.parent.mkdir(parents=True)
+    again.write_text('{"loss": 9, "step": 1, "iter": 1}\n{"coco/bbox_mAP": 0.5, "step": 1}\n')
+    first, second = read_training_logs(work_dir, 'a')
+    assert first.name == 'a, 20260101_000000'
+    assert first.curves['loss'] == {1: 4.0, 2: 1.0}
+    assert (second.name, second.curves['loss']) == ('a', {1: 9.0})
 
 
 def test_training_curves(work_dir, run_script, tmp_path):

@@ -1,12 +1,16 @@
 """A hundred slips of a user: one message that names the field, the value and the fix."""
 
+import http.server
 import json
 import re
+import shutil
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 import torch
+from more_slips import MORE_SLIPS, write_files
 
 from research.synthetic.boxes import make_predictions
 from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -53,6 +57,12 @@ class SlipMetric(BaseMetric):
         self.results.append(1)
     def compute_metrics(self, results):
         return dict(score=1)
+
+@METRICS.register_module(force=True)
+class FullDisk(SlipMetric):
+    def compute_metrics(self, results):
+        with open('kept.json', 'w') as file:
+            raise OSError(28, 'No space left on device')
 """
 TESTED = """\
 test_dataloader = val_dataloader = dict(
@@ -261,18 +271,32 @@ def files(tmp_path_factory):
     for name, key in (('good', 'weight'), ('other', 'bias')):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
+    write_files(folder, document)
     return folder
 
 
+@pytest.fixture(scope='module')
+def url(files):
+    """Address of a server that has nothing."""
+    with http.server.ThreadingHTTPServer(
+        ('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler
+    ) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f'http://127.0.0.1:{server.server_port}'
+        server.shutdown()
+
+
 @pytest.fixture
-def run(files, monkeypatch, run_script):
+def run(files, url, monkeypatch, run_script):
     """Runs what is typed in the folder of the files."""
     monkeypatch.chdir(files)
     monkeypatch.syspath_prepend(files)
 
     def call(typed):
         sys.modules.pop('slip_model', None)
-        tool, *words = typed.replace('{root}', 'shapes').split()
+        # One that holds checkpoints of another config is refused.
+        shutil.rmtree('out', ignore_errors=True)
+        tool, *words = typed.replace('{root}', 'shapes').replace('{url}', url).split()
         if tool == 'own':
             (files / 'own.py').write_text(f"_base_ = 'det.py'\n{typed[4:]}\n")
             tool, words = 'train', ['own.py']
@@ -289,11 +313,11 @@ def run(files, monkeypatch, run_script):
     ('typed', 'words'),
     [
         pytest.param(x, words, marks=pytest.mark.slow if x.startswith(SLOW) else ())
-        for x, *words in SLIPS
+        for x, *words in [*SLIPS, *MORE_SLIPS]
     ],
 )
 def test_a_slip_is_one_message(typed, words, run, files):
-    before = {*files.rglob('*')}
+    before = {path: path.stat().st_mtime_ns for path in files.rglob('*') if path.is_file()}
     status, output, errors = run(typed)
     assert status == 2, errors
     assert 'Traceback' not in output + errors
@@ -302,8 +326,13 @@ def test_a_slip_is_one_message(typed, words, run, files):
         assert word in message
     assert re.search(r'Fix: |must |choose from|usage: .*\[--', errors, flags=re.S)
     # Nothing was trained; what SlipMetric measures is known after the first epoch.
-    trained = [x for x in {*files.rglob('*')} - before if x.suffix == '.pth']
+    trained = [x for x in {*files.rglob('*')} - {*before} if x.suffix == '.pth']
     assert bool(trained) == ('save_best=acc' in typed)
+    # Sources, and files of others, are as before.
+    own = {'own.py', 'kept.json'}
+    for path, time in before.items():
+        if files / 'out' not in path.parents and path.name not in own:
+            assert path.stat().st_mtime_ns == time, path
 
 
 def test_warnings_are_said_again_at_the_end(run, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 from mmengine.config import Config
 
 from mmrank.apis import entry_point
+from mmrank.apis.config_file import check_config_file
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,3 +170,17 @@ def test_check_env_is_happy_here_and_not_with_a_broken_core(tmp_path, run_script
     assert done.returncode == 1, done.stderr
     assert 'The core is broken: mmengine' in done.stdout
     assert 'torn' in done.stdout
+
+
+@pytest.mark.parametrize('base', ['x' * 5000 + '.py', 'a\0b.py', 'mmdet::a.py', 'absent.py'])
+def test_a_base_that_is_no_file_is_left_to_mmengine(tmp_path, base):
+    (tmp_path / 'a.py').write_text(f'_base_ = [{base!r}]\n')
+    check_config_file(tmp_path / 'a.py')
+
+
+def test_two_configs_may_share_a_base(tmp_path):
+    """A file is reached twice, and inherits from itself nowhere."""
+    (tmp_path / 'base.py').write_text('a = 1\n')
+    (tmp_path / 'one.py').write_text("_base_ = 'base.py'\n")
+    (tmp_path / 'two.py').write_text("_base_ = ['one.py', './base.py']\n")
+    check_config_file(tmp_path / 'two.py')

@@ -1,10 +1,13 @@
 """A tool shows what the user can fix in one message."""
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from mmrank.errors import UserError, show_user_errors
+from mmrank.apis.error_door import _config_error
+from mmrank.errors import UserError, machine_fault, show_user_errors
+from mmrank.files import whole_folder
 
 TEST = Path(__file__).parents[2] / 'tools' / 'test.py'
 
@@ -29,6 +32,74 @@ def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
     assert capsys.readouterr().err == 'error: a.jpg is torn. Fix: copy it\n'
     with pytest.raises(ValueError, match='a bug'):
         main(ValueError('a bug'))
+
+
+MACHINE = [
+    (PermissionError(errno.EACCES, 'Denied', 'a/b.json'), 'Denied: a/b.json', 'yours'),
+    (OSError(errno.EROFS, 'Read-only', 'b.pkl'), 'Read-only: b.pkl', 'yours'),
+    (OSError(errno.EMFILE, 'Many'), 'Many', 'num_workers'),
+    (OSError(errno.EADDRINUSE, 'In use'), 'In use', 'MASTER_PORT=29511'),
+    (RuntimeError('port: 29500, name: EADDRINUSE, more'), 'port: 29500', 'MASTER_PORT=29511'),
+    (MemoryError('of 9 GB'), 'MemoryError: of 9 GB', 'batch_size'),
+    (RuntimeError('DataLoader worker (pid 7) is killed by signal: Bus'), 'pid 7', '--shm-size'),
+    (RuntimeError('[x] PytorchStreamWriter failed writing file data/0'), 'data/0', 'disk space'),
+]
+
+
+@pytest.mark.parametrize(('error', 'words', 'fix'), MACHINE)
+def test_what_the_machine_refuses_is_no_error_of_a_config(error, words, fix, capsys):
+    @show_user_errors()
+    def main():
+        raise error
+
+    assert main() == 2
+    text = capsys.readouterr().err
+    assert words in text
+    assert fix in text.partition('\n  Fix: ')[2]
+    assert _config_error(error) is error
+    assert machine_fault(KeyError('lr')) is None
+
+
+def test_a_full_disk_names_the_file(tmp_path, capsys):
+    def write(path):
+        with open(path, 'w'):
+            raise OSError(errno.ENOSPC, 'No space left on device')
+
+    assert show_user_errors()(lambda: write(tmp_path / 'a.json'))() == 2
+    assert f'No space left on device: {tmp_path / "a.json"}\n  Fix: free' in capsys.readouterr().err
+
+
+def test_a_missing_file_says_where_paths_start(capsys):
+    assert show_user_errors(OSError)(lambda: Path('no.json').read_text())() == 2
+    assert f'relative ones start at {Path.cwd()}' in capsys.readouterr().err
+
+
+def test_a_link_is_not_followed(tmp_path):
+    from mmrank.visualization.figures import new_panels, save
+
+    (tmp_path / 'precious.txt').write_text('mine')
+    (tmp_path / 'boxplot.png').symlink_to(tmp_path / 'precious.txt')
+    save(new_panels(1, 1)[0], tmp_path / 'boxplot.png')
+    assert (tmp_path / 'precious.txt').read_text() == 'mine'
+    assert (tmp_path / 'boxplot.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_files_that_are_moved_in_spare_the_sources(tmp_path):
+    source = tmp_path / 'out' / 'train.csv'
+    source.parent.mkdir()
+    source.write_text('mine')
+    source.with_name('link.csv').hardlink_to(source)
+
+    def write(name):
+        with whole_folder(tmp_path / 'out', source) as folder:
+            (folder / 'first.csv').write_text('new')
+            (folder / name).write_text('new')
+
+    for name in ('train.csv', 'link.csv'):
+        with pytest.raises(UserError, match='is the source'):
+            write(name)
+    assert source.read_text() == 'mine'
+    assert not (tmp_path / 'out' / 'first.csv').exists()
 
 
 def test_the_status_of_the_tool_itself_stays():

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.detections import draw_detections
 from research.coco.tables import named_evaluations
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:
@@ -40,6 +40,7 @@ def parse_args() -> argparse.Namespace:
 @show_user_errors(OSError, ValueError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out')
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)
     options = {key: getattr(args, key) for key in ('num_images', 'top_k')}

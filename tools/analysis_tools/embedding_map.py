@@ -18,7 +18,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 from research.retrieval.maps import choose_samples, make_map, plot_maps
 from research.retrieval.models import add_model_options, features_by_name
 
@@ -45,6 +45,7 @@ def parse_args() -> argparse.Namespace:
 @show_user_errors(OSError, ValueError, TypeError)
 def main() -> int:
     args = parse_args()
+    check_outputs(args, 'out')
     models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))
     rows = choose_samples(first.labels.numpy(), args.classes, args.per_class, args.seed)

@@ -36,7 +36,7 @@ from mmrank.visualization.figures import fit_text, new_panels, save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,7 @@ def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> 
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     if not cfg.get('test_dataloader'):

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.coco.pr_curves import PRCurves, plot_pr_curves
 from research.coco.tables import comparison_rows, named_evaluations, rich_table
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:
@@ -40,6 +40,7 @@ def parse_args() -> argparse.Namespace:
 @show_user_errors(OSError, ValueError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out')
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)
     header, rows = comparison_rows(evaluations)

@@ -14,7 +14,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 from research.seeds.plots import draw_box_plot, read_values
 
 
@@ -33,6 +33,7 @@ def parse_args() -> argparse.Namespace:
 @show_user_errors(OSError, ValueError, KeyError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out')
     values = read_values(args.runs, args.metrics, args.scale)
     metrics = list(next(iter(values.values())))
     path = draw_box_plot(values, metrics, args.out, lower_better=args.lower_better, unit=args.unit)

@@ -16,7 +16,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 from research.seeds.plots import plot_setting, read_setting_runs
 
 
@@ -36,6 +36,7 @@ def parse_args() -> argparse.Namespace:
 @show_user_errors(OSError, ValueError, KeyError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out')
     runs = read_setting_runs(args.runs, args.metric)
     options = {key: getattr(args, key) for key in ('setting', 'metric', 'mark', 'mark_name')}
     print(f'Wrote {plot_setting(runs, args.out, **options)}')

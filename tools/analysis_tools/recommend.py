@@ -30,7 +30,7 @@ from mmrank.visualization.palette import colour
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
@@ -123,6 +123,7 @@ def draw_recommendations(
 @show_user_errors(OSError, ValueError)
 def main() -> None:
     args = parse_args()
+    check_outputs(args, 'out', 'picture')
     cfg = read_config(args.config)
     apply_options(cfg, args.cfg_options)
     model = trained_model(cfg, args.checkpoint, trust=args.trust_checkpoint)

@@ -1,6 +1,6 @@
 r"""Draw losses, rates and metrics of trainings over their steps.
 
-# the losses of a training, with all its resumes
+# the losses of a training, with all its resumes; one that was started over is a line of its own
 python tools/analysis_tools/training_curves.py work_dirs/NAME
 # two trainings, and what a loss of mmrank says of itself
 python tools/analysis_tools/training_curves.py "stable AP=work_dirs/a" "focal=work_dirs/b" \
@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.visualization.training_curves import plot_training_curves, read_training_log
+from mmrank.visualization.training_curves import plot_training_curves, read_training_logs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:
@@ -41,12 +41,12 @@ def main() -> None:
     logs = []
     for given in args.trainings:
         name, equals, path = given.partition('=')
-        log = read_training_log(path, name) if equals else None
-        logs.append(log or read_training_log(given))
+        logs += read_training_logs(path, name) if equals else read_training_logs(given)
     if args.list:
         for log in logs:
             print(f'{log.name}: {", ".join(log.curves)}')
         return
+    check_outputs(args, 'out')
     path = plot_training_curves(logs, args.out, args.keys)
     print(f'Wrote {path}')
 

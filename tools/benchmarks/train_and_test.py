@@ -128,10 +128,11 @@ def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list
 
     ``iterations`` is the number of them in a step of the log.
     """
+    from mmrank.visualization.training_curves import read_scalars
+
     points = {}
     for path in sorted(work_dir.glob('*/vis_data/scalars.json')):
-        for line in path.read_text().splitlines():
-            values = json.loads(line)
+        for values in read_scalars(path):
             if found := {key: values[key] for key in values if key in metrics}:
                 points[values['step'] * iterations] = found
     return [*map(list, sorted(points.items()))]

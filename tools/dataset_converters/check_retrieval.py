@@ -29,7 +29,7 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from research.common.command_line import benchmark_parser, check_outputs
 from research.retrieval.maps import plot_class_counts
 
 
@@ -88,6 +88,7 @@ def show(reports: list[RetrievalReport], console: Console) -> None:
 @show_user_errors(OSError, ImportError)
 def main() -> int:
     args = parse_args()
+    check_outputs(args, 'json', 'histogram')
     console = Console()
     cfg = read_source(args)
     with Progress(console=console, transient=True) as progress:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_csv_atomically
+from mmrank.files import check_output, write_csv_atomically
 
 
 def parse_args() -> argparse.Namespace:
@@ -47,6 +47,7 @@ def label_table(document: dict) -> tuple[list[str], list[list]]:
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
+    check_output(args.out, args.ann_file)
     header, rows = label_table(read_coco_json(args.ann_file))
     write_csv_atomically([header, *rows], args.out)
     counts = {name: sum(row[k] for row in rows) for k, name in enumerate(header[1:], 1)}

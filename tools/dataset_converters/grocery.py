@@ -119,7 +119,7 @@ def convert(folder: Path, out: Path) -> dict[str, int]:
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
-    with whole_folder(args.out) as out:
+    with whole_folder(args.out, args.folder) as out:
         counts = convert(args.folder, out)
     listed = ', '.join(f'{count} {split}' for split, count in counts.items())
     Console().print(f'Wrote {args.out}: images of {listed}.')

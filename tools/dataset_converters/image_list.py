@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import path_fault, write_atomically
+from mmrank.files import check_output, path_fault, write_atomically
 
 IMAGES = ('.jpg', '.jpeg', '.png', '.bmp', '.webp')
 
@@ -92,6 +92,7 @@ def list_inaturalist(annotations: Path) -> Iterator[tuple[str, int]]:
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
+    check_output(args.out, args.classes if args.kind == 'folders' else args.annotations)
     if args.kind == 'folders':
         items = [*list_folders(Path(args.folder), Path(args.classes))]
     else:

@@ -188,7 +188,7 @@ def write(items: list[Item], args: argparse.Namespace, out: Path) -> dict[str, C
 def main() -> None:
     args = parse_args()
     source = Path(args.source)
-    with whole_folder(args.out) as out:
+    with whole_folder(args.out, source) as out:
         if args.images:
             counts = write([*object_items(source, Path(args.images))], args, out)
         else:

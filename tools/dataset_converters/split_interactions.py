@@ -65,7 +65,7 @@ def split_file(
     names = f'train{suffix}', f'test{suffix}'
     columns, written = ['user', 'item', 'rating'], 0
     with (
-        whole_folder(out_dir) as folder,
+        whole_folder(out_dir, path) as folder,
         (folder / names[0]).open('w', encoding='utf-8') as train,
         (folder / names[1]).open('w', encoding='utf-8') as test,
     ):

@@ -2,10 +2,10 @@
 
   python tools/misc/publish_model.py work_dirs/NAME/epoch_12.pth NAME.pth
 
-writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. Its config may name folders of
-this machine. The centre of the scores of mmrank's heads moves into the bias of the classification
-layer, so that mmdet's own config of the same head shows the same scores; what could not be moved is
-printed.
+writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. Its config
+names no folder of this machine. The centre of the scores of mmrank's heads moves into the bias of
+the classification layer, so that mmdet's own config of the same head shows the same scores; what
+could not be moved is printed.
 """
 
 import argparse

@@ -18,6 +18,7 @@ import yaml
 from rich.console import Console
 
 from mmrank.errors import UserError, show_user_errors
+from mmrank.files import check_output
 from mmrank.losses.ranking.sodeep import RankSorter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--device', default='cpu')
     args = parser.parse_args()
+    check_output(args.out, args.plan)
     plan = yaml.safe_load(Path(args.plan).read_text(encoding='utf-8'))
     if not isinstance(plan, dict) or set(plan) != set(SETTINGS):
         raise UserError(

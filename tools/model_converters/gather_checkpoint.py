@@ -15,7 +15,7 @@ from mmrank.apis.publishing import saved_bytes
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
 from mmrank.errors import show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import check_output, write_atomically
 
 #: What a test or a fine-tuning takes from a checkpoint.
 WEIGHTS = ('state_dict', 'meta', 'message_hub')
@@ -33,6 +33,7 @@ def main() -> None:
     )
     add_trust_option(parser)
     args = parser.parse_args()
+    check_output(args.out)
     guard_checkpoints(args.trust_checkpoint)
     without = ('optimizer', 'ema_state_dict') if args.weights_only else ()
     checkpoint = load_sharded(args.folder, without=without)

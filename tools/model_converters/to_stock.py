@@ -33,7 +33,7 @@ from mmrank.apis.publishing import describe_centre, has_ranking_head, plain_valu
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.matching import Difference, compare_states, model_state
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import check_output, write_atomically
 from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 from model_converters.stock_config import NAME, stock_config
@@ -57,11 +57,8 @@ def write_stock_model(
 ) -> StockModel:
     """Write ``<out>.py`` and ``<out>.pth``, which need mmdet alone; ``trust`` lets code run."""
     paths = stock_paths(out)
-    for path, source in zip(paths, (cfg.filename, checkpoint)):
-        if source and path.resolve() == Path(source).resolve():
-            raise UserError(
-                f'out={str(out)!r} would overwrite {path}.\n  Fix: pass another name or folder'
-            )
+    for path in paths:
+        check_output(path, *filter(None, (cfg.filename, checkpoint)))
     if not has_ranking_head(cfg.get('model')):
         raise UserError(
             f'{cfg.filename or "the config"} has no detection head of {NAME} that a stock head '

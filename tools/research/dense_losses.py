@@ -18,7 +18,6 @@ seeds of the plan that the method is trained on, and ``sets``, the names of its 
 
 import argparse
 import contextlib
-import csv
 import io
 import itertools
 import json
@@ -38,9 +37,10 @@ from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from mmrank import losses
+from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
-from research.common.records import current_commit
+from research.common.records import append_rows, current_commit, past_rows
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
@@ -344,6 +344,7 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
     return head
 
 
+@show_user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -358,7 +359,7 @@ def main() -> None:
     commit = current_commit()
     for name in [args.data] if args.data else plan['data']:
         spec, record = plan['data'][name], args.out / f'{name}.csv'
-        rows = list(csv.DictReader(record.open())) if record.is_file() else []
+        rows = past_rows(record, COLUMNS)
         splits = None
         for seed, method in itertools.product(plan['seeds'], plan['methods']):
             is_planned = seed in plan['seeds'][: method.get('seeds')]
@@ -374,12 +375,9 @@ def main() -> None:
             settings = json.dumps({k: v for k, v in method.items() if k not in of_plan})
             step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
             facts = (method['name'], seed, step, commit, seconds, settings)
-            rows.append(dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures)))))
+            row = dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures))))
+            append_rows(record, [row], COLUMNS)
             print(name, *facts[:2], *(f'{100 * x:.1f}' for x in figures), flush=True)
-            with record.open('w', newline='') as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                writer.writeheader()
-                writer.writerows(rows)
 
 
 if __name__ == '__main__':

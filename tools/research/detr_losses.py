@@ -22,7 +22,6 @@ the gradient norm of the class part over that of the box part in what both share
 """
 
 import argparse
-import csv
 import json
 import math
 import multiprocessing
@@ -38,7 +37,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.records import append_rows, current_commit
+from mmrank.errors import show_user_errors
+from research.common.records import append_rows, current_commit, past_rows
 from research.small_detrs import build
 
 HEADS = (
@@ -215,6 +215,7 @@ def _train(job: tuple) -> tuple[str, list[dict]]:
         return traceback.format_exc(), []
 
 
+@show_user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -231,14 +232,13 @@ def main() -> None:
     ]
     args.out.mkdir(parents=True, exist_ok=True)
     results = args.out / f'{args.plan.stem}.csv'
-    lines = results.read_text(encoding='utf-8').splitlines() if results.exists() else []
-    rows = list(csv.DictReader(lines))
-    done = {(row['method'], int(row['seed']), int(row['step'])) for row in rows}
+    rows = past_rows(results)
+    done = {(row['method'], row['seed'], row['step']) for row in rows}
     jobs = [
         (method, seed, Path(plan['data']))
         for seed in plan['seeds']
         for method in methods
-        if (method['name'], seed, method.get('steps', 400)) not in done
+        if (method['name'], str(seed), str(method.get('steps', 400))) not in done
     ]
     context, failed = multiprocessing.get_context('spawn'), 0
     with context.Pool(args.workers) as pool:
@@ -265,4 +265,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

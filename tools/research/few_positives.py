@@ -35,8 +35,9 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
+from mmrank.errors import show_user_errors
 from mmrank.functional import average_precision, partial_auroc
-from research.common.records import append_rows, current_commit, read_rows
+from research.common.records import append_rows, current_commit, past_rows
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
@@ -231,7 +232,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
         data = photographs(features, **options)
         one_label = bool((data['train'][1].sum(1) == 1).all())
         file = out / f'{plan_file.stem}_{name}.csv'
-        past = read_rows(file) if file.exists() else []
+        past = past_rows(file, fields)
         done = [(x['method'], int(x['seed']), x['settings']) for x in past]
         for method, spec in plan['methods'].items():
             known = {seed: json.loads(found) for name, seed, found in done if name == method}
@@ -244,6 +245,7 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
             print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 
 
+@show_user_errors()
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dataset_converters.split_interactions import split_file
 from mmrank.errors import show_user_errors
-from research.common.records import FACTS, append_rows, current_commit, read_rows
+from research.common.records import FACTS, append_rows, current_commit, past_rows
 from research.in_batch.training import StepwiseTraining, TwoTowerData
 
 CONFIG = Path(__file__).resolve().parents[2] / (
@@ -99,9 +99,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     record = args.out / 'two_towers.csv'
-    rows = read_rows(record) if record.exists() else []
     fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
-    args.out.mkdir(parents=True, exist_ok=True)
+    rows = past_rows(record, fields)
 
     def run(data: TwoTowerData, stage: str, method: str, seed: int, lr: float) -> dict:
         settings = json.dumps(dict(lr=lr, batch_size=args.batch_size))

@@ -1,6 +1,7 @@
 """Checks of COCO files and of the configs that train on them."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -227,7 +228,13 @@ def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
 
 def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, ...] | None, str]:
     """Class names of a data set and where they come from."""
-    classes = (dataset.get('metainfo') or {}).get('classes')
+    metainfo = dataset.get('metainfo') or {}
+    classes = metainfo.get('classes')
+    if classes is None and 'CLASSES' in metainfo:
+        raise UserError(
+            f"{where}.metainfo has 'CLASSES', which mmdet 3 does not read: it would take the "
+            'classes of COCO. Fix: classes=(...) in small letters'
+        )
     if isinstance(classes, str):
         if not os.path.isfile(classes):
             raise UserError(
@@ -244,6 +251,12 @@ def _find_classes(dataset: Mapping, where: str, scope: str) -> tuple[tuple[str, 
                 f'{error}. Fix: save the names as UTF-8, one a line.'
             ) from error
     if classes is not None:
+        twice = [name for name, count in Counter(classes).items() if count > 1]
+        if twice:
+            raise UserError(
+                f"{where}.metainfo['classes'] has {twice[0]!r} twice, so that two labels are one "
+                'class. Fix: each name once'
+            )
         return tuple(classes), f"{where}.metainfo['classes']"
     data_type = dataset.get('type')
     host = _HOSTS.get(_type_name(data_type), data_type)

@@ -2,6 +2,8 @@
 
 import os
 import stat
+from unicodedata import normalize
+from urllib.parse import unquote
 
 from mmrank.datasets.checks.data_report import Findings, shown
 from mmrank.datasets.image_header import image_fault, image_size
@@ -38,11 +40,33 @@ def find_image_problems(
         if is_there:
             _verify(entry, path, where, found)
         elif size is None:
-            found.add('missing image file', where)
+            if (near := _misspelt(file_name, image_dir, listings[folder])) is None:
+                found.add('missing image file', where)
+            else:
+                found.add('misspelt image file', f'{where}: {near}')
         elif size == 0:
             found.add('empty image file', f'{where} has 0 bytes')
         else:
             found.add('unreadable image file', f'{where} {size}')
+
+
+def _misspelt(file_name: str, image_dir: str, listing: dict) -> str | None:
+    """Which file is there under another spelling, and how it differs; None if none is."""
+    for how, other in (
+        ('a backslash for a slash', file_name.replace('\\', '/')),
+        ('characters such as %20', unquote(file_name)),
+    ):
+        if other != file_name and os.path.isfile(os.path.join(image_dir, other)):
+            return f'there is {shown(other)}, and the file name has {how}'
+    name = os.path.basename(file_name)
+    for form in ('NFC', 'NFD'):
+        if normalize(form, name) in listing:
+            return f'there is {shown(name)} in the Unicode form {form}'
+    stem, dot, ending = name.rpartition('.')
+    ways = (name.lower(), name.upper(), name.capitalize())
+    ways += tuple(stem + dot + x for x in (ending.lower(), ending.upper()))
+    other = next((x for x in ways if x in listing), None)
+    return other and f'there is {shown(other)}, with other capital letters'
 
 
 def _sizes_in(folder: str) -> dict[str, int | str]:

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,8 @@ def _read_text(path: Path) -> str:
         raise UserError(
             f'annotation file {path} is empty ({size}). Fix: copy or download it again.'
         )
+    if form := _binary_form(path, data):
+        raise _foreign(path, form)
     if data.startswith((_GZIP_MAGIC, _ZIP_MAGIC)):
         raise UserError(f'annotation file {path} is compressed ({size}). Fix: unpack it first.')
     if data.startswith(b'version https://git-lfs'):
@@ -115,10 +118,44 @@ def _read_text(path: Path) -> str:
         ) from error
 
 
+def _binary_form(path: Path, data: bytes) -> str | None:
+    """What a file is, by how it begins, if it is not text."""
+    if data.startswith((b'\x89PNG', b'\xff\xd8\xff', b'BM', b'RIFF')):
+        return 'an image'
+    if data.startswith(b'\x80') or path.suffix in ('.pth', '.pt'):
+        return 'a checkpoint'
+    return None
+
+
+def _text_form(text: str) -> str | None:
+    """What a text that is not JSON is, by how it begins; None if it may be meant as JSON."""
+    line = text.lstrip().partition('\n')[0].lower()
+    if line.startswith(('<!doctype html', '<html')):
+        return 'an HTML page, perhaps of an error while downloading'
+    if line.startswith('<'):
+        return 'XML, as VOC and CVAT have it'
+    if line.startswith(('{', '[', '"')):
+        return None
+    if re.fullmatch(r'\d+( [\d.]+){4,}\s*', line):
+        return 'a text in the form of YOLO'
+    if line.count(',') > 1:
+        return 'CSV'
+    return None if re.match(r'[-\d]|true|false|null|nan|infinity', line) else 'another text'
+
+
+def _foreign(path: Path, form: str) -> UserError:
+    return UserError(
+        f'annotation file {path} is not JSON but {form}. Fix: name the JSON file in the form of '
+        'COCO, or convert the data to it'
+    )
+
+
 def _parse(path: Path, text: str) -> object:
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
+        if form := _text_form(text[:4000]):
+            raise _foreign(path, form) from error
         size = f'{len(text.encode()):,} bytes'
         byte = len(text[: error.pos].encode())
         where = f'line {error.lineno}, column {error.colno}, byte {byte:,}'

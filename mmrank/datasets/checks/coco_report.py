@@ -82,6 +82,10 @@ FIXES = {
     ),
     'missing image folder': _MISSING,
     'missing image file': _MISSING,
+    'misspelt image file': (
+        "write '/' between folders, and each name as it is on the disk: capital letters, blanks "
+        'and the Unicode form count.'
+    ),
     'empty image file': _IMAGES,
     'unreadable image file': _IMAGES,
     'image size differs': (

@@ -118,7 +118,8 @@ def write_index(
 ) -> ShardIndex:
     """Number the samples of shards, each with what to note of it, and store it whole or not at all.
 
-    An index that is in ``folder`` is replaced. ``source`` are plain containers, see
+    An index that is in ``folder`` is replaced, unless none of its shards is one of these.
+    ``source`` are plain containers, see
     :class:`ShardIndex`.
     """
     folder = Path(folder).resolve()
@@ -148,6 +149,7 @@ def write_index(
         text = json.dumps(dict(format=_FORMAT, source=source, shards=notes), indent=1)
         (new / 'index.json').write_text(text, encoding='utf-8')
         _check_replaceable(folder)
+        _refuse_other_index(folder, {shard.digest for shard in scanned})
         for name in _FILES:
             remove_path(folder / name)
         if folder.exists():
@@ -166,6 +168,19 @@ def _check_replaceable(folder: Path) -> None:
         raise UserError(
             f'{folder} is not an index of samples: it holds {(foreign or names)[0]!r}, which would '
             'be lost. Fix: name a folder that does not exist, or that of an index'
+        )
+
+
+def _refuse_other_index(folder: Path, digests: set[str]) -> None:
+    """Refuse to replace an index that has none of the shards with these digests."""
+    try:
+        old = read_index(folder).shards
+    except UserError:  # none, or a damaged one
+        return
+    if digests.isdisjoint(shard['digest'] for shard in old):
+        raise UserError(
+            f'{folder} is the index of other shards, such as {old[0]["name"]}, and trainings on '
+            'them need it. Fix: another --out, or remove the index if its shards are gone'
         )
 
 

@@ -11,7 +11,7 @@ from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 
 from mmrank.errors import UserError
-from mmrank.files import write_atomically
+from mmrank.files import replace_atomically, write_atomically
 from mmrank.registry import TRANSFORMS
 
 
@@ -91,23 +91,22 @@ class FeatureCache:
         paths = [os.path.realpath(path) for path in paths]
         root = os.path.commonpath([os.path.dirname(x) for x in paths])
         views = list(views)
-        part = array.with_name(array.name + '.part.npy')
-        maps = None
-        for view, stream in enumerate(views):
-            for row, values in enumerate(stream):
-                if maps is None:
-                    shape = (len(paths), len(views), *values.shape)
-                    maps = np.lib.format.open_memmap(part, 'w+', np.float16, shape)
-                if not np.abs(values).max() < 65504:
-                    raise UserError(
-                        f'the map of {paths[row]} has values of {np.abs(values).max()}, above what '
-                        'float16 holds. Fix: another stage'
-                    )
-                maps[row, view] = values
-        maps.flush()
-        del maps
-        index.unlink(missing_ok=True)
-        part.replace(array)
+        with replace_atomically(array) as part:
+            maps = None
+            for view, stream in enumerate(views):
+                for row, values in enumerate(stream):
+                    if maps is None:
+                        shape = (len(paths), len(views), *values.shape)
+                        maps = np.lib.format.open_memmap(part, 'w+', np.float16, shape)
+                    if not np.abs(values).max() < 65504:
+                        raise UserError(
+                            f'the map of {paths[row]} has values of {np.abs(values).max()}, above '
+                            'what float16 holds. Fix: another stage'
+                        )
+                    maps[row, view] = values
+            maps.flush()
+            del maps
+            index.unlink(missing_ok=True)
         content = {
             'root': os.path.relpath(root, os.path.realpath(array.parent)),
             'shape': shape,

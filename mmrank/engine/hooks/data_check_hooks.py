@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
+from inspect import signature
 from itertools import chain
 
 from mmengine.dist import get_world_size, is_main_process
@@ -12,10 +14,13 @@ from mmrank.datasets.checks.label_check import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
 from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
+from mmrank.files import check_output
 from mmrank.registry import HOOKS
 
 #: What a checkpoint keeps of the index of data in shards.
 DIGEST_KEY = 'sample_index'
+#: Settings of metrics that name files, and what is added.
+_METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': '', 'out_stem': '.csv'}
 
 
 @HOOKS.register_module()
@@ -153,8 +158,15 @@ class StartCheckHook(Hook):
                 raise UserError(
                     f'train_cfg.{name}={getattr(loop, name)}: nothing is trained. Fix: at least 1'
                 )
+        if runner.val_loop is not None and getattr(loop, 'val_interval', 1) < 1:
+            raise UserError(
+                f'train_cfg.val_interval={loop.val_interval}: the validation would never be due. '
+                'Fix: at least 1; to validate never, --no-validate'
+            )
         _check_pipeline(loader.dataset, 'train')
         for hook in runner.hooks:
+            if isinstance(hook, CheckpointHook):
+                _check_checkpoint_hook(hook, runner)
             if isinstance(getattr(hook, 'interval', None), str):
                 raise UserError(
                     f'interval={hook.interval!r} of {type(hook).__name__} is a text. Fix: a whole '
@@ -173,6 +185,7 @@ class StartCheckHook(Hook):
                 'a head that learns'
             )
         metrics = [] if runner.val_loop is None else runner.val_loop.evaluator.metrics
+        _check_files(metrics)
         names = [*map(_metric_names, metrics)]
         if names and all(names):
             _check_save_best(runner, [*chain(*names)])
@@ -182,10 +195,35 @@ class StartCheckHook(Hook):
 
     def before_test(self, runner) -> None:
         _check_pipeline(runner.test_dataloader.dataset, 'test')
+        _check_files(runner.test_evaluator.metrics)
 
     def after_val_epoch(self, runner, metrics: Mapping | None = None) -> None:
         if metrics:
             _check_save_best(runner, metrics)
+
+
+def _check_checkpoint_hook(hook: CheckpointHook, runner) -> None:
+    """Refuse what it would find out, or not do, at its first checkpoint."""
+    known = [*signature(CheckpointHook).parameters, *signature(type(hook)).parameters]
+    for name in hook.args.keys() - signature(runner.save_checkpoint).parameters.keys():
+        close = get_close_matches(name, known, 1) or ['another name']
+        raise UserError(
+            f'default_hooks.checkpoint.{name}: {type(hook).__name__} has no such setting. Fix: '
+            f'{close[0]}'
+        )
+    if hook.interval == 0:
+        raise UserError(
+            'default_hooks.checkpoint.interval=0 would save no checkpoint. Fix: at least 1; -1 if '
+            'none is wanted'
+        )
+
+
+def _check_files(metrics) -> None:
+    """Refuse files of metrics that cannot be written, before the work that leads to them."""
+    for metric in metrics if is_main_process() else ():
+        for name, ending in _METRIC_FILES.items():
+            if isinstance(path := getattr(metric, name, None), str):
+                check_output(path + ending)
 
 
 def _check_pipeline(dataset, split: str) -> None:

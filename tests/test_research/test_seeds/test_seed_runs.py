@@ -139,6 +139,10 @@ def test_missing_metric_names_those_that_are_there(make_plan):
     run.result_file.write_text('{"metr')
     with pytest.raises(ValueError, match='delete it'):
         read_result(run, ['acc'])
+    run.result_file.write_text('{"metrics": {"acc": NaN, "loss": 1, "other": Infinity}}')
+    with pytest.raises(ValueError, match='acc is nan. Fix: '):
+        read_result(run, ['acc'])
+    assert read_result(run, ['loss']) == {'loss': 1.0}
 
 
 def test_progress_is_read_from_the_log():
@@ -164,3 +168,23 @@ def test_a_folder_has_one_queue(tmp_path):
         pass
     with lock_folder(tmp_path):
         pass
+
+
+def test_a_log_that_is_a_link_is_refused(make_plan, template, tmp_path):
+    plan = make_plan(seeds=[0])
+    (run,) = plan.final_runs()
+    run.folder.mkdir(parents=True)
+    (tmp_path / 'precious').write_text('mine')
+    (run.folder / 'output.log').symlink_to(tmp_path / 'precious')
+    with pytest.raises(ValueError, match=r'output\.log is a link'):
+        RunQueue(plan, template, quick()).run([run])
+    assert (tmp_path / 'precious').read_text() == 'mine'
+
+
+def test_a_torn_line_of_a_killed_training_is_left_out(tmp_path):
+    from benchmarks.train_and_test import read_curve
+
+    file = tmp_path / '20260101_000000' / 'vis_data' / 'scalars.json'
+    file.parent.mkdir(parents=True)
+    file.write_text('{"acc": 0.5, "step": 1}\n{"acc": 0.6, "step": 2}\n{"acc": 0.7, "st')
+    assert read_curve(tmp_path, ['acc'], 10) == [[10, {'acc': 0.5}], [20, {'acc': 0.6}]]

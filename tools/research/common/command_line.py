@@ -4,12 +4,14 @@ import argparse
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mmrank.errors import UserError
+from mmrank.files import check_output
 
 
 def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
@@ -30,6 +32,19 @@ def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser
             rest['type'] = type(default)
         parser.add_argument(f'--{name.replace("_", "-")}', **rest)
     return parser
+
+
+def check_outputs(args: argparse.Namespace, *names: str) -> None:
+    """Refuse output files, by their names in ``args``, that are inputs, or cannot be written."""
+    inputs = []
+    for name, value in vars(args).items():
+        if name not in names:
+            words = value if isinstance(value, list | tuple) else [value]
+            # Also FILE of NAME=FILE, and of CONFIG,CHECKPOINT.
+            inputs += [x for word in words for x in [str(word), *re.split('[=,]', str(word))] if x]
+    for name in names:
+        if getattr(args, name) is not None:
+            check_output(getattr(args, name), *inputs)
 
 
 @dataclass(frozen=True)

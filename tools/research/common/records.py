@@ -1,20 +1,51 @@
-"""Records of trainings: the columns that are not metrics, and the commit."""
+"""Records of trainings, CSV files with a row for each evaluation: their one reader and writer."""
 
 import csv
+import io
+import json
+import math
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mmrank.errors import UserError
+from mmrank.files import write_csv_atomically
 
 #: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or
 #: fold), ``step`` (iterations), ``seconds`` (of CPU), ``hash`` (of the config and all options),
-#: ``settings`` (JSON).
+#: ``settings`` (JSON). All other columns are metrics.
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
+_WHOLE = ('seed', 'step')
+_TEXTS = ('stage', 'method', 'commit', 'hash')
+_NEEDED = ('method', 'seed', 'settings')
+#: Seconds to wait for a process that writes to the same record, which takes a moment.
+_PATIENCE = 60.0
+_AGAIN = 'Fix: remove the line; what is missing is trained again'
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:
-    """All rows of a record."""
-    with open(path, newline='', encoding='utf-8') as file:
-        return list(csv.DictReader(file))
+    """All rows of a record, as text; a figure that was not measured is empty.
+
+    Raises:
+        UserError: The file cannot be read, a line is torn or there twice, or a figure is not
+            finite.
+    """
+    return _read(Path(path))[1]
+
+
+def past_rows(path: str | Path, fields: Iterable[str] | None = None) -> list[dict[str, str]]:
+    """Rows of a record to go on with, which has these columns in any order; none without a file."""
+    if not Path(path).exists():
+        return []
+    found, rows = _read(Path(path))
+    if fields is not None and {*found} != (wanted := {*fields}):
+        raise UserError(
+            f'record {path} has other columns: it lacks {sorted(wanted - {*found})} and has '
+            f'{sorted({*found} - wanted)} more. Fix: the metrics of before, or another folder'
+        )
+    return rows
 
 
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
@@ -28,14 +59,115 @@ def read_curve_rows(path: str | Path) -> list[dict[str, str]]:
     return rows or read_final_rows(path)
 
 
-def append_rows(path: Path, rows: list[dict], fields: Iterable[str]) -> None:
-    """Add rows to a record, of their ``fields``, the column names of a new one."""
-    is_new = not path.exists()
-    with open(path, 'a', newline='', encoding='utf-8') as file:
-        writer = csv.DictWriter(file, [*fields], extrasaction='ignore', lineterminator='\n')
-        if is_new:
-            writer.writeheader()
-        writer.writerows(rows)
+def append_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> None:
+    """Add rows to a record by the names of its columns: all of them, or none.
+
+    Args:
+        path: The file; it is made, with its folder, if need be.
+        rows: What to write for each of ``fields``; other keys are left out.
+        fields: The columns; those of a record that is there count in its order.
+
+    Raises:
+        UserError: As :func:`read_rows`, also of the new rows; or the record has other columns.
+    """
+    fields = [*fields]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_name(f'.{path.name}.lock'), timeout=_PATIENCE):
+            past = past_rows(path, fields)
+            write_rows(path, [*past, *rows], [*past[0]] if past else fields)
+    except Timeout:
+        raise UserError(
+            f'record {path} is locked by another process for {_PATIENCE:.0f} s. Fix: end that '
+            'process, or write to another folder'
+        ) from None
+
+
+def write_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> Path:
+    """Write a record whole, in place of an older one; see :func:`append_rows`."""
+    fields = [*fields]
+    texts = [{name: str(row[name]) for name in fields} for row in rows]
+    _check(path, texts, range(2, len(texts) + 2))
+    return write_csv_atomically([fields, *(row.values() for row in texts)], path)
+
+
+def _read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Columns and rows."""
+    try:
+        text = path.read_bytes().decode('utf-8-sig')
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, 'strerror', None) or 'it is not UTF-8 text'
+        raise UserError(
+            f'record {path} cannot be read: {reason}. Fix: name a runs.csv, or a file of '
+            'tools/research/records'
+        ) from error
+    reader = csv.reader(io.StringIO(text, newline=''), strict=True)
+    rows, numbers = [], []
+    try:
+        fields = next(reader, [])
+        if 'method' not in fields or len({*fields}) < len(fields):
+            raise UserError(
+                f'{path} is not a record: its first line has the columns {fields!r:.200}. Fix: '
+                'columns with names of their own, one of them "method"'
+            )
+        for values in filter(None, reader):
+            if len(values) != len(fields):
+                raise UserError(
+                    f'record {path}, line {reader.line_num} is torn or glued: it has {len(values)} '
+                    f'values for {len(fields)} columns. {_AGAIN}'
+                )
+            rows.append(dict(zip(fields, values)))
+            numbers.append(reader.line_num)
+    except csv.Error as error:
+        raise UserError(
+            f'record {path}, line {reader.line_num} is torn: {error}. {_AGAIN}'
+        ) from error
+    if not text.endswith('\n'):
+        raise UserError(
+            f'record {path}, line {reader.line_num} is torn: it has no end, so that its last '
+            f'number may lack digits. {_AGAIN}'
+        )
+    _check(path, rows, numbers)
+    return fields, rows
+
+
+def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]) -> None:
+    """Refuse a value that does not fit its column, and a row that is there twice."""
+    seen: dict[tuple, int] = {}
+    for number, row in zip(numbers, rows):
+        where = f'record {path}, line {number}'
+        for name, value in row.items():
+            if fault := _fault(name, value):
+                raise UserError(
+                    f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}, or '
+                    'take the method out of the plan'
+                )
+        stage = row.get('stage') or 'final'
+        key = (stage, *(row.get(name) for name in ('method', 'seed', 'step')))
+        if stage == 'tune':  # of which a seed has several
+            key += (row.get('hash'), row.get('settings'))
+        if key in seen:
+            raise UserError(
+                f'{where} has the method {row["method"]!r}, seed {row.get("seed")}, step '
+                f'{row.get("step")} a second time, after line {seen[key]}. Fix: remove one of '
+                'them; if two processes write, start one of them again'
+            )
+        seen[key] = number
+
+
+def _fault(name: str, value: str) -> str:
+    """What is wrong with a value; empty for a good one."""
+    if not value:
+        return 'is empty' if name in _NEEDED else ''
+    if name in _TEXTS:
+        return ''
+    try:
+        if name == 'settings':
+            return '' if isinstance(json.loads(value), dict) else 'is not a JSON object'
+        number = int(value) if name in _WHOLE else float(value)
+    except ValueError:
+        return 'is not JSON' if name == 'settings' else 'is not a number'
+    return '' if math.isfinite(number) else 'is not finite'
 
 
 def current_commit() -> str:

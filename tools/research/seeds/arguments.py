@@ -68,7 +68,7 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | S
     options = dict(plan.executor_options) if name == plan.executor else {}
     options.update(map(_split_pair, args.executor_options))
     if args.jobs is not None and args.jobs < 1:
-        raise UserError(f'`jobs` is {args.jobs}: at least one run at a time.')
+        raise UserError(f'`jobs` is {args.jobs}. Fix: --jobs 1 or more runs at a time')
     if name == 'local':
         if options:
             raise UserError(

@@ -292,9 +292,9 @@ def parse_plan(plan: Mapping[str, Any]) -> SeedPlan:
     unknown = [*plan, *(f'tune.{key}' for key in tune)]
     if unknown:
         raise UserError(
-            f'The plan has unknown fields {unknown}; known are methods, seeds, folds, metrics, '
-            'lower_better, baseline, cfg_options, tune (grid, seeds, metric, folds, cfg_options), '
-            'out_dir, scale, allow_shared_split, executor.'
+            f'The plan has unknown fields {unknown}. Fix: remove or correct them; known are '
+            'methods, seeds, folds, metrics, lower_better, baseline, cfg_options, tune (grid, '
+            'seeds, metric, folds, cfg_options), out_dir, scale, allow_shared_split, executor.'
         )
     made.check()
     return made

@@ -117,6 +117,8 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
     """Read the final runs of a record."""
     found: dict[str, dict[str, dict[int, float]]] = {}
     for row in read_final_rows(path):
+        if 'seed' not in row:
+            raise UserError(f"{path} has no column 'seed'. Fix: name a record of several seeds")
         own = found.setdefault(row['method'], {})
         for metric in row.keys() - {*FACTS}:
             if row[metric]:

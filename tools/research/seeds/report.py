@@ -15,7 +15,7 @@ from rich.table import Table
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
-from ..common.records import FACTS
+from ..common.records import FACTS, write_rows
 from .plan import Run, SeedPlan, choice_label
 from .plots import draw_box_plot
 from .runs import Outcome, RunQueue
@@ -118,21 +118,22 @@ def write_csv(cells: Sequence[Summary], path: str | os.PathLike) -> Path:
 def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.PathLike) -> Path:
     """Write a row for each run: a record, of which tools/research/results.py makes tables."""
     done = [outcome for outcome in outcomes if outcome.metrics]
-    metrics = sorted({key for outcome in done for key in outcome.metrics})
-    rows = [[*FACTS, *metrics]]
+    fields = [*FACTS, *sorted({key for outcome in done for key in outcome.metrics})]
+    rows = []
     for outcome in done:
         run = outcome.run
         # Another train command may not write these.
         facts = json.loads(run.result_file.read_text()) if run.result_file.is_file() else {}
-        measured = [facts.get(key, '') for key in ('step', 'commit', 'seconds')]
-        which = run.folder.name[-8:], json.dumps(dict(run.choice))
-        values = [outcome.metrics.get(key, '') for key in metrics]
-        rows.append([run.stage, run.method, run.seed, *measured, *which, *values])
+        row = dict.fromkeys(fields, '')
+        row.update({key: facts.get(key, '') for key in ('step', 'commit', 'seconds')})
+        row.update(stage=run.stage, method=run.method, seed=run.seed)
+        row.update(hash=run.folder.name[-8:], settings=json.dumps(dict(run.choice)))
+        rows.append({**row, **outcome.metrics})
         # What it measured on its way; its seconds are those of the row above.
         for step, found in facts.get('curve', []) if run.stage == 'final' else []:
-            values = [found.get(key, '') for key in metrics]
-            rows.append(['curve', run.method, run.seed, step, measured[1], '', *which, *values])
-    return write_csv_atomically(rows, path)
+            known = {key: value for key, value in found.items() if math.isfinite(value)}
+            rows.append({**row, **known, 'stage': 'curve', 'step': step, 'seconds': ''})
+    return write_rows(Path(path), rows, fields)
 
 
 def write_markdown(

@@ -1,6 +1,7 @@
 """Run trainings side by side, resumably, and read their results."""
 
 import json
+import math
 import re
 import shlex
 import sys
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 
 from mmrank.apis.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
+from mmrank.files import refuse_link
 
 from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
@@ -50,7 +52,14 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
             f'{run.result_file} has no metric {missing}; it has {sorted(found)}. Change `metrics`; '
             'nothing is trained again.'
         )
-    return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+    numbers = {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}
+    finite = {key: value for key, value in numbers.items() if math.isfinite(value)}
+    if diverged := [key for key in metrics if key not in finite]:
+        raise UserError(
+            f'{run.result_file}: {diverged[0]} is {found[diverged[0]]}. Fix: a setting with which '
+            'the training does not diverge, such as a lower learning rate'
+        )
+    return finite
 
 
 def train_command(script: Path) -> str:
@@ -175,6 +184,7 @@ class RunQueue:
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
         log = run.folder / LOG_NAME
+        refuse_link(log)
         with open(log, 'ab') as file:
             file.write(f'\n$ {shlex.join(command)}\n'.encode())
         try:

@@ -1,0 +1,123 @@
+"""A record is written whole and by the names of its columns, and refused where it is damaged."""
+
+import csv
+import multiprocessing
+
+import pytest
+
+from mmrank.errors import UserError
+from research.common.records import append_rows, past_rows, read_rows, write_rows
+
+FIELDS = ('method', 'seed', 'step', 'settings', 'AP', 'mAP')
+WHOLE = """method,seed,step,settings,AP,mAP
+a,0,10,{},0.125,0.25
+"b, c",0,10,"{""lr"": 1}",,0.5
+"""
+#: What damages a record, and words of the message.
+DAMAGE = {
+    'torn': (WHOLE.rstrip(), 'line 3 is torn', 'no end'),
+    'torn in quotes': (WHOLE[: WHOLE.index('1}')], 'line 3 is torn'),
+    'torn number': (WHOLE + 'a,1,10,{},0.3,0.3', 'line 4 is torn'),
+    'few values': (WHOLE + 'a,1,10,{},0.3\n', 'line 4', '5 values for 6 columns'),
+    'glued': (WHOLE + 'a,1,10,{},0.3,0.3a,2,10,{},0.3,0.3\n', 'line 4', '11 values'),
+    'nan': (WHOLE.replace('0.25', 'nan'), "line 2: mAP='nan' of 'a' is not finite"),
+    'inf': (WHOLE.replace('0.125', '-inf'), "line 2: AP='-inf'"),
+    'text': (WHOLE.replace('0.25', '0.2.5'), "line 2: mAP='0.2.5' of 'a' is not a number"),
+    'seed': (WHOLE.replace('a,0', 'a,0.5'), "seed='0.5'"),
+    'no seed': (WHOLE.replace('a,0', 'a,'), "seed='' of 'a' is empty"),
+    'no method': (WHOLE.replace('a,0', ',0'), "method='' of '' is empty"),
+    'settings': (WHOLE.replace('{}', '{'), "settings='{'", 'not JSON'),
+    'list': (WHOLE.replace('{}', '[]'), "settings='[]'", 'not a JSON object'),
+    'double': (WHOLE + WHOLE.splitlines()[1] + '\n', 'line 4', 'a second time, after line 2'),
+    'other figures': (WHOLE + 'a,0,10,"{""lr"": 2}",0.3,0.3\n', 'a second time, after line 2'),
+    'a null in a name': (WHOLE.replace('method', 'me\0thod'), 'is not a record'),
+    'header again': (WHOLE + WHOLE, "line 4: seed='seed'"),
+    'no header': (WHOLE.partition('\n')[2], 'is not a record'),
+    'column twice': (WHOLE.replace('AP,mAP', 'mAP,mAP'), 'is not a record'),
+    'empty': ('', 'is not a record'),
+    'null': (WHOLE.replace('0.25', '0.2\0'), 'line 2'),
+    'bytes': (WHOLE.replace('a,0', '\udcff,0'), 'is not UTF-8 text'),
+    'other file': ('<html>\n', 'is not a record'),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / 'record.csv'
+
+
+@pytest.mark.parametrize('kind', DAMAGE)
+def test_a_damaged_record_is_refused(path, kind):
+    text, *words = DAMAGE[kind]
+    path.write_bytes(text.encode(errors='surrogateescape'))
+    for use in (read_rows, past_rows, lambda path: append_rows(path, [row('z')], FIELDS)):
+        with pytest.raises(UserError, match='Fix: ') as caught:
+            use(path)
+        assert all(word in str(caught.value) for word in (str(path), *words)), caught.value
+    assert path.read_bytes() == text.encode(errors='surrogateescape')
+
+
+def row(method, seed=0, **more):
+    return dict(method=method, seed=seed, step=10, settings='{}', AP=0.1, mAP=0.2) | more
+
+
+def test_absent(path):
+    assert past_rows(path) == []
+    with pytest.raises(UserError, match='No such file'):
+        read_rows(path)
+
+
+def test_what_spreadsheets_and_editors_change_is_read(path):
+    path.write_bytes(b'\xef\xbb\xbf' + WHOLE.replace('\n', '\r\n').encode() + b'\r\n')
+    first, second = read_rows(path)
+    assert first == dict(zip(FIELDS, ('a', '0', '10', '{}', '0.125', '0.25')))
+    assert (second['method'], second['AP']) == ('b, c', '')
+
+
+def test_columns_go_by_their_names(path):
+    """A plan that lists its metrics in another order adds to the right columns."""
+    path.write_text(WHOLE)
+    append_rows(path, [row('z', other=1)], reversed(FIELDS))
+    assert path.read_text() == WHOLE + 'z,0,10,{},0.1,0.2\n'
+
+
+@pytest.mark.parametrize('fields', [FIELDS[:-1], (*FIELDS, 'AUC')])
+def test_other_columns_are_refused(path, fields):
+    path.write_text(WHOLE)
+    for use in (past_rows, lambda path, fields: append_rows(path, [row('z', AUC=1)], fields)):
+        with pytest.raises(UserError, match='other columns'):
+            use(path, fields)
+    assert path.read_text() == WHOLE
+
+
+@pytest.mark.parametrize('bad', [dict(mAP=float('nan')), dict(seed=0, method='a')])
+def test_all_new_rows_are_written_or_none(path, bad):
+    path.write_text(WHOLE)
+    with pytest.raises(UserError, match='Fix: '):
+        append_rows(path, [row('y'), row('z') | bad], FIELDS)
+    assert path.read_text() == WHOLE
+    with pytest.raises(UserError, match='Fix: '):
+        write_rows(path, [row('y'), row('y')], FIELDS)
+    assert path.read_text() == WHOLE
+
+
+def add(path, seeds):
+    """Rows of some seeds, and of seed 0, which all processes add; how often that was refused."""
+    refused = 0
+    for seed in (*seeds, 0):
+        try:
+            append_rows(path, [row('a', seed), row('b', seed)], FIELDS)
+        except UserError:
+            refused += 1
+    return refused
+
+
+@pytest.mark.processes
+def test_processes_neither_mix_nor_double_their_rows(path):
+    with multiprocessing.get_context('spawn').Pool(3) as pool:
+        refused = pool.starmap(add, [(path, range(k, 60, 3)) for k in (1, 2, 3)])
+    assert sum(refused) == 2
+    rows = read_rows(path)
+    with path.open(newline='') as file:
+        assert rows == list(csv.DictReader(file))
+    assert sorted(int(x['seed']) for x in rows) == sorted([*range(60)] * 2)
