@@ -13,6 +13,7 @@ from mmrank.losses import IABCELoss, RankingLoss, VarifocalLoss
 from mmrank.required_package import required_package
 
 from .detectors import centre_of, check_fit, check_ranks
+from .label_ranges import check_fractions, check_labels
 from .ranked_queries import LAST, RankedQueries, copies_of
 
 with required_package(
@@ -210,6 +211,18 @@ def show_centred(model: nn.Module, args: tuple, outputs):
     return (*outputs[:at], logits, *outputs[at + 1 :])
 
 
+def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
+    """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
+    labels = settings.get('labels') or ()
+    check_labels(
+        [x['class_labels'] for x in labels],
+        0,
+        model.config.num_labels - 1,
+        'number the classes from 0, not by category id of COCO, or a larger num_labels',
+    )
+    check_fractions([x['boxes'] for x in labels])
+
+
 def attach(
     model: PreTrainedModel, loss: RankingLoss, centre_scores: bool, balance_boxes: bool
 ) -> None:
@@ -227,6 +240,7 @@ def attach(
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
+    model.register_forward_pre_hook(check_objects, with_kwargs=True)
 
 
 def detach(model: nn.Module) -> None:
@@ -245,9 +259,11 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function
-    for key, hook in list(model._forward_hooks.items()):
-        if hook is show_centred:
-            del model._forward_hooks[key]
+    for hooks in (model._forward_hooks, model._forward_pre_hooks):
+        for key, hook in list(hooks.items()):
+            if hook in (show_centred, check_objects):
+                del hooks[key]
+                model._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:

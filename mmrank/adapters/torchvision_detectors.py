@@ -13,6 +13,7 @@ from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
 
 from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+from .label_ranges import check_labels
 
 with required_package(
     'torchvision',
@@ -53,6 +54,8 @@ class RankingHead(MadeClass):
         ``matched_idxs`` are the (A,) object of each anchor, < 0 for none.
         """
         logits = head_outputs['cls_logits']
+        fix = 'number the classes from 0, or make the model with a larger num_classes'
+        check_labels([x['labels'] for x in targets], 0, logits.size(-1) - 1, fix)
         losses = super().compute_loss(
             targets,
             # The host's own classification loss is dropped: no graph.
