@@ -2,6 +2,8 @@
 
 import copy
 import json
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dataset_converters import check_coco
 from dataset_converters.check_coco import clean_coco
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
+from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError
 from research.coco import detections
@@ -452,3 +456,31 @@ def test_boxes_of_some_images_in_fractions():
     report = inspect_coco(document, 'a.json')
     assert report.ok
     assert [p.kind for p in report.warnings] == ['boxes in fractions']
+
+
+def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
+    one, other = make_document(), make_document()
+    other['categories'] = [{'id': 1, 'name': 'dog'}, {'id': 2, 'name': 'cow'}]
+    for image in other['images']:
+        image['file_name'] = f'b/{image["file_name"]}'
+    paths = [str(tmp_path / f'{name}.json') for name in ('one', 'other', 'all')]
+    for path, document in zip(paths, (one, other)):
+        Path(path).write_text(json.dumps(document))
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2], '--merge', paths[2]])
+    assert check_coco.main() == 0
+    merged = json.loads(Path(paths[2]).read_text())
+    report = inspect_coco(merged, 'all.json')
+    assert not report.problems
+    assert {name: count.total for name, count in report.counts.items()} == dict(cat=2, dog=3, cow=1)
+    names = {image['id']: image['file_name'] for image in merged['images']}
+    found = [names[x['image_id']] for x in merged['annotations'][3:]]
+    assert found == ['b/1.png', 'b/1.png', 'b/2.png']
+    # Compared without merging: label 0 is another class, and the same images are in both.
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2]])
+    assert check_coco.main() == 1
+    assert "label 0 is 'cat' in " in capsys.readouterr().err
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', paths[0], paths[0]])
+    assert check_coco.main() == 0
+    assert '3 of 3 images' in capsys.readouterr().out
+    with pytest.raises(UserError, match="both have an image '1.png'"):
+        merge_coco({'a': one, 'b': one})

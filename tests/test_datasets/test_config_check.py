@@ -238,7 +238,7 @@ def test_images_of_two_splits_are_told(data_root, splits):
     ):
         reports = check_config(two_splits(data_root, train, file, folder=folder))
         kinds = [problem.kind for report in reports for problem in report.warnings]
-        assert kinds == ['images that are trained on as well'] * is_shared
+        assert kinds == ['images in two splits'] * is_shared
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,8 @@ def check_config(
             if key not in reports:
                 reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
-            found.append(Split(where, source.image_dir, source.classes, reports[key]))
+            part = where, source.image_dir, source.classes, reports[key]
+            found.append(Split(*part, is_trained=split == 'train'))
         _compare_evaluator(evaluator, f'{split}_evaluator', found)
         parts += found
     compare_labels(parts)
@@ -125,7 +126,7 @@ def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> Non
             if os.path.realpath(path) == os.path.realpath(split.report.ann_file):
                 continue
             report = check_coco_file(path, require_annotations=False)
-            compare_labels([split, Split(f'{name}.ann_file', '', split.classes, report)])
+            compare_labels([split, Split(f'{name}.ann_file', '', split.classes, report, False)])
             found = difference(report, split.report)
             if found:
                 raise UserError(

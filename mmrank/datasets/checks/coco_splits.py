@@ -26,11 +26,7 @@ class Split(NamedTuple):
     image_dir: str
     classes: tuple[str, ...] | None  # those that are trained on, None: all of the file
     report: CocoReport
-
-    @property
-    def trains(self) -> bool:
-        """Whether it is trained on."""
-        return self.where.startswith('train')
+    is_trained: bool
 
     def labels(self) -> list[str]:
         """Class names by label: mmdet numbers them in the order of the file."""
@@ -68,10 +64,10 @@ def compare_labels(splits: Sequence[Split]) -> None:
 
 
 def find_shared_images(splits: Sequence[Split]) -> list[Split]:
-    """Add a warning to each file with images that are trained on as well; return these splits."""
+    """Add a warning to each other file with images that are trained on; return these splits."""
     found = {}
-    for train in (x for x in splits if x.trains):
-        for other in (x for x in splits if not x.trains):
+    for train in (x for x in splits if x.is_trained):
+        for other in (x for x in splits if not x.is_trained):
             names = train.file_names() & other.file_names()
             shared = train.paths(names) & other.paths(names) if names else ()
             if shared and other.report.ann_file not in found:
@@ -80,7 +76,7 @@ def find_shared_images(splits: Sequence[Split]) -> list[Split]:
                     f'{len(shared)} of {len(other.report.images)} images, such as {min(shared)}, '
                     f'are in {train.where} and in {other.where}'
                 )
-                problem = Problem('images that are trained on as well', _SHARED_FIX, False, 1)
+                problem = Problem('images in two splits', _SHARED_FIX, False, 1)
                 problem.examples.append(text)
                 other.report.problems.append(problem)
     return [*found.values()]
