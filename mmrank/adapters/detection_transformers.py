@@ -14,6 +14,7 @@ from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
+from .label_ranges import check_fractions, check_labels
 from .ranked_queries import LAST, RankedQueries, copies_of
 
 with required_package(
@@ -230,6 +231,18 @@ def show_centred(model: nn.Module, args: tuple, outputs):
     return (*outputs[:at], logits, *outputs[at + 1 :])
 
 
+def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
+    """Forward pre-hook: refuse labels and boxes of the objects that are none of this model."""
+    labels = settings.get('labels') or ()
+    check_labels(
+        [x['class_labels'] for x in labels],
+        0,
+        model.config.num_labels - 1,
+        'number the classes from 0, not by category id of COCO, or a larger num_labels',
+    )
+    check_fractions([x['boxes'] for x in labels])
+
+
 def attach(
     model: PreTrainedModel,
     loss: RankingLoss,
@@ -252,6 +265,7 @@ def attach(
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
+    model.register_forward_pre_hook(check_objects, with_kwargs=True)
     if balance is not None:
         model.model.decoder.layers[-1].register_forward_hook(criterion.watch)
 
@@ -272,10 +286,13 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             bias -= centre_of(criterion.rankings[LAST], bias.detach())
     del model._loss_function
-    for module in (model, model.model.decoder.layers[-1]):
-        for key, hook in list(module._forward_hooks.items()):
-            if hook in (show_centred, criterion.watch):
-                del module._forward_hooks[key]
+    own_hooks = (show_centred, check_objects, criterion.watch)
+    last_layer = model.model.decoder.layers[-1]
+    for hooks in (model._forward_hooks, model._forward_pre_hooks, last_layer._forward_hooks):
+        for key, hook in list(hooks.items()):
+            if hook in own_hooks:
+                del hooks[key]
+                model._forward_pre_hooks_with_kwargs.pop(key, None)
 
 
 def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:

@@ -98,9 +98,9 @@ def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str
     ``box_inputs`` are the values of ``box_input`` that its adapter can pass.
     """
     name = type(loss).__name__
-    if loss.num_classes not in (None, num_classes):
+    if loss.num_columns not in (None, num_classes):
         raise UserError(
-            f'{name}(num_classes={loss.num_classes}) does not fit the model, which has '
+            f'{name}(num_classes={loss.num_columns}) does not fit the model, which has '
             f'{num_classes} classes. Fix: {name}(num_classes={num_classes}), or leave it out'
         )
     if isinstance(loss, KeepsSampleState) and loss.keeps_samples:

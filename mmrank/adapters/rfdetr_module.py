@@ -11,6 +11,7 @@ from mmrank.made_class import MadeClass, make_class
 from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
+from .label_ranges import check_fractions, check_labels
 from .ranked_queries import LAST, RankedQueries, copies_of
 
 
@@ -28,6 +29,9 @@ class RankedSetCriterion(MadeClass, RankedQueries):
                 'pad_targets_to adds objects that are none, and a ranking would take them for '
                 'positives. Fix: TrainConfig(pad_targets_to=None)'
             )
+        fix = 'number the classes from 0, or make the model with a larger num_classes'
+        check_labels([x['labels'] for x in targets], 0, self.num_classes - 1, fix)
+        check_fractions([x['boxes'] for x in targets])
         return super().forward(outputs, targets, num_boxes=num_boxes)
 
 

@@ -14,6 +14,7 @@ from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
 from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+from .label_ranges import check_labels
 
 with required_package(
     'torchvision',
@@ -57,6 +58,8 @@ class RankingHead(MadeClass):
         ``matched_idxs`` are the (A,) object of each anchor, < 0 for none.
         """
         logits = head_outputs['cls_logits']
+        fix = 'number the classes from 0, or make the model with a larger num_classes'
+        check_labels([x['labels'] for x in targets], 0, logits.size(-1) - 1, fix)
         losses = super().compute_loss(
             targets,
             # The host's own classification loss is dropped: no graph.

@@ -14,6 +14,7 @@ from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
 from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+from .label_ranges import check_labels
 
 with required_package(
     'torchvision',
@@ -34,6 +35,17 @@ class RankingRoIHeads(MadeClass):
     gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
+
+    def check_targets(self, targets: list[dict] | None) -> None:
+        """As the host; also refuses labels that it would take for the background."""
+        super().check_targets(targets)
+        check_labels(
+            [x['labels'] for x in targets or ()],
+            1,
+            self.box_predictor.cls_score.out_features - 1,
+            'number the classes from 1, as 0 is the background of an R-CNN, or make the model with '
+            'num_classes = classes + 1',
+        )
 
     def select_training_samples(self, proposals: list[Tensor], targets: list[dict]) -> tuple:
         """Those of the host, which are noted."""

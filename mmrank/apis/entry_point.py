@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from importlib import metadata
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 
 from mmrank.apis.config_file import check_config_file
+from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.apis.work_folder import check_dump, is_main_process
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
@@ -38,13 +38,6 @@ PACKAGES = {
     'mmpretrain': 'onedl-mmpretrain',
     'mmrank': 'mmrank',
 }
-
-
-#: What a runner reads of a config beside its own arguments, and mmdet's wrapper at test.
-_MORE_SETTINGS = (
-    'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
-    'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'
-)
 
 
 def train_or_test_parser(description: str = '', epilog: str = '') -> argparse.ArgumentParser:
@@ -159,7 +152,7 @@ def read_config(path: str) -> Config:
         )
     check_config_file(path)
     try:
-        return Config.fromfile(path)
+        cfg = Config.fromfile(path)
     except Exception as error:
         inherited = re.findall(r'(\w+)::', Path(path).read_text('utf-8'))
         for name in inherited:
@@ -174,6 +167,8 @@ def read_config(path: str) -> Config:
             f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
             'that place of it, or name another file'
         ) from error
+    check_file_names(cfg, path)
+    return cfg
 
 
 def check_packages(cfg: Config) -> None:
@@ -225,7 +220,7 @@ def set_collate(cfg: Config) -> None:
 def apply_options(cfg: Config, options: Mapping | None) -> None:
     """Override settings by the options of the command line; see :func:`check_packages`."""
     if options is not None:
-        _check_names(cfg, options)
+        check_option_names(cfg, options)
         try:
             cfg.merge_from_dict(options)
         except Exception as error:
@@ -233,34 +228,6 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
                 f'--cfg-options {" ".join(options)}: {error}\n  Fix: name a setting of the config'
             ) from error
     check_packages(cfg)
-
-
-def _check_names(cfg: Config, options: Mapping) -> None:
-    """Refuse an option that nothing would read: mmengine adds what is not there."""
-    for option in options:
-        node, path = cfg, ''
-        for name in option.split('.'):
-            if not isinstance(node, dict | Config):
-                break
-            path += f'.{name}' if path else name
-            if name not in node:
-                close = get_close_matches(name, [*map(str, node)], 1, 0.7)
-                # What is built checks its own settings, and a part may be new.
-                if _is_of_runner(name) if path == name else path == option or not close:
-                    break
-                fix = path.removesuffix(name) + close[0] if close else 'a key that the config has'
-                raise UserError(
-                    f'--cfg-options {option}: the config has no {path!r}, so nothing reads it.\n'
-                    f'  Fix: {fix}'
-                )
-            node = node[name]
-
-
-def _is_of_runner(name: str) -> bool:
-    from mmengine.runner import FlexibleRunner, Runner
-
-    known = [*signature(Runner).parameters, *signature(FlexibleRunner).parameters]
-    return name in (*known, *_MORE_SETTINGS.split())
 
 
 def load(args: argparse.Namespace) -> Config:

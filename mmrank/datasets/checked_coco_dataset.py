@@ -91,6 +91,9 @@ def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
         min_size=0 if dataset.test_mode else filters.get('min_size', 0),
         require_annotations=not dataset.test_mode,
         federated=dataset.federated,
+        require_masks=any(
+            getattr(step, 'with_mask', False) for step in dataset.pipeline.transforms
+        ),
     )
     report.raise_if_bad()
     if report.warnings:

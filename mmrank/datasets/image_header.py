@@ -12,10 +12,16 @@ from PIL import Image, UnidentifiedImageError
 #: Endings of files that are taken for images, in lower case.
 IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.tiff')
 
+#: Tag of EXIF.
+_ORIENTATION = 0x0112
+#: Cameras and scanners of 10, 12 and 14 bits stay below it; their readers divide by less than 256.
+_LEAST_OF_16_BITS = 1 << 14
+
 
 def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
-    """Read width and height in pixels of an image from its first bytes.
+    """Read width and height in pixels of an image from its first bytes, turned as loaders turn it.
 
+    OpenCV, which mmcv reads with, turns a JPEG and a PNG by the EXIF tag of its orientation.
     A ``ValueError`` if it is no image, or has more than twice ``PIL.Image.MAX_IMAGE_PIXELS``, by
     default 179 million pixels: a file of a few kilobytes can.
     """
@@ -24,7 +30,7 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
             # Of half the limit, and of details that no one reads.
             warnings.simplefilter('ignore')
             with Image.open(source) as image:
-                return image.size
+                return image.size[::-1] if _is_turned(image) else image.size
     except Image.DecompressionBombError as error:
         raise ValueError(
             f'{error}; cut it into tiles, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it'
@@ -35,11 +41,21 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
+def _is_turned(image: Image.Image) -> bool:
+    """Whether its rows become columns. OpenCV leaves a WebP alone; Pillow has turned a TIFF."""
+    if image.format not in ('JPEG', 'MPO', 'PNG') or 'exif' not in image.info:
+        return False
+    exif = Image.Exif()
+    exif.load(image.info['exif'])
+    return exif.get(_ORIENTATION) in (5, 6, 7, 8)
+
+
 def image_fault(path: str | os.PathLike) -> str | None:
     """Decode an image to its end, and say what is wrong with it.
 
     OpenCV fills what a truncated file lacks with grey and returns it, so that a training goes on
-    with half an image. None: the image is whole.
+    with half an image, and it reads 12 bits in a file of 16 as nearly black. None: the image is
+    whole.
     """
     try:
         image_size(path)
@@ -52,7 +68,20 @@ def image_fault(path: str | os.PathLike) -> str | None:
                 image.load()
     except Exception as error:  # Pillow's readers raise anything
         return f'it is cut off or damaged: {error}'
-    return 'it is damaged' if cv2.imread(os.fspath(path)) is None else None
+    if cv2.imread(os.fspath(path)) is None:
+        return 'it is damaged'
+    largest = _largest_of_16_bits(path)
+    if largest is not None and 0 < largest < _LEAST_OF_16_BITS:
+        return (
+            f'its 16-bit values end at {largest}, and loaders keep the upper 8 bits: it is read as '
+            f'0 to {largest >> 8}; write it with 8 bits'
+        )
+    return None
+
+
+def _largest_of_16_bits(path: str | os.PathLike) -> int | None:
+    pixels = cv2.imread(os.fspath(path), cv2.IMREAD_UNCHANGED)
+    return int(pixels.max()) if pixels is not None and pixels.dtype == np.uint16 else None
 
 
 def decode_image(data: bytes, flags: int = cv2.IMREAD_COLOR) -> np.ndarray:

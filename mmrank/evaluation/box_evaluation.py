@@ -8,9 +8,10 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pycocotools.coco import COCO
@@ -18,6 +19,8 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrank.errors import UserError
 
+#: Up to here doubles hold every whole number.
+_LARGEST_ID = 1 << 53
 KEYS = ('image_id', 'category_id', 'bbox', 'score')
 # Names of COCOeval.stats in its order, as papers print them.
 STAT_NAMES = ('mAP', 'AP50', 'AP75', 'APs', 'APm', 'APl')
@@ -115,10 +118,12 @@ def shown_box(box: dict) -> str:
 def number_objects(truth: COCO) -> COCO:
     """Give objects ids from 1 where one has another: evaluators mark an unmatched box by the id 0.
 
+    They keep the ids as doubles, which hold whole numbers up to 2^53.
+
     Changes the index, of COCO or LVIS, in place and returns it.
     """
     objects = truth.dataset.get('annotations', ())
-    if any(isinstance(x['id'], str) or x['id'] < 1 for x in objects):
+    if any(isinstance(x['id'], str) or not 0 < x['id'] <= _LARGEST_ID for x in objects):
         for number, x in enumerate(objects, 1):
             x['id'] = number
         with contextlib.redirect_stdout(io.StringIO()):
@@ -147,26 +152,102 @@ def evaluate_boxes(
     return match_boxes(truth, boxes)
 
 
-def match_boxes(truth: COCO, boxes: list[dict], eval_class: type = COCOeval) -> COCOeval:
+def summarise(evaluation: COCOeval) -> None:
+    """Match, accumulate and summarise."""
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+
+
+def match_boxes(
+    truth: COCO,
+    boxes: list[dict],
+    eval_class: type = COCOeval,
+    run: Callable[[Any], None] = summarise,
+    coco_class: type | None = None,
+) -> COCOeval:
     """As :func:`evaluate_boxes` of checked boxes, to which keys are added, quietly.
 
     ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes, of
-    which :func:`number_objects` may change the ids.
+    which :func:`number_objects` may change the ids. ``run`` is called with the evaluation.
+    ``coco_class`` is the class of the indices where ids have to be numbered, that of ``truth`` if
+    None.
     """
     number_objects(truth)
+    ids = NumberedIds(truth.dataset)
     with contextlib.redirect_stdout(io.StringIO()):
+        numbered = (
+            _index(coco_class or type(truth), ids.numbered(truth.dataset))
+            if ids.are_lost
+            else truth
+        )
         if boxes:
-            found = truth.loadRes(boxes)
+            boxes = [ids.numbered_box(x) for x in boxes] if ids.are_lost else boxes
+            found = numbered.loadRes(boxes)
         else:
             # pycocotools cannot load an empty list.
-            found = type(truth)()
-            found.dataset = {**truth.dataset, 'annotations': []}
-            found.createIndex()
-        evaluation = eval_class(truth, found, 'bbox')
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
+            found = _index(type(numbered), {**numbered.dataset, 'annotations': []})
+        evaluation = eval_class(numbered, found, 'bbox')
+        run(evaluation)
+        if ids.are_lost:
+            ids.restore(evaluation, truth)
     return evaluation
+
+
+def _index(coco_class: type, document: dict) -> COCO:
+    index = coco_class()
+    index.dataset = document
+    index.createIndex()
+    return index
+
+
+class NumberedIds:
+    """Ids of images and categories, numbered from 1 where an evaluator would lose one.
+
+    It sorts them in an array: of texts and numbers, or of numbers beyond 64 bits, it finds none
+    again. faster-coco-eval turns texts into numbers, or ends in an error, as soon as it indexes.
+    """
+
+    def __init__(self, document: dict) -> None:
+        parts = {'image_id': document['images'], 'category_id': document.get('categories', ())}
+        self.names = {key: [x['id'] for x in entries] for key, entries in parts.items()}
+        self.are_lost = not all(
+            type(x) is int and abs(x) <= _LARGEST_ID for own in self.names.values() for x in own
+        )
+        if self.are_lost:
+            self.numbers = {
+                key: {name: number for number, name in enumerate(own, 1)}
+                for key, own in self.names.items()
+            }
+
+    def numbered_box(self, box: dict) -> dict:
+        """A copy of a box or an object with the numbers of its image and category."""
+        return {**box, **{key: numbers[box[key]] for key, numbers in self.numbers.items()}}
+
+    def numbered(self, document: dict) -> dict:
+        """A copy of a document."""
+        parts = {'images': 'image_id', 'categories': 'category_id'}
+        return {
+            **document,
+            **{
+                part: [{**x, 'id': self.numbers[key][x['id']]} for x in document.get(part, ())]
+                for part, key in parts.items()
+            },
+            'annotations': [self.numbered_box(x) for x in document['annotations']],
+        }
+
+    def restore(self, evaluation: Any, truth: COCO) -> None:
+        """Give an evaluation the ids of the file."""
+        places = [x for x in evaluation.evalImgs if isinstance(x, dict)]
+        for entry in (*evaluation.cocoDt.dataset['annotations'], *places):
+            for key, names in self.names.items():
+                entry[key] = names[int(entry[key]) - 1]
+        evaluation.cocoGt = truth
+        found = {**truth.dataset, 'annotations': evaluation.cocoDt.dataset['annotations']}
+        evaluation.cocoDt = _index(COCO, found)
+        for key, ids in (('image_id', 'imgIds'), ('category_id', 'catIds')):
+            numbers = getattr(evaluation.params, ids)
+            setattr(evaluation.params, ids, [self.names[key][int(x) - 1] for x in numbers])
 
 
 def summary(evaluation: COCOeval) -> dict[str, float]:

@@ -68,9 +68,9 @@ class HeadInterface(nn.Module):
         There is no background channel, a box without an object is one that no class ranks high. A
         training set with other classes is refused in the first iteration.
         """
-        if self.num_classes not in (None, num_classes):
+        if self.num_columns not in (None, num_classes):
             raise ValueError(
-                f'num_classes={self.num_classes} of the loss, but the box '
+                f'num_classes={self.num_columns} of the loss, but the box '
                 f'head has num_classes={num_classes}; set both to the number '
                 'of classes of the data set, or remove it from the loss'
             )

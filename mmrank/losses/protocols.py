@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 class TakesClassCounts(Protocol):
     """Takes the class counts of the training set, from ``mmrank.ClassCountsHook``."""
 
-    num_classes: int | None
+    num_columns: int | None  # of the scores, that is classes
     wants_class_counts: bool  # whether they are still needed
 
     def set_class_counts(self, counts: Sequence[int], num_samples: int | None = None) -> None:

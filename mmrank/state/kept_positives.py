@@ -49,7 +49,7 @@ class PositiveState(SampleState):
                 'which samples are positives is known on the device'
             )
         super().__init__(num_samples * num_classes, initial, storage, load_state)
-        self.num_samples, self.num_classes = num_samples, num_classes
+        self.num_samples, self.num_columns = num_samples, num_classes
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         """One step of (quantities, ...) entries, of what a batch says of them."""
@@ -63,7 +63,7 @@ class PositiveState(SampleState):
         """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
         check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
         ids = sample_idx.to(device, non_blocking=True).long()
-        return ids[:, None] + self.num_samples * torch.arange(self.num_classes, device=device)
+        return ids[:, None] + self.num_samples * torch.arange(self.num_columns, device=device)
 
     def kept(self, entries: Tensor) -> Tensor:
         """(quantities, S) float64 of the table, at entries of shape S."""

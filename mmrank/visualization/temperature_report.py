@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageOps
 
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.files import write_csv_atomically
@@ -267,7 +267,7 @@ def _show(dataset, index: int, tau: float, labels, names) -> WarmImage:
     if image is None:
         with Image.open(item['img_path']) as file:
             file.thumbnail((192, 192))
-            image = np.asarray(file.convert('RGB'))
+            image = np.asarray(ImageOps.exif_transpose(file).convert('RGB'))
     if labels is not None:
         label = names[labels[index]]
     else:

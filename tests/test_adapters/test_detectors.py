@@ -407,3 +407,21 @@ def class_parts(kind, parts):
     if kind in TORCHVISION:
         return {key_of(kind, 'all')}
     return {name for name in parts if name.startswith(('loss_ranking', 'loss_ce'))}
+
+
+@all_of(KINDS, FAST)
+def test_labels_and_boxes_of_another_library(kind):
+    model = use_ranking_loss(build(kind), StableAPLoss())
+    images, targets = batch()
+    # Counted from 0 in an R-CNN, from 1 elsewhere, or beyond the last class.
+    for shift in (-1, CLASSES):
+        shifted = [dict(t, labels=t['labels'] + shift) for t in targets]
+        with pytest.raises(UserError, match='labels of a batch are .* Fix: number the classes'):
+            models.compute(kind, model, images, shifted)
+    if kind not in TORCHVISION:
+        in_pixels = [dict(t, boxes=t['boxes'] * models.SIZE) for t in targets]
+        with pytest.raises(UserError, match='in fractions of the image'):
+            models.compute(kind, model, images, in_pixels)
+    remove_ranking_loss(model)
+    assert not model._forward_pre_hooks
+    assert not model._forward_pre_hooks_with_kwargs

@@ -1,5 +1,7 @@
 """Every detection config and every ranking loss trains a step and predicts."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from mmengine.optim import build_optim_wrapper
@@ -7,6 +9,7 @@ from mmengine.registry import init_default_scope
 from published_configs import FOLDERS, LEAVES, load, rows
 
 pytest.importorskip('mmdet')
+from mmdet.engine.hooks import NumClassCheckHook
 from mmdet.registry import MODELS
 from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData
@@ -99,6 +102,10 @@ def check(cfg, kind):
     rankings = _rankings(cfg)
     assert len(ranking) == (rankings if kind else 0)
     hooks = [h['type'] for h in cfg.get('custom_hooks', [])]
+    names = [f'class {i}' for i in range(classes)]
+    loader = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=names)))
+    # mmdet's hook counts every module with num_classes: no loss and no state may look like a head.
+    NumClassCheckHook()._check_head(SimpleNamespace(model=model, train_dataloader=loader), 'train')
     states = []
     for loss in ranking:
         assert type(loss) is kind

@@ -2,15 +2,23 @@
 
 import copy
 import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
+from dataset_converters import check_coco
 from dataset_converters.check_coco import clean_coco
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
+from mmrank.datasets.checks.coco_merging import merge_coco
+from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError
+from research.coco import detections
 
 
 def make_document() -> dict:
@@ -214,6 +222,33 @@ def test_damaged_images(coco):
         check_coco_file(path, folder / 'nowhere')
 
 
+@pytest.mark.parametrize('name', ['a.jpg', 'a.png', 'a.webp'])
+@pytest.mark.parametrize('orientation', [1, 3, 6, 8])
+def test_sizes_are_those_that_the_loader_sees(tmp_path, name, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new('RGB', (40, 24), 'red').save(tmp_path / name, exif=exif.tobytes())
+    height, width = cv2.imread(str(tmp_path / name)).shape[:2]
+    image = {'id': 1, 'file_name': name, 'width': width, 'height': height}
+    document = {**make_document(), 'images': [image], 'annotations': []}
+    assert not inspect_coco(document, 'x', tmp_path, verify_images=True).errors
+    truth = SimpleNamespace(imgs={1: image})
+    assert detections._read(truth, tmp_path, 1).shape == (height, width, 3)
+    image.update(width=height, height=width)
+    (problem,) = inspect_coco(document, 'x', tmp_path, verify_images=True).errors
+    assert f'is {width} x {height}, the annotation file has {height} x' in problem.examples[0]
+    assert 'by its EXIF' in problem.examples[0]
+
+
+@pytest.mark.parametrize(('largest', 'is_bad'), [(4080, True), (16383, True), (60000, False)])
+def test_twelve_bits_in_sixteen_are_told(tmp_path, largest, is_bad):
+    pixels = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
+    for image in (pixels, np.dstack([pixels] * 3)):
+        cv2.imwrite(str(tmp_path / 'a.png'), image)
+        fault = image_fault(tmp_path / 'a.png')
+        assert (f'its 16-bit values end at {largest}' in fault) if is_bad else fault is None
+
+
 def test_filtered_images_need_no_file(coco):
     write, folder = coco
     (folder / '3.png').unlink()
@@ -270,7 +305,7 @@ def test_few_empty_boxes_among_very_many_are_a_warning():
     document['annotations'][7]['bbox'] = [2, 3, 10, 0]
     report = inspect_coco(document, 'big.json')
     assert report.ok
-    assert [p.kind for p in report.warnings] == ['box of zero size']
+    assert [p.kind for p in report.warnings] == ['box of zero size', 'same box twice']
 
 
 def test_corner_boxes_are_suspected():
@@ -324,3 +359,128 @@ def test_cleaning_leaves_a_good_file():
     assert not changes
     with pytest.raises(UserError, match='cannot be cleaned'):
         clean_coco({'images': []})
+
+
+def as_numbers(document, kind, keys):
+    for part in ('images', 'annotations', 'categories'):
+        for entry in document[part]:
+            entry.update({key: kind(entry[key]) for key in keys if key in entry})
+
+
+@pytest.mark.parametrize('kind', [float, str])
+@pytest.mark.parametrize(
+    'keys', [('id', 'image_id', 'category_id'), ('image_id',), ('category_id',)]
+)
+def test_cleaning_keeps_ids_of_another_type(kind, keys):
+    document = make_document()
+    as_numbers(document, kind, keys)
+    cleaned, changes = clean_coco(document)
+    assert cleaned == make_document()
+    assert any('changed the ids' in change for change in changes)
+
+
+def test_cleaning_drops_what_is_ambiguous():
+    document = make_document()
+    document['images'][1]['id'] = 1  # 2.png, whose object now is in 1.png as well
+    document['annotations'][2]['image_id'] = 1
+    document['annotations'].append({**document['annotations'][0], 'id': 4, 'image_id': 3})
+    cleaned, changes = clean_coco(document)
+    assert [x['file_name'] for x in cleaned['images']] == ['3.png']
+    assert [x['id'] for x in cleaned['annotations']] == [4]
+    assert 'dropped 2 images' in changes[0]
+    assert 'their 3 annotations' in changes[0]
+
+
+def test_cleaning_never_writes_an_empty_copy():
+    document = make_document()
+    document['categories'][1]['id'] = 1
+    with pytest.raises(UserError, match='none of its 2 categories would be left. dropped 2 cat'):
+        clean_coco(document)
+
+
+def test_cleaning_merges_classes_of_a_name():
+    document = make_document()
+    document['categories'].append({'id': 7, 'name': 'cat'})
+    document['annotations'][0]['category_id'] = 7
+    cleaned, changes = clean_coco(document)
+    assert cleaned == make_document()
+    assert changes[0] == 'merged 1 categories into others of their name'
+
+
+@pytest.mark.parametrize('ids', [[1, 2, '3'], [3, 2, '3'], [1, 2, 2**63], ['a', 2, 1]])
+def test_ids_that_evaluators_do_not_hold(ids):
+    document = make_document()
+    for image, new in zip(document['images'], ids):
+        image['id'] = new
+    for ann in document['annotations']:
+        ann['image_id'] = ids[ann['image_id'] - 1]
+    assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['ids of several kinds']
+    cleaned, _ = clean_coco(document)
+    assert inspect_coco(cleaned, 'a.json').ok
+    names = {image['id']: image['file_name'] for image in cleaned['images']}
+    assert [names[ann['image_id']] for ann in cleaned['annotations']] == ['1.png', '1.png', '2.png']
+
+
+def test_ids_of_annotations_are_numbers_of_64_bits():
+    for value in ('a-1', 2**63, -(2**63) - 1):
+        document = make_document()
+        document['annotations'][0]['id'] = value
+        (problem,) = inspect_coco(document, 'a.json').errors
+        assert 'id is ' in str(problem)
+        assert [x['id'] for x in clean_coco(document)[0]['annotations']] == [1, 2, 3]
+
+
+SUSPICIOUS = {
+    'one picture under two ids': lambda d: d['images'][1].update(file_name='1.png'),
+    'same box twice': lambda d: d['annotations'].append({**d['annotations'][0], 'id': 9}),
+    'rotated box': lambda d: d['annotations'][0].update(attributes={'rotation': 41.5}),
+    'class of crowds alone': lambda d: d['annotations'][1].update(iscrowd=1),
+}
+
+
+@pytest.mark.parametrize('kind', SUSPICIOUS)
+def test_suspicious_objects_are_told(kind):
+    document = make_document()
+    SUSPICIOUS[kind](document)
+    report = inspect_coco(document, 'a.json')
+    assert report.ok
+    assert [p.kind for p in report.warnings] == [kind]
+
+
+def test_boxes_of_some_images_in_fractions():
+    document = make_document()
+    document['annotations'][0]['bbox'] = [0.2, 0.5, 0.25, 0.5]
+    assert [p.kind for p in inspect_coco(document, 'a.json').errors] == ['boxes in fractions']
+    good = document['annotations'][1]
+    document['annotations'] += [{**good, 'id': i, 'bbox': [i / 9, 2, 9, 9]} for i in range(4, 30)]
+    report = inspect_coco(document, 'a.json')
+    assert report.ok
+    assert [p.kind for p in report.warnings] == ['boxes in fractions']
+
+
+def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
+    one, other = make_document(), make_document()
+    other['categories'] = [{'id': 1, 'name': 'dog'}, {'id': 2, 'name': 'cow'}]
+    for image in other['images']:
+        image['file_name'] = f'b/{image["file_name"]}'
+    paths = [str(tmp_path / f'{name}.json') for name in ('one', 'other', 'all')]
+    for path, document in zip(paths, (one, other)):
+        Path(path).write_text(json.dumps(document))
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2], '--merge', paths[2]])
+    assert check_coco.main() == 0
+    merged = json.loads(Path(paths[2]).read_text())
+    report = inspect_coco(merged, 'all.json')
+    assert not report.problems
+    assert {name: count.total for name, count in report.counts.items()} == dict(cat=2, dog=3, cow=1)
+    names = {image['id']: image['file_name'] for image in merged['images']}
+    found = [names[x['image_id']] for x in merged['annotations'][3:]]
+    assert found == ['b/1.png', 'b/1.png', 'b/2.png']
+    # Compared without merging: label 0 is another class, and the same images are in both.
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2]])
+    assert check_coco.main() == 1
+    assert "label 0 is 'cat' in " in capsys.readouterr().err
+    monkeypatch.setattr(sys, 'argv', ['check_coco.py', paths[0], paths[0]])
+    assert check_coco.main() == 0
+    assert '3 of 3 images' in capsys.readouterr().out
+    with pytest.raises(UserError, match="both have an image '1.png'"):
+        merge_coco({'a': one, 'b': one})

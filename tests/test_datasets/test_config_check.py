@@ -1,5 +1,6 @@
 """Checks of configs: data sets behind wrappers, and num_classes."""
 
+import copy
 import json
 
 import pytest
@@ -177,6 +178,112 @@ def test_submission_files_need_no_annotations(data_root):
         check_config(cfg)
     cfg.test_evaluator = {'type': 'CocoMetric', 'format_only': True}
     assert check_config(cfg)
+
+
+@pytest.fixture
+def splits(data_root):
+    """``make(name, change)`` writes a changed ``ann.json`` with two images and returns its name."""
+    document = json.loads((data_root / 'ann.json').read_text())
+    document['images'].append({**document['images'][0], 'id': 2, 'file_name': '2.png'})
+    ann = {**document['annotations'][0], 'id': 2, 'image_id': 2, 'category_id': 2}
+    document['annotations'].append(ann)
+    for folder in ('img', 'other'):
+        (data_root / folder).mkdir(exist_ok=True)
+        for name in ('1.png', '2.png'):
+            (data_root / folder / name).write_bytes(b'x')
+
+    def make(name, change=lambda document: None):
+        changed = copy.deepcopy(document)
+        change(changed)
+        (data_root / name).write_text(json.dumps(changed))
+        return name
+
+    return make
+
+
+def two_splits(root, train, val, evaluator=None, folder='other/') -> Config:
+    cfg = config(train if isinstance(train, dict) else coco(root, train))
+    cfg.val_dataloader = {'dataset': coco(root, val, data_prefix={'img': folder})}
+    if evaluator is not None:
+        cfg.val_evaluator = {'type': 'CocoMetric', 'ann_file': str(root / evaluator)}
+    return cfg
+
+
+def reverse_classes(document):
+    document['categories'].reverse()
+
+
+def test_files_number_the_classes_alike(data_root, splits):
+    train, other = splits('train.json'), splits('val.json', reverse_classes)
+    message = "label 0 is 'cell' in .*train.json.* and 'dot' in .*val.json"
+    with pytest.raises(UserError, match=message):
+        check_config(two_splits(data_root, train, other))
+    with pytest.raises(UserError, match=message):
+        check_config(two_splits(data_root, train, train, other))
+    joined = {'type': 'ConcatDataset', 'datasets': [coco(data_root, train), coco(data_root, other)]}
+    with pytest.raises(UserError, match=message):
+        check_config(two_splits(data_root, joined, train))
+    # Other ids, and classes that are not trained on, change no label.
+    renumbered = splits('ids.json', lambda d: d['categories'].insert(0, {'id': 9, 'name': 'x'}))
+    assert check_config(two_splits(data_root, train, renumbered))
+
+
+def test_images_of_two_splits_are_told(data_root, splits):
+    train, val = splits('train.json'), splits('val.json', lambda d: d['images'][0].update(id=3))
+    splits('val.json', lambda d: d['annotations'].pop())
+    for file, folder, is_shared in (
+        (val, 'img/', True),
+        (train, 'img', True),
+        (val, 'other', False),
+    ):
+        reports = check_config(two_splits(data_root, train, file, folder=folder))
+        kinds = [problem.kind for report in reports for problem in report.warnings]
+        assert kinds == ['images in two splits'] * is_shared
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda d: d['annotations'].pop(),
+        lambda d: d['annotations'][0].update(bbox=[2, 1, 5, 5]),
+        lambda d: d['annotations'][0].update(category_id=2),
+        lambda d: d['images'][1].update(width=30),
+        lambda d: d['images'][1].update(file_name='3.png'),
+        lambda d: d['images'].append({**d['images'][0], 'id': 3, 'file_name': '3.png'}),
+    ],
+)
+def test_the_evaluator_has_the_file_of_the_data_set(data_root, splits, change):
+    train, val = splits('train.json'), splits('val.json')
+    splits('same.json', lambda d: d['annotations'].reverse())
+    assert check_config(two_splits(data_root, train, val, 'same.json'))
+    splits('other.json', change)
+    with pytest.raises(UserError, match='has other images or objects than val_dataloader'):
+        check_config(two_splits(data_root, train, val, 'other.json'))
+
+
+@pytest.mark.parametrize('wrapper', WRAPPERS)
+def test_masks_that_a_pipeline_loads_are_there(data_root, splits, wrapper):
+    splits('some.json', lambda d: d['annotations'][0].update(segmentation=[[1, 1, 5, 1, 5, 5]]))
+    load = [{'type': 'LoadAnnotations', 'with_bbox': True, 'with_mask': True}]
+    dataset = coco(data_root, 'some.json', pipeline=load)
+    with pytest.raises(UserError, match=r'object without a mask \(1 found') as caught:
+        check_config(config(WRAPPERS[wrapper](dataset)))
+    assert 'annotations[1] (id 2) has no segmentation' in str(caught.value)
+    checked = {**dataset, 'type': 'mmrank.CheckedCocoDataset'}
+    with pytest.raises(UserError, match='object without a mask'):
+        DATASETS.build({**checked, 'pipeline': [{**load[0], 'type': 'mmdet.LoadAnnotations'}]})
+    splits(
+        'all.json',
+        lambda d: [a.update(segmentation=[[1, 1, 5, 1, 5, 5]]) for a in d['annotations']],
+    )
+    assert check_config(config(WRAPPERS[wrapper](coco(data_root, 'all.json', pipeline=load))))
+
+
+def test_a_training_on_crowds_alone_is_refused(data_root, splits):
+    splits('crowds.json', lambda d: [a.update(iscrowd=1) for a in d['annotations']])
+    with pytest.raises(UserError, match='each object of annotation file .* has iscrowd=1'):
+        check_config(config(coco(data_root, 'crowds.json')))
+    assert check_config(config(coco(data_root, 'crowds.json'), split='val'))
 
 
 def test_checked_data_set_builds_through_the_registry(data_root):

@@ -162,7 +162,7 @@ def test_the_config(folder):
         head = MODELS.build(cfg.detection_head)
     total = head.loss_cls.loss
     assert [type(part).__name__ for part in total.losses] == ['StableAPLoss', 'MissedAtKLoss']
-    assert total.losses[1].num_classes == 80
+    assert total.losses[1].num_columns == 80
     assert cfg.custom_hooks[0].type == 'mmrank.RankingMonitorHook'
 
 

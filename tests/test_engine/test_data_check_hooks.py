@@ -1,15 +1,18 @@
 """Refusals before training with state per sample."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
-from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from mmengine.dataset import BaseDataset, ClassBalancedDataset, ConcatDataset, RepeatDataset
+from mmengine.registry import DefaultScope
 from torch import nn
+from torch.utils.data import ConcatDataset as JoinedByTorch
 from torch.utils.data import Dataset, Subset
 
 from mmrank.datasets import IndexedConcatDataset
-from mmrank.engine.hooks.data_check_hooks import count_indices
+from mmrank.engine.hooks.data_check_hooks import StartCheckHook, count_indices
 from mmrank.errors import UserError
 from mmrank.losses import InfoNCELoss, ISogCLRLoss, SOAPLoss, SogCLRLoss
 from mmrank.registry import HOOKS
@@ -99,3 +102,61 @@ def test_losses_without_state_take_any_data_set(caplog):
     with caplog.at_level(logging.INFO, logger='mmrank-test'):
         check(ConcatDataset([Numbers(4), Numbers(2)]), InfoNCELoss())
     assert 'no loss has sample state' in caplog.text
+
+
+class Loaded(BaseDataset):
+    """Two samples through a pipeline that ends with ``last``."""
+
+    def __init__(self, last):
+        steps = [dict(type='mmdet.LoadAnnotations'), last]
+        names = dict(classes=('cat',))
+        super().__init__(serialize_data=False, metainfo=names, pipeline=steps)
+
+    def load_data_list(self):
+        return [{}, {}]
+
+    def get_cat_ids(self, index):
+        return [0]
+
+
+PACK, FLIP = dict(type='mmdet.PackDetInputs'), dict(type='mmdet.RandomFlip', prob=1.0)
+
+
+def _wrappers():
+    mmdet, mmpretrain = (pytest.importorskip(f'{x}.datasets') for x in ('mmdet', 'mmpretrain'))
+
+    def mixed(last, inner=FLIP):
+        with DefaultScope.overwrite_default_scope('mmdet'):
+            return mmdet.MultiImageMixDataset(Loaded(inner), [dict(type='mmdet.Mosaic'), last])
+
+    return {
+        'none': Loaded,
+        'RepeatDataset': lambda last: RepeatDataset(Loaded(last), 2),
+        'ClassBalancedDataset': lambda last: ClassBalancedDataset(Loaded(last), 0.1),
+        'ConcatDataset': lambda last: ConcatDataset([Loaded(PACK), Loaded(last)]),
+        'ConcatDataset of mmdet': lambda last: mmdet.ConcatDataset([Loaded(PACK), Loaded(last)]),
+        'IndexedConcatDataset': lambda last: IndexedConcatDataset([Loaded(PACK), Loaded(last)]),
+        'KFoldDataset': lambda last: mmpretrain.KFoldDataset(
+            dict(type=Loaded, last=last), num_splits=2
+        ),
+        'Subset': lambda last: Subset(Loaded(last), [0]),
+        'MultiImageMixDataset': mixed,
+        'Subset of mixed': lambda last: Subset(mixed(last), [0]),
+        'joined by torch': lambda last: JoinedByTorch([mixed(last), Loaded(PACK)]),
+        'mixed of packed': lambda last: mixed(last, PACK),
+    }
+
+
+def test_the_outermost_pipeline_packs():
+    for name, wrap in _wrappers().items():
+        for split in ('val', 'test'):
+            hook = StartCheckHook()
+            check = getattr(hook, f'before_{split}')
+            runners = [
+                SimpleNamespace(**{f'{split}_dataloader': SimpleNamespace(dataset=wrap(last))})
+                for last in (PACK, FLIP)
+            ]
+            check(runners[0])
+            with pytest.raises(UserError, match='RandomFlip, and nothing packs') as caught:
+                check(runners[1])
+            assert str(caught.value).startswith(f'{split}_dataloader.dataset'), name

@@ -10,12 +10,15 @@ from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     best_f1_thresholds,
     check_predictions,
+    class_average_precision,
+    class_matches,
     evaluate_boxes,
     load_ground_truth,
     load_predictions,
     paired_iou,
     summary,
 )
+from research.coco.evaluators import find_evaluators
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
@@ -125,3 +128,53 @@ def test_iou_of_pairs():
     one = np.array([[0, 0, 10, 10], [0, 0, 4, 4], [0, 0, 0, 0]])
     other = np.array([[5, 0, 10, 10], [50, 50, 4, 4], [0, 0, 0, 0]])
     assert paired_iou(one, other).tolist() == pytest.approx([1 / 3, 0, 0])
+
+
+def name_images(document, boxes, names):
+    """Give images other ids, in place; ``names`` by position."""
+    ids = {image['id']: name for image, name in zip(document['images'], names)}
+    for part, key in ((document['images'], 'id'), (document['annotations'], 'image_id')):
+        for entry in part:
+            entry[key] = ids[entry[key]]
+    for box in boxes:
+        box['image_id'] = ids[box['image_id']]
+
+
+@pytest.mark.parametrize('eval_name', ['pycocotools', 'faster-coco-eval'])
+@pytest.mark.parametrize(
+    'name', [lambda i: 2**63 + 5 * i, lambda i: f'{i:02}', lambda i: i if i % 2 else str(i)]
+)
+def test_ids_of_images_may_be_anything(tmp_path, name, eval_name):
+    if eval_name != 'pycocotools':
+        pytest.importorskip('faster_coco_eval')
+    (evaluator,) = find_evaluators(eval_name)
+    document = make_document(0, objects=2)
+    boxes = make_predictions(document, 0, 0.2, 1)
+
+    def evaluate():
+        truth = evaluator.load_truth(write_json(tmp_path / 'ann.json', document))
+        return evaluator.evaluate(truth, boxes)[0]
+
+    expected = evaluate()
+    names = [*map(name, range(len(document['images'])))]
+    name_images(document, boxes, names)
+    found = evaluate()
+    assert np.array_equal(found.eval['precision'], expected.eval['precision'])
+    assert found.stats[0] > 0.1
+    by_class = class_average_precision(expected)
+    assert class_average_precision(found) == pytest.approx(by_class, nan_ok=True)
+    assert {x['image_id'] for x in found.cocoDt.dataset['annotations']} <= {*names}
+    assert {*found.cocoDt.imgToAnns} <= {*found.cocoGt.imgs} == {*names}
+    assert {x['image_id'] for x in found.evalImgs or () if x} <= {*names}
+
+
+def test_ids_of_objects_past_a_double(tmp_path):
+    document = make_document(0, objects=2)
+    for number, ann in enumerate(document['annotations']):
+        ann['id'] = 2**60 + 1 + number
+    truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
+    evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
+    classes = [class_matches(evaluation, cat_id, 0) for cat_id in truth.getCatIds()]
+    ious = np.concatenate([matches.ious(evaluation)[matches.is_right] for matches in classes])
+    assert len(ious) > 10
+    assert ious.min() > 0.9

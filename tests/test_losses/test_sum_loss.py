@@ -111,7 +111,7 @@ def test_modules_serve_as_parts():
     parts = [StableAPLoss(num_classes=CLASSES), AUCLoss(tau=1.0)]
     total = SumLoss(nn.ModuleList(parts), weights=(1, 2))
     assert [*total.losses] == parts
-    assert total.num_classes == CLASSES
+    assert total.num_columns == CLASSES
     assert total(*batch()).dtype == torch.float64
     nested = SumLoss([total, SmoothAPLoss(tau=1.0)])
     assert 'losses.0.losses.0.mean_positive.mean' in nested.state_dict()
@@ -126,7 +126,7 @@ def test_settings_of_the_head_reach_the_parts():
         num_classes=CLASSES,
         use_sigmoid=True,
     )
-    assert [x.num_classes for x in total.losses] == [CLASSES] * 3
+    assert [x.num_columns for x in total.losses] == [CLASSES] * 3
     assert total.losses[0].mean_positive.mean.shape == (CLASSES,)
     assert total.get_cls_channels(CLASSES) == CLASSES
     assert total.losses[1].roi_classes == CLASSES
@@ -175,7 +175,7 @@ def test_class_counts():
     soprc = dict(type='mmrank.SOPRCLoss', mode='per_class', prior='counts')
     total = build(soprc, AUC, num_classes=CLASSES)
     assert total.wants_class_counts
-    assert total.num_classes == CLASSES
+    assert total.num_columns == CLASSES
     total.set_class_counts([5, 3, 2], 20)
     assert torch.allclose(
         total.losses[0].prior.of(CLASSES, None).flatten().float(), torch.tensor([0.25, 0.15, 0.1])

@@ -306,7 +306,7 @@ def test_classes_in_the_place_of_names():
     by_name = build_covered('RetinaHead', STABLE_AP)
     assert type(by_class) is type(by_name)
     assert by_class.loss_cls.loss.rho == 'auto'
-    assert by_class.loss_cls.loss.num_classes == 4
+    assert by_class.loss_cls.loss.num_columns == 4
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -315,7 +315,7 @@ def test_training_lowers_one_ranking_of_all_levels(name, mode):
     head = build_head(name, dict(STABLE_AP, mode=mode))
     loss = head.loss_cls.loss
     assert isinstance(loss, StableAPLoss)
-    assert (loss.num_classes, loss.rho) == (CLASSES, 'auto')
+    assert (loss.num_columns, loss.rho) == (CLASSES, 'auto')
     optimizer = torch.optim.SGD(head.parameters(), lr=0.01)
     values = []
     for _ in range(8):

@@ -165,9 +165,9 @@ def test_evaluation_leaves_the_memory():
 
 
 def test_num_classes_of_the_loss_wins_and_is_filled_in():
-    assert build_head().loss_module.num_classes == CLASSES
+    assert build_head().loss_module.num_columns == CLASSES
     own = build_head({**STABLE_AP, 'num_classes': 9})
-    assert own.loss_module.num_classes == 9
+    assert own.loss_module.num_columns == 9
 
 
 def _without(key):

@@ -152,13 +152,13 @@ def test_the_stock_head_gives_the_same():
 
 def test_settings_are_filled_in():
     loss = _build(dict(type='mmrank.StableAPLoss')).loss_cls
-    assert (loss.rho, loss.num_classes) == ('auto', CLASSES)
+    assert (loss.rho, loss.num_columns) == ('auto', CLASSES)
     assert _build(dict(STABLE_AP, rho=2)).loss_cls.rho == 2
     per_class = dict(type='mmrank.StableAPLoss', mode='per_class')
     assert len(_build(per_class).loss_cls.mean_positive.mean) == CLASSES
     # Rivals take num_classes by keyword arguments.
     rival = _build(dict(type='mmrank.APLoss')).loss_cls
-    assert rival.num_classes == CLASSES
+    assert rival.num_columns == CLASSES
 
 
 def test_average_over_the_positives():

@@ -63,7 +63,7 @@ def test_stock_config_builds(head, tmp_path):
         built = MODELS.build({**model.bbox_head, **parts})
     assert type(built).__name__ == f'Listwise{head}'
     assert isinstance(built.loss_cls.loss, StableAPLoss)
-    assert built.loss_cls.loss.num_classes == 80
+    assert built.loss_cls.loss.num_columns == 80
 
 
 def build(head, loss, folder):
@@ -96,7 +96,7 @@ def test_detector_with_masks(head, loss, tmp_path):
     (ranking,) = [m for m in detector.modules() if isinstance(m, RankingLoss)]
     kinds = dict(StableAPLoss=StableAPLoss, RankSortLoss=RankSortLoss)
     assert type(ranking) is kinds[loss]
-    assert ranking.num_classes == 80
+    assert ranking.num_columns == 80
     detector.train()
     for objects in (True, False):
         batch = make_batch(objects=objects, masks=True, size=128)

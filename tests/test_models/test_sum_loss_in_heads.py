@@ -109,8 +109,8 @@ def test_equals_the_parts(kind):
 @pytest.mark.parametrize('kind', ['dense', 'box', 'one-vs-rest'])
 def test_the_head_fills_in_the_number_of_classes(kind):
     head, _, _, total = HEADS[kind](sum_of(dict(AP, mode='per_class'), AUC))
-    assert total.num_classes == head.num_classes
-    assert {x.num_classes for x in total.losses} == {head.num_classes}
+    assert total.num_columns == head.num_classes
+    assert {x.num_columns for x in total.losses} == {head.num_classes}
     assert len(total.losses[0].mean_positive.mean) == head.num_classes
 
 
@@ -129,7 +129,7 @@ def test_index_of_each_sample():
     *_, alone, _ = _one_vs_rest(soap)
     *_, auc, _ = _one_vs_rest(AUC)
     torch.testing.assert_close(value, alone + auc)
-    assert total.losses[0].num_classes == CLASSES
+    assert total.losses[0].num_columns == CLASSES
 
     class Loaded:
         class Loop:

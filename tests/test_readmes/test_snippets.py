@@ -453,7 +453,7 @@ def test_detector_for_own_classes(tmp_path):
     cfg.model.bbox_head.num_classes = 3
     init_default_scope('mmdet')
     model = MODELS.build(cfg.model)
-    assert model.bbox_head.loss_cls.loss.num_classes == 3
+    assert model.bbox_head.loss_cls.loss.num_columns == 3
     for split in ('train', 'val', 'test'):
         data = cfg[f'{split}_dataloader'].dataset
         assert data.data_root == 'data/mine/'

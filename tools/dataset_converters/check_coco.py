@@ -4,7 +4,9 @@
 
 shows objects per class and size, and every kind of problem with its count, first places and fix.
 --config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
-copy without bad annotations, ids renumbered, area and iscrowd filled in.
+copy without bad annotations, ids renumbered, area and iscrowd filled in. Several files are also
+compared: other labels are an error, images that two of them have a warning. --merge OUT.json writes
+them as one.
 
 exit status: 0 no error, 1 an error in the data, 2 nothing was checked or written.
 """
@@ -18,73 +20,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL
+from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.data_report import is_id, is_number
+from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
-
-
-def clean_coco(document: dict) -> tuple[dict, list[str]]:
-    """Drop or complete what makes a COCO document unusable; one sentence per kind of change."""
-    cleaned, changes = dict(document), []
-    for key in ('images', 'annotations', 'categories'):
-        if not isinstance(document.get(key), list):
-            raise UserError(
-                f'the document cannot be cleaned: {key!r} is not a list but '
-                f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
-            )
-    for key in ('images', 'categories'):
-        cleaned[key] = _first_of_each_id(document[key])
-        dropped = len(document[key]) - len(cleaned[key])
-        if dropped:
-            changes.append(f'dropped {dropped} duplicate or broken {key}')
-    annotations = [_complete(a) for a in document['annotations']]
-    completed = sum(a != b for a, b in zip(annotations, document['annotations']))
-    if completed:
-        changes.append(f'filled in area or iscrowd of {completed} annotations')
-    ids = [a.get('id') for a in annotations if isinstance(a, dict)]
-    if not all(map(is_id, ids)) or len(set(ids)) < len(ids):
-        annotations = [
-            {**a, 'id': number} if isinstance(a, dict) else a
-            for number, a in enumerate(annotations, start=1)
-        ]
-        changes.append('renumbered the annotations')
-    cleaned['annotations'] = annotations
-    report = inspect_coco(cleaned, 'cleaned copy')
-    cleaned['annotations'] = [
-        a for index, a in enumerate(annotations) if index not in report.bad_annotations
-    ]
-    if report.bad_annotations:
-        kinds = ', '.join(f'{p.kind}: {p.count}' for p in report.problems)
-        changes.append(f'dropped {len(report.bad_annotations)} annotations ({kinds})')
-    return cleaned, changes
-
-
-def _first_of_each_id(entries: list) -> list:
-    kept = {}
-    for entry in entries:
-        if isinstance(entry, dict) and is_id(entry.get('id')):
-            kept.setdefault(entry['id'], entry)
-    return list(kept.values())
-
-
-def _complete(ann: object) -> object:
-    """A copy with ``area`` and ``iscrowd`` where they can be derived."""
-    if not isinstance(ann, dict):
-        return ann
-    ann = dict(ann)
-    box = ann.get('bbox')
-    is_box = isinstance(box, list) and len(box) == 4
-    if is_box and all(is_number(v) and abs(v) <= LARGEST_PIXEL for v in box):
-        area = ann.get('area')
-        if not is_number(area) or not 0 < area <= LARGEST_PIXEL**2:
-            ann['area'] = box[2] * box[3]
-    if ann.get('iscrowd') not in (0, 1):
-        ann['iscrowd'] = 0
-    return ann
 
 
 def parse_args() -> argparse.Namespace:
@@ -93,6 +36,7 @@ def parse_args() -> argparse.Namespace:
     )
     add = parser.add_argument
     add('ann_file', nargs='?', help='COCO JSON file')
+    add('others', nargs='*', help='more files, which are compared with it and with each other')
     add('--config', help='check the data sets of this config instead')
     images = 'folder of the images; without it no image file is looked for'
     add('--images', metavar='DIR', help=images)
@@ -101,11 +45,21 @@ def parse_args() -> argparse.Namespace:
     examples = 'findings shown per kind (default: %(default)s)'
     add('--examples', type=int, default=5, help=examples)
     add('--fix', metavar='OUT.json', help='write a cleaned copy')
+    merge = 'write all files as one, renumbered, with classes of one name as one class'
+    add('--merge', metavar='OUT.json', help=merge)
     args = parser.parse_args()
     if (args.ann_file is None) == (args.config is None):
         parser.error('pass an annotation file or --config CONFIG')
     if args.config and args.fix:
         parser.error('--fix takes one annotation file, not --config')
+    if args.others and args.fix:
+        parser.error('--fix takes one annotation file; clean each, then --merge them')
+    if args.merge and not args.others:
+        parser.error('--merge takes two annotation files or more')
+    if args.merge and Path(args.merge).resolve() in {
+        Path(x).resolve() for x in (args.ann_file, *args.others)
+    }:
+        parser.error('--merge must name another file than those checked')
     if args.fix and Path(args.fix).resolve() == Path(args.ann_file).resolve():
         parser.error('--fix must name another file than the one checked')
     return args
@@ -160,6 +114,32 @@ def check_whole_config(args: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def check_others(
+    args: argparse.Namespace, document: dict, report: CocoReport, console: Console
+) -> int:
+    """Check more files and compare all of them; returns the exit status."""
+    documents, reports = {args.ann_file: document}, [report]
+    for path in args.others:
+        documents[path] = read_coco_json(path)
+        reports.append(inspect_coco(documents[path], path, max_examples=args.examples))
+        show(reports[-1], console)
+    if not all(x.ok for x in reports):
+        return 1
+    parts = [Split(x.ann_file, '', None, x, is_trained=False) for x in reports]
+    for index, part in enumerate(parts):
+        for other in find_shared_images([part._replace(is_trained=True), *parts[index + 1 :]]):
+            console.print(f'[yellow]warning[/]: {escape(str(other.report.problems[-1]))}')
+    if args.merge:
+        write_atomically(json.dumps(merge_coco(documents)).encode(), args.merge)
+        console.print(f'Wrote {args.merge}')
+        return 0
+    try:
+        compare_labels(parts)
+    except UserError as error:
+        return bad_data(error)
+    return 0
+
+
 def bad_data(error: UserError) -> int:
     """Show an error of the data; returns the exit status."""
     print(f'error: {error}', file=sys.stderr)
@@ -186,6 +166,8 @@ def main() -> int:
         max_examples=args.examples,
     )
     show(report, console)
+    if args.others:
+        return check_others(args, document, report, console)
     if args.fix:
         cleaned, changes = clean_coco(document)
         try:

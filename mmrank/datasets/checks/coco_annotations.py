@@ -13,23 +13,46 @@ from typing import NamedTuple
 import numpy as np
 
 from mmrank.datasets.checks.coco_report import LARGE_AREA, SMALL_AREA, ClassCount, CocoReport
-from mmrank.datasets.checks.data_report import Findings, is_id, shown
+from mmrank.datasets.checks.data_report import Findings, is_id, is_number, shown
 
 # Official COCO has two boxes of zero height in 860,001 and mmdet skips them: so few are a warning,
 # more are an error.
 _TOLERATED_EMPTY_BOXES = 1e-4
 #: Largest coordinate, width and height in pixels; float32 must hold it.
 LARGEST_PIXEL = 1e9
+# Above this share of boxes in the pixel at 0, they are normalised.
+_FRACTIONS = 0.1
 # A box that reaches further than this beyond the image is suspicious.
 _OVERHANG_PIXELS = 2
 _OVERHANG_FRACTION = 0.2
 #: Annotations that become arrays at a time; they stay in the cache.
 _CHUNK = 1 << 10
 _EMPTY = 'box of zero size'
+#: Odd, so that no bit of an annotation is lost.
+_FACTORS = np.array(
+    [
+        -7046029254386353131,
+        3935559000370003845,
+        2862933555777941757,
+        *(6364136223846793005, 1181783497276652981, 7664345821815920749),
+    ],
+    np.int64,
+)
+#: Of 64 bits with a sign.
+_LEAST_ID = -(1 << 63)
 
 
 def _are_ids(values: Iterable) -> bool:
     return set(map(type, values)) <= {int, str}
+
+
+def is_number_id(value: object) -> bool:
+    """Whether a value can be the id of an annotation: evaluators keep it in 64 bits."""
+    return type(value) is int and _LEAST_ID <= value < -_LEAST_ID
+
+
+def _are_number_ids(values: list) -> bool:
+    return set(map(type, values)) <= {int} and all(map(is_number_id, (min(values), max(values))))
 
 
 def _are_numbers(values: Iterable) -> bool:
@@ -49,7 +72,7 @@ def _are_flags(values: list) -> bool:
 
 
 #: Form of each value: of what identifies an annotation, and of its box.
-_ID_FORMS = {'id': _are_ids, 'image_id': _are_ids, 'category_id': _are_ids}
+_ID_FORMS = {'id': _are_number_ids, 'image_id': _are_ids, 'category_id': _are_ids}
 _BOX_FORMS = {'bbox': _are_boxes, 'area': _are_numbers, 'iscrowd': _are_flags}
 _FORMS = {**_ID_FORMS, **_BOX_FORMS}
 #: Stand for values of another form.
@@ -160,14 +183,25 @@ def scan_annotations(
             f'{_OVERHANG_PIXELS} pixels beyond the right or lower edge{reading}',
             is_error=are_corners,
         )
-    if scan.boxes and scan.fractions == scan.boxes:
-        found.add('boxes in fractions', f'each of the {scan.boxes} boxes ends within 1 pixel of 0')
+    if scan.fractions:
+        found.add(
+            'boxes in fractions',
+            f'{scan.fractions} of the {scan.boxes} boxes end within 1 pixel of 0',
+            is_error=scan.fractions > _FRACTIONS * scan.boxes,
+        )
+    scan.find_repeated()
+    scan.find_turned(annotations)
     if 0 in scan.seen_ids:
         reason = 'pycocotools never counts this object as found'
         found.add('annotation id 0', reason, is_error=False)
     if not annotations:
         found.add('no annotation at all', "'annotations' is empty", is_error=False)
-    return scan.finish(wanted)
+    used = scan.finish(wanted)
+    for name, count in report.counts.items():
+        if count.crowd and not count.total and (wanted is None or name in wanted):
+            text = f'class {name!r} has {count.crowd} annotations, each with iscrowd=1'
+            found.add('class of crowds alone', text, is_error=False)
+    return used
 
 
 class _Scan:
@@ -183,6 +217,11 @@ class _Scan:
         self.counts = np.zeros((len(names), 4), dtype=np.int64)
         # (2, n): the image and the class of each good annotation.
         self.pairs: list[np.ndarray] = []
+        # (n,) position of each good annotation, and a number for its image, class and box.
+        self.places: list[np.ndarray] = []
+        self.keys: list[np.ndarray] = []
+        # By image: good annotations, and the sum of their boxes' numbers.
+        self.objects = np.zeros((len(images), 2))
         self.seen_ids: set = set()
         self.empty: list[int] = []  # positions of the boxes of zero size
         # Boxes: all good ones, those that reach beyond their image, those that are in it if read as
@@ -213,6 +252,7 @@ class _Scan:
                 findings += [(rule.kind, rule.text(chunk[i], self)) for rule in broken]
                 findings += [] if fault is None else [fault]
             self._report(start + i, chunk[i], findings)
+        self.places.append(start + np.flatnonzero(~bad))
         self._count(_Chunk(*(x[~bad] for x in arrays)) if bad.any() else arrays)
 
     def _arrays(self, columns: dict[str, list]) -> _Chunk:
@@ -247,12 +287,38 @@ class _Scan:
         size[good.crowd == 1] = 3
         self.counts += np.bincount(good.label * 4 + size, minlength=self.counts.size).reshape(-1, 4)
         self.pairs.append(np.stack([good.image, good.label]))
+        # Wraps around in 64 bits: two different boxes hardly ever have the same number.
+        bits = np.column_stack([good.image, good.label, (good.box + 0.0).view(np.int64)])
+        self.keys.append(bits @ _FACTORS)
+        sums = good.label + good.box @ (1, 3, 7, 13)
+        np.add.at(self.objects[:, 0], good.image, 1)
+        np.add.at(self.objects[:, 1], good.image, sums)
         first, second = good.box[:, :2], good.box[:, 2:]
         largest = good.size + _OVERHANG_PIXELS
         self.boxes += len(first)
         self.overhang += int((first + second > largest).any(1).sum())
         self.corners += int(((second > first) & (second <= largest)).all(1).sum())
         self.fractions += int(((first + second <= 1) & (good.size > 1)).all(1).sum())
+
+    def find_repeated(self) -> None:
+        """Report annotations of the same class and box in one image."""
+        keys = np.concatenate([np.zeros(0, np.int64), *self.keys])
+        order = np.argsort(keys, kind='stable')
+        again = np.flatnonzero(np.diff(keys[order]) == 0)
+        if len(again):
+            places = np.concatenate(self.places)[order]
+            one, other = places[again[0]], places[again[0] + 1]
+            text = f'annotations[{one}] and annotations[{other}]; {len(again)} repeat another one'
+            self.found.add('same box twice', text, is_error=False)
+
+    def find_turned(self, annotations: list) -> None:
+        """Report boxes with a rotation beside them, as CVAT exports them."""
+        for index, ann in enumerate(annotations):
+            extra = ann.get('attributes') if isinstance(ann, dict) else None
+            turn = extra.get('rotation') if isinstance(extra, dict) else None
+            if is_number(turn) and turn % 360:
+                text = f'annotations[{index}]: attributes.rotation is {turn:g}'
+                self.found.add('rotated box', text, is_error=False)
 
     def finish(self, wanted: set | None) -> dict[str, set]:
         """Write the counts to the report; return as :func:`scan_annotations`."""
@@ -263,6 +329,7 @@ class _Scan:
         )
         image, label = np.concatenate([np.zeros((2, 0), np.int64), *self.pairs], 1)
         ids = list(self.images)
+        self.report.objects = self.objects
         used = {'any': image, 'wanted': image[is_wanted[label]]}
         return {key: {ids[i] for i in np.unique(x).tolist()} for key, x in used.items()}
 

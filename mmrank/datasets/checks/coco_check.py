@@ -11,8 +11,8 @@ from mmengine.registry import DATASETS
 from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
-from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
+from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference, find_shared_images
 from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 
@@ -57,22 +57,26 @@ def check_config(
 
     Goes through data set wrappers (``dataset`` and ``datasets`` keys). Data sets that are not in
     COCO form, or lie behind a remote file backend, are passed over. Warnings go to the current
-    logger. The test split is only needed by testing, so where training is checked too, a missing
-    test annotation file is a warning. Returns one report per annotation file checked.
+    logger, also of images that are in a split of training and in another. Files that number the
+    classes differently are refused. The test split is only needed by testing, so where training is
+    checked too, a missing test annotation file is a warning. Returns one report per annotation file
+    checked.
     """
     scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
     reports: dict[tuple, CocoReport] = {}
+    parts: list[Split] = []
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
         if not loader:
             continue
         evaluator = cfg.get(f'{split}_evaluator')
-        sources = []
+        found: list[Split] = []
         for where, dataset in config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset'):
             if 'ann_file' not in dataset or not _is_coco(dataset.get('type'), scope):
                 continue
             source = _make_source(dataset, where, scope)
+            source.options['require_masks'] = _loads_masks(loader.get('dataset'), where, split)
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -85,12 +89,18 @@ def check_config(
                 continue
             source.options['verify_images'] = verify_images
             source.options['require_annotations'] = _has_labels(evaluator)
-            key = source.ann_file, source.image_dir, source.classes, source.options['federated']
+            read_as = source.options['federated'], source.options['require_masks']
+            key = source.ann_file, source.image_dir, source.classes, *read_as
             if key not in reports:
                 reports[key] = _check_source(source)
             _refuse_empty_training(split, source, reports[key])
-            sources.append(source)
-        _compare_evaluator(evaluator, f'{split}_evaluator', sources)
+            part = where, source.image_dir, source.classes, reports[key]
+            found.append(Split(*part, is_trained=split == 'train'))
+        _compare_evaluator(evaluator, f'{split}_evaluator', found)
+        parts += found
+    compare_labels(parts)
+    for part in find_shared_images(parts):
+        _warn(f'{part.where}: {part.report.describe(part.report.problems[-1:])}')
     return list(reports.values())
 
 
@@ -108,29 +118,30 @@ def _check_source(source: _Source) -> CocoReport:
 _warn = partial(print_log, logger='current', level=30)
 
 
-def _compare_evaluator(evaluator: object, name: str, sources: list[_Source]) -> None:
-    """Refuse an evaluator's file of other images: image 7 would be judged by another image 7."""
+def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:
+    """Refuse an evaluator's file that is not the data set's: image 7 may be another image 7."""
     parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
     paths = {x['ann_file'] for x in parts if isinstance(x, Mapping) and x.get('ann_file')}
     for path in sorted(x for x in paths if isinstance(x, str) and os.path.isfile(x)):
-        for source in sources if len(sources) == 1 else ():
-            if os.path.realpath(path) == os.path.realpath(source.ann_file):
+        for split in splits if len(splits) == 1 else ():
+            if os.path.realpath(path) == os.path.realpath(split.report.ann_file):
                 continue
-            check_coco_file(path, require_annotations=False)
-            known, names = map(_image_names, (path, source.ann_file))
-            other = [x for x in names if known.get(x) != names[x]]
-            if other:
+            report = check_coco_file(path, require_annotations=False)
+            compare_labels([split, Split(f'{name}.ann_file', '', split.classes, report, False)])
+            found = difference(report, split.report)
+            if found:
                 raise UserError(
-                    f'{name}.ann_file={path!r} has other images than {source.where}.ann_file='
-                    f'{source.ann_file!r}: id {other[0]} is {known.get(other[0], "none")!r} there '
-                    f'and {names[other[0]]!r} here. Fix: the same file for both'
+                    f'{name}.ann_file={path!r} has other images or objects than {split.where}.'
+                    f'ann_file={split.report.ann_file!r}: {found}. Fix: the same file for both'
                 )
 
 
-def _image_names(path: str) -> dict:
-    """File names of images, without folders, by their ids."""
-    images = read_coco_json(path)['images']
-    return {x['id']: os.path.basename(x.get('file_name') or x['coco_url']) for x in images}
+def _loads_masks(dataset: object, where: str, split: str) -> bool:
+    """Whether a pipeline of a data set or of its wrappers loads a mask of every object."""
+    places = config_datasets(dataset, f'{split}_dataloader.dataset')
+    pipelines = [x.get('pipeline') for place, x in places if where.startswith(place)]
+    steps = [x for pipeline in pipelines for x in pipeline or () if isinstance(x, Mapping)]
+    return any(x.get('with_mask') and _type_name(x.get('type')) == 'LoadAnnotations' for x in steps)
 
 
 def _has_labels(evaluator: object) -> bool:
@@ -142,6 +153,12 @@ def _has_labels(evaluator: object) -> bool:
 def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
     wanted = source.classes or tuple(report.counts)
     objects = sum(report.counts[n].total for n in wanted if n in report.counts)
+    crowds = sum(report.counts[n].crowd for n in wanted if n in report.counts)
+    if split == 'train' and crowds and not objects:
+        raise UserError(
+            f'{source.where}: each object of annotation file {source.ann_file} has iscrowd=1, and '
+            'a crowd is not trained on. Fix: iscrowd=0 of single objects'
+        )
     if split == 'train' and source.options['skip_empty_images'] and not objects:
         raise UserError(
             f'{source.where}: annotation file {source.ann_file} has no object of the classes '

@@ -96,8 +96,13 @@ def _verify(entry: dict, path: str, where: str, found: Findings) -> None:
     width, height = image_size(path)
     stated = entry.get('width'), entry.get('height')
     if stated != (width, height):
+        turned = (
+            ', its sides swapped: loaders turn an image by its EXIF'
+            if stated == (height, width)
+            else ''
+        )
         found.add(
             'image size differs',
             f'{where} is {width} x {height}, the annotation '
-            f'file has {shown(stated[0])} x {shown(stated[1])}',
+            f'file has {shown(stated[0])} x {shown(stated[1])}' + turned,
         )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from math import inf
 
-from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, scan_annotations
+from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id, scan_annotations
 from mmrank.datasets.checks.coco_images import find_image_problems
 from mmrank.datasets.checks.coco_reading import collector_paused, read_coco_json
 from mmrank.datasets.checks.coco_report import FIXES, ClassCount, CocoReport
@@ -27,6 +27,7 @@ def inspect_coco(
     require_annotations: bool = True,
     max_examples: int = 3,
     federated: bool = False,
+    require_masks: bool = False,
 ) -> CocoReport:
     """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
@@ -36,6 +37,7 @@ def inspect_coco(
     pixels, need not be there, as mmdet's ``filter_cfg`` drops them. Test sets for submission have
     no annotations (``require_annotations=False``). ``federated``: every image must say which
     classes it lacks; otherwise a missing field is a warning in LVIS files, and nothing in others.
+    ``require_masks``: every object must have a segmentation.
     """
     found = Findings(max_examples, FIXES)
     report = CocoReport(str(ann_file))
@@ -58,10 +60,15 @@ def inspect_coco(
         report.counts = {name: ClassCount() for name in names.values()}
         if classes is not None:
             _compare_classes(classes, list(names.values()), found)
-        images = _scan_images(parts['images'], found)
+        images = _scan_images(parts['images'], found, report)
+        report.names = names
+        for key, ids in (('image', images), ('category', names)):
+            _check_kind(key, [*ids], found)
         wanted = None if classes is None else set(classes)
         used = scan_annotations(parts['annotations'], images, names, wanted, report, found)
         report.num_empty_images = len(images) - len(used['any'])
+        if require_masks:
+            _find_missing_masks(parts['annotations'], names, wanted, found)
         if federated_file or federated:
             scan_federated(document, names.keys(), federated, found)
         if image_dir is not None:
@@ -141,7 +148,36 @@ def _compare_classes(classes: Sequence[str], names: list[str], found: Findings) 
         )
 
 
-def _scan_images(images: list, found: Findings) -> dict:
+def _check_kind(key: str, ids: list, found: Findings) -> None:
+    """Refuse ids that evaluators cannot sort, or not hold in 64 bits."""
+    numbers = [x for x in ids if isinstance(x, int)]
+    if 0 < len(numbers) < len(ids):
+        text = next(x for x in ids if isinstance(x, str))
+        found.add(
+            'ids of several kinds',
+            f'{len(numbers)} {key} ids are numbers, such as {shown(numbers[0])}, and '
+            f'{len(ids) - len(numbers)} are texts, such as {shown(text)}',
+        )
+    for number in {min(numbers, default=0), max(numbers, default=0)}:
+        if not is_number_id(number):
+            text = f'{key} id {shown(number)} has more than 64 bits'
+            found.add('ids of several kinds', text)
+
+
+def _find_missing_masks(
+    annotations: list, names: dict, wanted: Collection | None, found: Findings
+) -> None:
+    for index, ann in enumerate(annotations):
+        if not isinstance(ann, dict) or ann.get('segmentation'):
+            continue
+        kind = ann.get('category_id')
+        name = names.get(kind) if is_id(kind) else None
+        if wanted is None or name in wanted:
+            where = f'annotations[{index}] (id {shown(ann.get("id"))})'
+            found.add('object without a mask', f'{where} has no segmentation')
+
+
+def _scan_images(images: list, found: Findings, report: CocoReport) -> dict:
     """(width, height) by image id; a bad size is (inf, inf)."""
     sizes: dict = {}
     for index, image in enumerate(images):
@@ -158,8 +194,20 @@ def _scan_images(images: list, found: Findings) -> dict:
             findings = [('duplicate image id', 'occurs again')]
         for kind, text in findings:
             found.add(kind, f'{where} (id {shown(image_id)}) {text}')
+        name = image.get('file_name') or image.get('coco_url')
+        report.images.setdefault(image_id, (name, *size))
         sizes.setdefault(image_id, size if _is_size(size) else (inf, inf))
+    if len({name for name, *_ in report.images.values() if isinstance(name, str)}) < len(sizes):
+        _find_repeated_pictures(report.images, found)
     return sizes
+
+
+def _find_repeated_pictures(images: dict, found: Findings) -> None:
+    first: dict[str, object] = {}
+    for image_id, (name, *_) in images.items():
+        if isinstance(name, str) and first.setdefault(name, image_id) != image_id:
+            text = f'{shown(name)} has the ids {shown(first[name])} and {shown(image_id)}'
+            found.add('one picture under two ids', text, is_error=False)
 
 
 def _image_findings(image: dict) -> list[tuple[str, str]]:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from mmrank.datasets.checks.data_report import DataReport
 from mmrank.errors import UserError
 
@@ -69,6 +71,25 @@ FIXES = {
         "list metainfo['classes'] in the file's order; mmdet numbers labels "
         'by the file, so names in tables and drawings would be swapped.'
     ),
+    'ids of several kinds': (
+        'number them 1, 2, 3, ... in images, annotations and categories; evaluators sort the ids, '
+        'and keep them in 64 bits.'
+    ),
+    'one picture under two ids': (
+        'keep one entry with all its objects; otherwise each is trained on as if the objects of '
+        'the other were background.'
+    ),
+    'same box twice': 'remove the copy: the second counts as an object that is missed.',
+    'rotated box': (
+        'export polygons or masks, and boxes around them: bbox is the box before it is turned.'
+    ),
+    'class of crowds alone': (
+        'set iscrowd=0 of single objects: a crowd is neither trained on nor counted.'
+    ),
+    'object without a mask': (
+        'write its segmentation, remove the annotation, or with_mask=False of LoadAnnotations: '
+        'mmdet ends in a KeyError at this image.'
+    ),
     'no annotation at all': 'use the file that holds the boxes.',
     'federated field': (
         'take an official LVIS file of the split (v0.5 or v1), whose images have lists '
@@ -116,7 +137,9 @@ class CocoReport(DataReport):
 
     ``counts`` has the annotations without an error by class name, in the file's category order;
     ``num_empty_images`` counts the images that no annotation refers to, ``bad_annotations`` are the
-    positions in ``annotations`` with an error.
+    positions in ``annotations`` with an error. ``names`` are the classes by category id, ``images``
+    (file name, width, height) by image id, and ``objects``, (images, 2), the number of annotations
+    of each and a sum over their classes and boxes: two files of the same images have the same.
     """
 
     ann_file: str
@@ -124,6 +147,9 @@ class CocoReport(DataReport):
     num_annotations: int = 0
     num_empty_images: int = 0
     counts: dict[str, ClassCount] = field(default_factory=dict)
+    names: dict = field(default_factory=dict)
+    images: dict = field(default_factory=dict)
+    objects: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
     bad_annotations: set[int] = field(default_factory=set)
 
     @property

@@ -228,19 +228,34 @@ def _check_files(metrics) -> None:
 
 def _check_pipeline(dataset, split: str) -> None:
     """Refuse one without the transform that makes ``inputs`` of all others' results."""
-    while getattr(dataset, 'dataset', None) is not None:
-        dataset = dataset.dataset
-    steps = getattr(getattr(dataset, 'pipeline', None), 'transforms', None)
-    last = steps[-1] if steps else None
-    for pipeline in getattr(last, 'subroutines', ())[:1]:  # those of test-time augmentation
-        last = pipeline.transforms[-1]
-    last = type(last)
-    is_known = last.__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
-    if is_known and 'Pack' not in last.__name__:
-        raise UserError(
-            f'{split}_dataloader.dataset.pipeline ends with {last.__name__}, and nothing packs '
-            "inputs. Fix: end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
-        )
+    for place, last in _last_steps(dataset, f'{split}_dataloader.dataset'):
+        name = type(last).__name__
+        is_known = type(last).__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
+        if is_known and 'Pack' not in name:
+            raise UserError(
+                f'{place}.pipeline ends with {name}, and nothing packs inputs. Fix: end it with '
+                "dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
+            )
+
+
+def _last_steps(dataset, place: str) -> Iterator[tuple[str, object]]:
+    """Place of each data set whose pipeline makes the samples, and its last transform.
+
+    A wrapper with a pipeline of its own, such as ``MultiImageMixDataset``, makes them of what the
+    data set inside returns.
+    """
+    pipeline = getattr(dataset, 'pipeline', None)
+    steps = getattr(pipeline, 'transforms', pipeline)
+    if steps:
+        last = steps[-1]
+        for part in getattr(last, 'subroutines', ())[:1]:  # those of test-time augmentation
+            last = part.transforms[-1]
+        yield place, last
+        return
+    for index, part in enumerate(getattr(dataset, 'datasets', ())):
+        yield from _last_steps(part, f'{place}.datasets.{index}')
+    if getattr(dataset, 'dataset', None) is not None:
+        yield from _last_steps(dataset.dataset, f'{place}.dataset')
 
 
 def _metric_names(metric) -> list[str]:

@@ -55,12 +55,12 @@ class TrainingSetHook(Hook):
         counts = count_classes(dataset)
         for name, module in consumers.items():
             # A loss with one class takes label 1 for its positives.
-            is_binary = module.num_classes == 1 and len(counts) == 2
+            is_binary = module.num_columns == 1 and len(counts) == 2
             own = counts[1:] if is_binary else counts
-            if module.num_classes != len(own):
+            if module.num_columns != len(own):
                 raise ValueError(
                     f'the training set has {len(own)} classes, but num_classes='
-                    f'{module.num_classes} of {name}; set num_classes={len(own)} of head or loss'
+                    f'{module.num_columns} of {name}; set num_classes={len(own)} of head or loss'
                 )
             module.set_class_counts(own.tolist(), len(dataset))
         return (

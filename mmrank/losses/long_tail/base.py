@@ -39,7 +39,7 @@ class PointwiseLoss(NamedSettings):
         one_of('scope', scope, ('global', 'local'))
         if not use_sigmoid and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
-        self.num_classes, self.use_sigmoid = num_classes, use_sigmoid
+        self.num_columns, self.use_sigmoid = num_classes, use_sigmoid
         self.scope, self.loss_weight = scope, loss_weight
 
     def forward(
@@ -66,7 +66,7 @@ class PointwiseLoss(NamedSettings):
         """
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
-        check_classified(cls_score, target, weight, self.num_classes, weight_per_class=False)
+        check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
@@ -76,7 +76,7 @@ class PointwiseLoss(NamedSettings):
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
             cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)
         if self.use_sigmoid:
-            is_positive = one_vs_all(target, self.num_classes)
+            is_positive = one_vs_all(target, self.num_columns)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
             labels = self._single_labels(target)
@@ -106,7 +106,7 @@ class PointwiseLoss(NamedSettings):
                 'softmax needs one class per sample, (n,) indices, got a target of shape '
                 f'{tuple(target.shape)}; set use_sigmoid=True for several'
             )
-        classes = self.num_classes
+        classes = self.num_columns
         return class_indices(target, classes, classes - 1)
 
 

@@ -169,7 +169,10 @@ class RankingLoss(NamedSettings, HeadInterface):
                 'use_sigmoid=False is not supported: a ranking loss scores each class on its own. '
                 'Fix: use_sigmoid=True, or leave it out'
             )
-        self.num_classes, self.mode, self.reduction = num_classes, mode, reduction
+        # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
+        # an RPN has one class.
+        self.num_columns = num_classes
+        self.mode, self.reduction = mode, reduction
         self.activation, self.scope = activation, scope
         self.loss_weight, self.use_sigmoid = loss_weight, use_sigmoid
         self.diagnostics: dict[str, Tensor] = {}
@@ -253,7 +256,7 @@ class RankingLoss(NamedSettings, HeadInterface):
             raise ValueError(
                 f'a ranking loss has no reduction to override, got {reduction_override!r}'
             )
-        check_classified(cls_score, target, weight, self.num_classes)
+        check_classified(cls_score, target, weight, self.num_columns)
         is_positive = one_vs_all(target, cls_score.size(1))
         is_negative = ~is_positive
         if weight is not None:

@@ -73,7 +73,7 @@ class SumLoss(RankingLoss):
                 'module for each part, or raise its weight'
             )
         super().__init__(
-            num_classes=_common('num_classes', parts, num_classes),
+            num_classes=_common('num_classes', parts, num_classes, 'num_columns'),
             scope=_common('scope', parts),
             loss_weight=_finite('loss_weight', loss_weight),
             use_sigmoid=use_sigmoid,
@@ -180,11 +180,15 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
     return part
 
 
-def _common(field: str, parts: list[RankingLoss], own: Any = None) -> Any:
-    """The value that a field of the parts has in common, or None."""
+def _common(
+    field: str, parts: list[RankingLoss], own: Any = None, attribute: str | None = None
+) -> Any:
+    """The value that a field of the parts, kept as ``attribute``, has in common, or None."""
     found = {field: own}
     for i, part in enumerate(parts):
-        found[f'{field} of losses[{i}] ({type(part).__name__})'] = getattr(part, field, None)
+        found[f'{field} of losses[{i}] ({type(part).__name__})'] = getattr(
+            part, attribute or field, None
+        )
     found = {name: value for name, value in found.items() if value is not None}
     if len(set(found.values())) > 1:
         listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())

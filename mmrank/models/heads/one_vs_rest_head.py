@@ -65,7 +65,7 @@ class OneVsRestHead(BaseModule):
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
         own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
-        given = self.loss_module.num_classes if own else None
+        given = self.loss_module.num_columns if own else None
         if given not in (None, num_classes):
             raise ValueError(
                 f'num_classes={given} of the loss, but the head has num_classes={num_classes}; '

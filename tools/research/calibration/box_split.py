@@ -1,7 +1,5 @@
 """Predicted boxes of a split, judged against its annotations."""
 
-import contextlib
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from mmrank.evaluation.box_evaluation import (
     load_ground_truth,
     load_predictions,
     match_boxes,
-    number_objects,
 )
 
 from .splits import JudgedScores, SplitFigures, as_float32
@@ -157,10 +154,11 @@ def _judged(
 
 def judge_boxes(truth: COCO, boxes: list[dict], iou: float) -> COCOeval:
     """Match checked boxes, to which keys are added, to objects at one IoU, without figures."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        evaluation = COCOeval(number_objects(truth), truth.loadRes(boxes), 'bbox')
+
+    def match(evaluation: COCOeval) -> None:
         evaluation.params.iouThrs = np.array([iou])
         for key in ('areaRng', 'areaRngLbl'):
             setattr(evaluation.params, key, getattr(evaluation.params, key)[:1])
         evaluation.evaluate()
-    return evaluation
+
+    return match_boxes(truth, boxes, run=match)

@@ -72,7 +72,8 @@ def read_models(
                 f'there are no boxes in the {where}. Fix: lower test_cfg.score_thr of the '
                 'detector; --allow-empty shows it with an AP of 0.'
             )
-        bare = sorted(image_ids - {box['image_id'] for box in boxes})
+        shown = {box['image_id'] for box in boxes}
+        bare = [image['id'] for image in document['images'] if image['id'] not in shown]
         if bare:
             notes.append(
                 f'{result.name}: {len(bare)} of {len(image_ids)} images have no prediction, for '

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Normal, Stroke
-from PIL import Image
 from pycocotools import mask as box_overlap
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from mmrank.datasets.image_header import decode_image
+from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
 
 MATCH_IOU = 0.5
@@ -174,8 +175,10 @@ def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarra
             f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
             'file_name is relative to.'
         )
-    with Image.open(path) as image:
-        return np.asarray(image.convert('RGB'))
+    try:
+        return decode_image(path.read_bytes())[..., ::-1]
+    except ValueError as error:
+        raise UserError(f'image file {path}: {error}. Fix: fetch or convert it again') from error
 
 
 def _draw(

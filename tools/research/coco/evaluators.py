@@ -19,7 +19,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import STAT_NAMES, match_boxes, number_objects
+from mmrank.evaluation.box_evaluation import STAT_NAMES, NumberedIds, match_boxes, number_objects
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'
@@ -43,15 +43,16 @@ class BoxEvaluator:
     def load_truth(self, ann_file: str | os.PathLike) -> Any:
         """Read and index a COCO JSON file that has been checked."""
         # Built from the document: pycocotools' constructor prints.
-        truth = self.coco_class()
-        truth.dataset = json.loads(Path(ann_file).read_text('utf-8'))
+        document = json.loads(Path(ann_file).read_text('utf-8'))
+        truth = COCO() if NumberedIds(document).are_lost else self.coco_class()
+        truth.dataset = document
         return index_quietly(truth)
 
     def evaluate(self, truth: Any, boxes: list[dict]) -> tuple[Any, float]:
         """Evaluate checked predictions, which are left as they are; also return the seconds."""
         boxes = [dict(box) for box in boxes]
         start = time.perf_counter()
-        evaluation = match_boxes(truth, boxes, self.eval_class)
+        evaluation = match_boxes(truth, boxes, self.eval_class, coco_class=self.coco_class)
         return evaluation, time.perf_counter() - start
 
 
