@@ -19,6 +19,7 @@ def of_each(paths):
 
 README = 'README.md'
 START = 'docs/pages/get_started.md'
+WITHOUT_COMPILING = 'docs/pages/openmmlab_without_compiling.md'
 FEDERATED = 'docs/pages/results/federated.md'
 #: Commands that no test runs as they stand: document, a part of the block,
 #: and why. Tools and files that they name are checked below.
@@ -27,10 +28,10 @@ NOT_RUN = [
     (START, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'make demo', 'minutes; test_demo.py runs its tool'),
     (START, 'make demo', 'minutes; test_demo.py runs its tool'),
-    (README, 'bootstrap.py', 'downloads; test_bootstrap.py'),
-    (START, 'bootstrap.py', 'downloads; test_bootstrap.py'),
     (README, 'pip install -e', 'installs; test_distribution.py'),
     (START, 'pip install -e', 'installs; test_distribution.py'),
+    (WITHOUT_COMPILING, 'mmrank.mmcv_ops', 'installs; test_stand_in.py'),
+    (WITHOUT_COMPILING, '--compile-mmcv', 'compiles; test_bootstrap.py'),
     (START, 'pip wheel', 'conftest.py does the same, in another folder'),
     (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
     (FEDERATED, 'federated_cost.py', 'a minute; test_theory_tools.py'),
