@@ -3,7 +3,6 @@
 import http.server
 import json
 import re
-import shutil
 import sys
 import threading
 from pathlib import Path
@@ -295,7 +294,8 @@ def run(files, url, monkeypatch, run_script):
     def call(typed):
         sys.modules.pop('slip_model', None)
         # One that holds checkpoints of another config is refused.
-        shutil.rmtree('out', ignore_errors=True)
+        for path in Path('out').glob('epoch_*.pth'):
+            path.unlink()
         tool, *words = typed.replace('{root}', 'shapes').replace('{url}', url).split()
         if tool == 'own':
             (files / 'own.py').write_text(f"_base_ = 'det.py'\n{typed[4:]}\n")
