@@ -184,21 +184,27 @@ class GalleryIndex:
         return self._faiss.read_index(str(path), flags)
 
     def _read(self, path: str | os.PathLike):
-        """The index of a file, if there is one and its lists hold the rows of the gallery."""
+        """The index of a file, if there is one and its lists hold each row of the gallery once."""
         if not Path(path).is_file():
             return None
         index = self._map(path)
-        if (index.ntotal, index.d) != tuple(self._gallery.shape):
+        is_alike = isinstance(index, self._faiss.IndexIVFFlat)
+        is_alike = is_alike and index.metric_type == self._faiss.METRIC_INNER_PRODUCT
+        if not is_alike or (index.ntotal, index.d) != tuple(self._gallery.shape):
             return None
+        seen = torch.zeros(index.ntotal, dtype=torch.bool)
         of_rows = self._faiss.rev_swig_ptr
         for number in filter(index.invlists.list_size, range(index.nlist)):
             size = index.invlists.list_size(number)
             rows = torch.from_numpy(of_rows(index.invlists.get_ids(number), size).copy())
+            if rows.min() < 0 or rows.max() >= len(seen):
+                return None
+            seen[rows] = True
             codes = of_rows(index.invlists.get_codes(number), size * index.code_size)
             kept = codes.view('float32').reshape(size, -1)
             if not np.allclose(kept, self._rows(read_rows(self._gallery, rows))):
                 return None
-        return index
+        return index if seen.all() else None
 
 
 def read_rows(x: Tensor | StoredEmbeddings, rows: Tensor) -> Tensor:

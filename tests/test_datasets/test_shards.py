@@ -240,6 +240,11 @@ def test_damaged_shards(tmp_path, shards):
         write.write_bytes(whole[:size])
         with pytest.raises(UserError, match=r'damaged|cut off|no sample'):
             index_tars(write.parent)
+    # A file that got its size first, and its content up to somewhere.
+    for size in range(512, 20 * 512, 512):
+        write.write_bytes(whole[:size].ljust(len(whole), b'\0'))
+        with pytest.raises(UserError, match=r'damaged|cut off|has no caption|0 images'):
+            index_tars(write.parent)
     # tarfile ends at a damaged header as at the end of the archive.
     with tarfile.open(shards / '1.tar') as tar:
         headers = [info.offset for info in tar][1:]

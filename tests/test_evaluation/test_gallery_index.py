@@ -154,6 +154,30 @@ def test_kept_index_of_another_gallery_is_made_anew(tmp_path, change):
     assert index.search(other[:20], 3)[1].equal(expected[1])
 
 
+@pytest.mark.parametrize('change', ['metric', 'kind', 'double', 'negative', 'beyond'])
+def test_foreign_index_is_not_read(tmp_path, change):
+    import faiss
+
+    x, path = torch.nn.functional.normalize(clusters().features), tmp_path / 'x.ivf.faiss'
+    metric = faiss.METRIC_L2 if change == 'metric' else faiss.METRIC_INNER_PRODUCT
+    dimensions = x.shape[1]
+    flat = faiss.IndexFlatIP(dimensions)
+    foreign = faiss.IndexIVFFlat(flat, dimensions, 7, metric)
+    foreign = flat if change == 'kind' else foreign
+    ids = np.arange(len(x))
+    ids[3] = dict(double=4, negative=-1, beyond=len(x)).get(change, 3)
+    rows = x.numpy()
+    if change == 'double':
+        rows = rows.copy()
+        rows[3] = rows[4]
+    foreign.train(rows)
+    foreign.add(rows) if change == 'kind' else foreign.add_with_ids(rows, ids)
+    faiss.write_index(foreign, str(path))
+    index = GalleryIndex(x, type='ivf', lists=9, probes=9, path=path)
+    assert index.lists == 9
+    assert index.search(x[:20], 3)[1].equal(nearest_in_gallery(x[:20], x, 3)[1])
+
+
 @pytest.mark.parametrize(
     ('index', 'message'),
     [

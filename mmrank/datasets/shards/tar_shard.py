@@ -26,6 +26,8 @@ from mmrank.errors import UserError
 IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
 _NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
 _BLOCK, _CHUNK = 512, 1 << 20
+#: Bytes to whose multiple an archive is filled up, and those of the end of its last member.
+_RECORD, _ENDING = 20 * _BLOCK, 32
 #: Bytes of a caption: a member of a gigabyte is not read into memory.
 _LONGEST = 1 << 24
 _PACKED = ('.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
@@ -86,7 +88,7 @@ def scan_tar(path: Path, caption: str = 'txt') -> Iterator[ShardSample]:
 
 def _samples(path: Path) -> Iterator[tuple[str, dict]]:
     """Key and members of each sample: their offset and size."""
-    current, members, end = None, {}, 0
+    current, members, end, data = None, {}, 0, (0, 0)
     total = path.stat().st_size
     try:
         with tarfile.open(path, mode='r:') as tar:
@@ -110,7 +112,7 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
                         f'shard {path} has the key {key!r:.200} twice: two members {member}. Fix: '
                         'write the shard again, with one key a sample'
                     )
-                members[member] = info.offset_data, info.size
+                members[member] = data = info.offset_data, info.size
     except UserError:
         raise
     except Exception as error:  # damaged headers raise anything, a MemoryError among them
@@ -135,6 +137,15 @@ def _samples(path: Path) -> Iterator[tuple[str, dict]]:
                     f'{current!r:.200}, and goes on at {where:,}. Fix: fetch or write it again; '
                     'archives that were joined by cat must each be a shard'
                 )
+        # A copy into a file of the full size, which was broken off.
+        most = -(-(end + 2 * _BLOCK) // _RECORD) * _RECORD
+        length = min(data[1], _ENDING)
+        file.seek(sum(data) - length)
+        if total > most or (length and not file.read(length).strip(b'\0')):
+            raise UserError(
+                f'shard {path} is cut off: from {current!r:.200} on, to the end at {total:,}, it '
+                'holds zeros alone. Fix: fetch or write it again'
+            )
     if members:
         yield current, members
 
