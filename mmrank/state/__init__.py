@@ -8,8 +8,7 @@ from .pair_counts import PairCounts, StreamingFrequency
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, SelfBalance
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
-from .score_spread import ScoreSpread
-from .score_vector import ScoreVector
+from .score_vector import ScoreSpread, ScoreVector
 from .sharding import ShardedState, load_shards, save_shard
 
 __all__ = [

@@ -134,6 +134,7 @@ def check(cfg, kind):
 # The same detectors on other data.
 REPEATED = ('retinanet_r18_fpn_focal_coco128', 'retinanet_r18_fpn_stable-ap_coco128')
 REPEATED += ('retinanet_r18_fpn_focal_demo', 'retinanet_r18_fpn_stable-ap_demo')
+REPEATED += ('retinanet_r18_fpn_graded-ap_demo',)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,8 @@ REPEATED += ('retinanet_r18_fpn_focal_demo', 'retinanet_r18_fpn_stable-ap_demo')
 def test_config_trains_a_step_and_predicts(path):
     cfg = load(path)
     stable = 'stable-ap' in path.stem
-    check(cfg, losses.StableAPLoss if stable else None)
+    graded = losses.GradedAPLoss if 'graded-ap' in path.stem else None
+    check(cfg, losses.StableAPLoss if stable else graded)
     if stable:
         for head in _class_heads(cfg):
             assert head.loss_cls.get('rho', 'auto') == 'auto'

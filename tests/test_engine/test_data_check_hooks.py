@@ -153,7 +153,10 @@ def test_the_outermost_pipeline_packs():
             hook = StartCheckHook()
             check = getattr(hook, f'before_{split}')
             runners = [
-                SimpleNamespace(**{f'{split}_dataloader': SimpleNamespace(dataset=wrap(last))})
+                SimpleNamespace(
+                    **{f'{split}_dataloader': SimpleNamespace(dataset=wrap(last))},
+                    test_evaluator=SimpleNamespace(metrics=[]),
+                )
                 for last in (PACK, FLIP)
             ]
             check(runners[0])

@@ -23,6 +23,7 @@ OWN_GRADIENT = {
     'ALRPLoss': 'error-driven update',
     'APLoss': 'error-driven update',
     'BlackBoxAPLoss': 'difference to a perturbed ranking',
+    'GradedAPLoss': 'error-driven update',
     'IABCELoss': 'the target of a positive is a constant',
     'MALLoss': 'the weight of a negative is a constant',
     'PartialAUCLoss': 'the weights of the pairs are constants',

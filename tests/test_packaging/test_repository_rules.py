@@ -138,7 +138,8 @@ REMOVERS = {
     'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
     'tools/research/release.py': 'prepare build',  # a link to nothing; what its record names
     'tools/research/seeds/executors.py': 'poll end',  # its record
-    'tools/bootstrap.py': 'install_mmcv make',  # its cache and stamp
+    'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
+    'tools/bootstrap.py': 'make',  # its stamp
     'tools/demo.py': 'prepare_data train',  # behind a stamp of its own
 }
 

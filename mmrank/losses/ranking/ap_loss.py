@@ -357,7 +357,7 @@ class GradedAPLoss(APLoss):
         >>> loss = GradedAPLoss()
         >>> scores, classes = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([0, 0, 1])
         >>> loss(scores, classes, quality=torch.tensor([0.5, 0.9]), avg_factor=2)
-        tensor(0.1196)
+        tensor(0.1233)
     """
 
     def __init__(self, **kwargs: Unpack[LogitOptions]) -> None:

@@ -17,14 +17,15 @@ from .row import Row, Sides, Sizes
 FLOOR = 'read, read and write the scores once'
 #: Settings of the losses of one list or one per class.
 LOSSES = (
-    ('StableAPLoss', {}),
-    ('StableAPLoss', dict(mode='per_class')),
-    ('APLoss', {}),
+    ('StableAPLoss', dict(quality=0)),
+    ('StableAPLoss', dict(quality=0, mode='per_class')),
+    ('APLoss', dict(quality=0)),
+    ('GradedAPLoss', {}),
     ('ALRPLoss', {}),
     ('RankSortLoss', {}),
     ('DRLoss', {}),
     ('SOPRCLoss', {}),
-    ('SmoothAPLoss', {}),
+    ('SmoothAPLoss', dict(quality=0)),
     ('AUCLoss', {}),
     ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5)),
     ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5, max_fpr=0.1)),
