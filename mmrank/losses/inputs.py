@@ -11,27 +11,8 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import fails, on_host
 from mmrank.distributed import scale_gradient
+from mmrank.functional.metrics.labels import refuse_nan, whole
 from mmrank.gathering import all_gather_lists, join
-
-
-def whole(labels: Tensor) -> Tensor:
-    """Integer labels as int64: a smaller type wraps the number of classes it is compared with."""
-    return labels if labels.is_floating_point() else labels.long()
-
-
-def refuse_nan(name: str, values: Tensor, fix: str) -> None:
-    """Raise ValueError for NaN, which compares as False and would pass for a label.
-
-    On a GPU it is a device-side assertion, which does not make the host wait.
-    """
-    if not values.is_floating_point() or not values.numel():
-        return
-    broken = values.isnan()
-    if fails(~broken.any()):
-        raise ValueError(
-            f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
-            f'{int(broken.sum())} of {values.numel()} entries; {fix}'
-        )
 
 
 @dataclass

@@ -18,7 +18,8 @@ from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.options import QualityOptions, Unpack
 
-from .ranking.base import RankingLoss, positive_index
+from .lists import positive_index
+from .ranking.base import RankingLoss
 
 
 class _FirstOrder(Function):
