@@ -99,7 +99,11 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
 
 
 def group_index(group: Tensor) -> tuple[Tensor, Tensor]:
-    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows."""
+    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
+
+    ValueError if an id is NaN, which is equal to no other.
+    """
+    refuse_nan('group', group, 'give each score the number of its list')
     _, group = group.unique(return_inverse=True)
     # One empty list, where there are no rows.
     sizes = group.bincount(minlength=1).tolist()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.autograd import fails
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.losses.inputs import one_of
+from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.setting_names import NamedSettings
@@ -38,6 +38,7 @@ class PointwiseLoss(NamedSettings):
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
         if not use_sigmoid and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_classes, self.use_sigmoid = num_classes, use_sigmoid

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import zeros_and_ones
+from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
 from mmrank.losses import inputs
 from mmrank.losses.heads import HeadInterface
 from mmrank.losses.lists import (
@@ -88,6 +88,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         inputs.one_of('reduction', reduction, ('mean', 'sum'))
         inputs.one_of('scope', scope, ('global', 'local'))
         inputs.one_of('activation', activation, ('none', 'sigmoid'))
+        inputs.check_not_negative(loss_weight=loss_weight)
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores each class on its own. '
@@ -133,7 +134,7 @@ class RankingLoss(NamedSettings, HeadInterface):
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
         if group is not None:
-            losses = self._of_groups(cls_score, target, weight, group)
+            losses = self._of_groups(cls_score, target, weight, group, quality, box_loss)
         else:
             by_head = weight is not None or avg_factor is not None
             cls_score, target = columns_of(cls_score, target, by_head)
@@ -148,9 +149,16 @@ class RankingLoss(NamedSettings, HeadInterface):
         return self.loss_weight * losses
 
     def _of_groups(
-        self, scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
+        self,
+        scores: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        group: Tensor,
+        quality: Tensor | None,
+        box_loss: Tensor | None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of a list for each value of (n,) ``group``."""
+        check_tensors(cls_score=scores, target=target, group=group)
         if scores.dim() != 1 or group.shape != scores.shape:
             raise ValueError(
                 f'group needs (n,) scores and must have their shape, got {tuple(group.shape)} for '
@@ -162,11 +170,22 @@ class RankingLoss(NamedSettings, HeadInterface):
                 "group= with scope='global': the lists of other processes are other lists. Fix: "
                 f"{type(self).__name__}(scope='local')"
             )
-        lists = self.one_vs_all_lists(*columns_of(scores, target, False), weight)
+        column = columns_of(scores, target, False)
+        lists = self.one_vs_all_lists(*column, weight)
+        values_of_row = None
+        if any(x is not None for x in (self.box_input, quality, box_loss)):
+            values_of_row = inputs.box_values(self, *column, quality, box_loss)
         index, mask = group_index(group)
         scores, is_positive, is_negative = (x[0][index] for x in lists)
+        values_at = None
+        if values_of_row is not None:
+
+            def values_at(columns: Tensor) -> Tensor:
+                return values_of_row(index.gather(1, columns))
+
         first = index.new_zeros(len(index))
-        return self.rank(scores, is_positive & mask, is_negative & mask, list_classes=first)
+        counted = is_positive & mask, is_negative & mask
+        return self.rank(scores, *counted, values_at, list_classes=first)
 
     def one_vs_all_lists(
         self,

@@ -253,9 +253,9 @@ class StableAPLoss(RankingLoss):
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
         one_of('weights', weights, WEIGHTS)
         named = isinstance(rho, str)
-        if rho not in ('auto', 'batch') and (named or not rho > 0):
+        if rho not in ('auto', 'batch') and (named or not 0 < rho < math.inf):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
-        if score_penalty is not None and score_penalty < 0:
+        if score_penalty is not None and not 0 <= score_penalty < math.inf:
             raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
