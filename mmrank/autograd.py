@@ -75,11 +75,14 @@ def on_host(values: Tensor) -> bool:
     return values.device.type == 'cpu' and not is_compiling()
 
 
-def fails(holds: Tensor) -> bool:
-    """Whether a condition on values fails; on a GPU a device-side assertion, without waiting."""
+def fails(holds: Tensor, message: str = 'a check of the input of a loss failed') -> bool:
+    """Whether a condition on values fails.
+
+    On a GPU and in a compiled graph it is an assertion with the message, without waiting.
+    """
     if on_host(holds):
         return not holds
-    torch._assert_async(holds)
+    torch._assert_async(holds, message)
     return False
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
@@ -24,6 +23,7 @@ from mmrank.losses import (
     TrainsEmbeddings,
 )
 from mmrank.losses.contrastive.grad_cache import grad_cache
+from mmrank.losses.inputs import unit_rows
 from mmrank.required_package import required_package
 
 with required_package(
@@ -186,10 +186,7 @@ class SentenceRetrievalLoss(SentenceLoss):
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the queries against the documents of this rank."""
         if self.normalize:
-            # Close cosines tie in half precision.
-            embeddings = [
-                normalize(x.to(torch.promote_types(x.dtype, torch.float32))) for x in embeddings
-            ]
+            embeddings = [unit_rows(x) for x in embeddings]
         queries, *documents = embeddings
         if labels is None:
             self._check_without_labels(documents)

@@ -33,7 +33,6 @@ from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as ret
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product as top_k_inner_product
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.auc.auc import mauc_loss as mauc_loss
-from mmrank.losses.contrastive.base import unit_rows as unit_rows
 from mmrank.losses.contrastive.cyclip import cyclic_consistency as cyclic_consistency
 from mmrank.losses.contrastive.decorrelation import VICRegTerms as VICRegTerms
 from mmrank.losses.contrastive.decorrelation import (
@@ -57,6 +56,9 @@ from mmrank.losses.contrastive.terms import NegativeTerms as NegativeTerms
 from mmrank.losses.contrastive.terms import negative_terms as negative_terms
 from mmrank.losses.contrastive.terms import two_modality_terms as two_modality_terms
 from mmrank.losses.contrastive.terms import two_view_terms as two_view_terms
+from mmrank.losses.inputs import unit_rows as unit_rows
+from mmrank.losses.lists import like_scores as like_scores
+from mmrank.losses.lists import split_lists as split_lists
 from mmrank.losses.long_tail.class_balanced_ce import (
     effective_number_weights as effective_number_weights,
 )
@@ -99,8 +101,6 @@ from mmrank.losses.ranking.stable_ap import stable_ap_outer as stable_ap_outer
 from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
-from mmrank.losses.score_lists import like_scores as like_scores
-from mmrank.losses.score_lists import split_lists as split_lists
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES as IN_BATCH_MODES
 from mmrank.losses.two_tower.in_batch import in_batch_embedding_loss as in_batch_embedding_loss
 from mmrank.losses.two_tower.in_batch import in_batch_loss as in_batch_loss

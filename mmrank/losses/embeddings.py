@@ -1,19 +1,24 @@
 """Ranking losses of embeddings, called as the losses of pytorch-metric-learning."""
 
+import warnings
 from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.functional import normalize
 
+from mmrank.autograd import is_compiling
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.inputs import EmbeddingBatch, check_embeddings, unit_rows
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.setting_names import NamedSettings
+
+#: Batches without a positive before the warning.
+_WATCHED = 10
 
 
 class EmbeddingLoss(NamedSettings):
@@ -47,6 +52,7 @@ class EmbeddingLoss(NamedSettings):
                 'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
             )
         self.loss = loss
+        self._batches_to_watch = _WATCHED
         if isinstance(loss, RankingLoss):
             loss.expect_cosines()
 
@@ -57,6 +63,8 @@ class EmbeddingLoss(NamedSettings):
         indices_tuple: Sequence[Tensor] | None = None,
         ref_embeddings: Tensor | None = None,
         ref_labels: Tensor | None = None,
+        *,
+        ref_emb: Tensor | None = None,
     ) -> Tensor:
         """Scalar loss >= 0; 0, attached to the graph, where no query has a positive.
 
@@ -64,14 +72,17 @@ class EmbeddingLoss(NamedSettings):
 
         Args:
             embeddings: (n, D) queries of any float dtype and length.
-            labels: (n,) integer classes, or (n, L) from coarse to fine.
+            labels: (n,) integer classes >= 0, or (n, L) from coarse to fine. One-hot labels are
+                refused: pass ``labels.argmax(1)``.
             indices_tuple: (anchors, positives, anchors, negatives) or (anchors, positives,
                 negatives) of a miner: each anchor ranks these alone. In one process, or with
                 ``scope='local'``. None: all pairs.
             ref_embeddings: (m, D) gallery, such as a memory. None: the embeddings themselves, where
                 no query searches for itself.
-            ref_labels: (m,) integer classes of the gallery, or (m, L).
+            ref_labels: (m,) integer classes of the gallery, or (m, L); -1 is of no query.
+            ref_emb: ``ref_embeddings``, as pytorch-metric-learning names it.
         """
+        ref_embeddings = ref_emb if ref_embeddings is None else ref_embeddings
         if ref_embeddings is None and ref_labels is None:
             ref_embeddings, ref_labels = embeddings, labels
         if ref_embeddings is None or ref_labels is None:
@@ -79,13 +90,12 @@ class EmbeddingLoss(NamedSettings):
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
                 'of the gallery as ref_labels'
             )
+        check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
+        check_tensors(labels=labels, ref_labels=ref_labels)
         own = ref_embeddings is embeddings
-        # Close cosines tie in half precision.
-        queries, gallery = (
-            normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
-            for x in (embeddings, ref_embeddings)
-        )
-        known, counts, offset = labels if own else ref_labels, [len(queries)], 0
+        queries = unit_rows(embeddings)
+        gallery = queries if own else unit_rows(ref_embeddings)
+        known, counts, offset = ref_labels, [len(queries)], 0
         group = world_group() if self.loss.scope == 'global' else None
         if group is not None:
             if indices_tuple is not None:
@@ -108,6 +118,21 @@ class EmbeddingLoss(NamedSettings):
             chosen[anchors, positives] = True
             chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
             left_out |= ~chosen
-        return self.loss.embedding_loss(
-            EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out)
-        )
+        batch = EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out)
+        self._look_for_positives(batch)
+        return self.loss.embedding_loss(batch)
+
+    def _look_for_positives(self, batch: EmbeddingBatch) -> None:
+        """Warn, once, where the first batches show no positive: nothing is learnt from them."""
+        if self._batches_to_watch == 0 or is_compiling() or batch.queries.is_meta:
+            return
+        self._batches_to_watch -= 1
+        if bool(batch.is_positive().any()):
+            self._batches_to_watch = 0
+        elif self._batches_to_watch == 0:
+            warnings.warn(
+                f'none of the first {_WATCHED} batches has two images of one class, so nothing is '
+                'learnt. Fix: a sampler that takes several images of a class, or labels that are '
+                'classes and not the numbers of the images',
+                stacklevel=3,
+            )

@@ -7,31 +7,86 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd import Function
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails, on_host
 from mmrank.distributed import scale_gradient
+from mmrank.functional.metrics.labels import check_tensors, refuse_nan, whole
 from mmrank.gathering import all_gather_lists, join
 
 
-def whole(labels: Tensor) -> Tensor:
-    """Integer labels as int64: a smaller type wraps the number of classes it is compared with."""
-    return labels if labels.is_floating_point() else labels.long()
+class _UnitRows(Function):
+    """Division by the length, whose gradient reads the rows three times.
 
-
-def refuse_nan(name: str, values: Tensor, fix: str) -> None:
-    """Raise ValueError for NaN, which compares as False and would pass for a label.
-
-    On a GPU it is a device-side assertion, which does not make the host wait.
+    That of ``torch.nn.functional.normalize`` reads and writes them a dozen times. It is made of
+    operations that autograd knows, so it can be differentiated.
     """
-    if not values.is_floating_point() or not values.numel():
-        return
-    broken = values.isnan()
-    if fails(~broken.any()):
+
+    @staticmethod
+    def forward(ctx, x):
+        scale = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_())
+        zero = scale < 2**16 * torch.finfo(x.dtype).tiny
+        # x / inf = 0, and so is the gradient of a row that counts as zero.
+        # The squares of x itself may leave the range.
+        rows = x / scale.masked_fill_(zero, torch.inf)
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        rows /= length.masked_fill_(zero, 1)
+        ctx.save_for_backward(x, rows, length.mul_(scale))
+        return rows
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (grad,), (x, rows, length) = grads, ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # The same value, as a function of x.
+            again = torch.linalg.vecdot(x, rows)[:, None]
+            length = length + (again - again.detach())
+        along = torch.linalg.vecdot(grad, rows)[:, None]
+        return torch.addcmul(grad, rows, along, value=-1) / length
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Divide each of (n, D) rows by its Euclidean length, in at least float32.
+
+    In half precision close cosines would tie. A row of 1e-30 or 1e30, whose squares leave the range
+    of float32, has a length like any other. A row of zeros stays zero and has no gradient, and so
+    has one of entries below 8e-34 (2e-303 in float64), whose gradient would not be finite.
+    """
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return _UnitRows.apply(x) if x.numel() else x
+
+
+def check_embeddings(**embeddings: Tensor) -> None:
+    """Check that each is a matrix of floats, else TypeError or ValueError."""
+    check_tensors(**embeddings)
+    for name, rows in embeddings.items():
+        if not rows.is_floating_point():
+            raise TypeError(
+                f'{name} must be embeddings of a float dtype, got {rows.dtype}; call {name}.float()'
+            )
+        if rows.dim() != 2:
+            raise ValueError(
+                f'{name} must be (rows, length) embeddings, got shape {tuple(rows.shape)}'
+            )
+
+
+def class_numbers(name: str, labels: Tensor) -> Tensor:
+    """Labels that number classes, integers as int64; ValueError for one-hot and other labels."""
+    if labels.dtype == torch.bool and labels.dim() == 2:
         raise ValueError(
-            f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
-            f'{int(broken.sum())} of {values.numel()} entries; {fix}'
+            f'{name} must be the numbers of classes, got bool of shape {tuple(labels.shape)}. Fix: '
+            'labels.long().argmax(1) of one-hot labels; several classes an image are not supported'
         )
+    if not labels.is_floating_point():
+        return labels.long()  # a smaller type wraps the number of classes it is compared with
+    refuse_nan(name, labels, 'give each image its class')
+    if labels.numel() and fails((labels == labels.floor()).all(), f'{name} are no whole numbers'):
+        raise ValueError(
+            f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '
+            f'{labels.max().item()}. Fix: labels.long()'
+        )
+    return labels
 
 
 @dataclass
@@ -55,17 +110,8 @@ class EmbeddingBatch:
     is_itself: Tensor
 
     def __post_init__(self) -> None:
-        for name in ('queries', 'gallery'):
-            rows = getattr(self, name)
-            if not rows.is_floating_point():
-                raise TypeError(
-                    f'{name} must be embeddings of a float dtype, got '
-                    f'{rows.dtype}; call {name}.float()'
-                )
-            if rows.dim() != 2:
-                raise ValueError(
-                    f'{name} must be (rows, length) embeddings, got shape {tuple(rows.shape)}'
-                )
+        check_tensors(query_labels=self.query_labels, gallery_labels=self.gallery_labels)
+        check_embeddings(queries=self.queries, gallery=self.gallery)
         if self.queries.size(1) != self.gallery.size(1):
             raise ValueError(
                 f'queries and gallery must be embeddings of one length, got {self.queries.size(1)} '
@@ -84,8 +130,7 @@ class EmbeddingBatch:
                     f'and a gallery of {sizes[1]}, got {found}'
                 )
         for name in ('query_labels', 'gallery_labels'):
-            setattr(self, name, whole(getattr(self, name)))
-            refuse_nan(name, getattr(self, name), 'give each image its class')
+            setattr(self, name, class_numbers(name, getattr(self, name)))
         both = self.query_labels, self.gallery_labels
         levels = [x.t() if x.dim() == 2 else x[None] for x in both]
         if len(levels[0]) != len(levels[1]):
@@ -96,6 +141,15 @@ class EmbeddingBatch:
         self._levels, self.num_levels = list(zip(*levels)), len(levels[0])
         self.query_labels, self.gallery_labels = self._levels[-1]
         self._same = self.query_labels[:, None] == self.gallery_labels
+        # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
+        if len(self.query_labels) and fails((self.query_labels >= 0).all(), 'a label is below 0'):
+            raise ValueError(
+                f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
+                'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
+                'labels[keep]'
+            )
+        if self.num_levels > 1:
+            self.shared_levels()
 
     @classmethod
     def of_one_batch(cls, embeddings: Tensor, labels: Tensor):
@@ -122,11 +176,12 @@ class EmbeddingBatch:
         shared = torch.zeros_like(self._same, dtype=torch.uint8)
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
-            if fails((~same | (shared == number)).all()):
+            if fails((~same | (shared == number)).all(), 'a level does not refine the one before'):
                 raise ValueError(
                     f'level {number} of the labels does not refine level {number - 1}: two images '
                     'share a class there, but not one level before. Fix: labels from coarse to '
-                    'fine, and class numbers that are unique in their level'
+                    'fine, and class numbers that are unique in their level; one-hot labels become '
+                    'classes by labels.argmax(1)'
                 )
             shared += same
         return shared
@@ -223,6 +278,14 @@ def box_values(
             f'({loss.box_input!r}), which this head does not pass; use '
             "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
         )
+    if loss.box_input == 'quality' and values.numel():
+        # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
+        outside = (values < -1e-3) | (values > 1.001)
+        if fails(~outside.any(), 'quality is not in [0, 1]'):
+            raise ValueError(
+                f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
+                "positive's box"
+            )
     classes = cls_score.size(1)
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))

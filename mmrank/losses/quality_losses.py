@@ -18,7 +18,9 @@ from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.options import QualityOptions, Unpack
 
-from .ranking.base import RankingLoss, positive_index
+from .lists import positive_index
+from .pairs.pair_sums import clamp_infinite
+from .ranking.base import RankingLoss
 
 
 class _FirstOrder(Function):
@@ -33,6 +35,11 @@ class _FirstOrder(Function):
     @once_differentiable('A point-wise loss with constant weights')
     def backward(ctx, grad):
         return grad
+
+
+def power(x: Tensor, exponent: float) -> Tensor:
+    """``x^exponent`` of x >= 0, whose slope at 0 is finite for every exponent."""
+    return (x if exponent >= 1 else x.clamp(min=1e-30)) ** exponent
 
 
 class QualityLoss(RankingLoss):
@@ -77,11 +84,11 @@ class QualityLoss(RankingLoss):
 
     def negatives(self, p: Tensor) -> Tensor:
         """Weights of negatives of probabilities in [0, 1]."""
-        return p.detach() ** self.gamma
+        return power(p.detach(), self.gamma)
 
-    def rank(self, scores, is_positive, is_negative, values_at=None) -> Tensor:
-        """Scalar loss of (1, N) raw scores, at least float32; see :class:`RankingLoss`."""
-        scores = _FirstOrder.apply(scores)
+    def rank(self, scores, is_positive, is_negative, values_at=None, list_classes=None) -> Tensor:
+        """Scalar loss of (L, N) raw scores, at least float32; see :class:`RankingLoss`."""
+        scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
         index, pos_mask = positive_index(is_positive, self.most_pairs)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = torch.where(is_negative, scores, 0)
@@ -182,7 +189,7 @@ class IABCELoss(QualityLoss):
         return 1.0, target.clamp(min=0.01)
 
     def negatives(self, p: Tensor) -> Tensor:
-        return p**self.gamma
+        return power(p, self.gamma)
 
 
 class QualityFocalLoss(QualityLoss):
@@ -206,7 +213,7 @@ class QualityFocalLoss(QualityLoss):
         self.sides = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[Tensor, Tensor]:
-        return self.sides[0] * (quality - p).abs() ** self.gamma, quality
+        return self.sides[0] * power((quality - p).abs(), self.gamma), quality
 
     def negatives(self, p: Tensor) -> Tensor:
-        return self.sides[1] * p**self.gamma
+        return self.sides[1] * power(p, self.gamma)

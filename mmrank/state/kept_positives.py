@@ -176,6 +176,8 @@ class RunningLogMean(SavedState):
         check_share('gamma', gamma)
         self.gamma = gamma
         self.register_buffer('log_mean', torch.full((size,), -math.inf))
+        #: What the last forward started from, which one that is run again starts from, too.
+        self._before = self.log_mean
 
     @torch.no_grad()
     def update(self, log_batch: Tensor) -> Tensor:
@@ -183,7 +185,10 @@ class RunningLogMean(SavedState):
 
         It is stored as of :meth:`PositiveState.update`.
         """
-        new = moving_log_mean(self.log_mean, log_batch.double(), self.gamma)
-        if self.training and not inside_backward():
+        again = self.training and inside_backward()
+        if not again:
+            self._before = self.log_mean.clone()
+        new = moving_log_mean(self._before, log_batch.double(), self.gamma)
+        if self.training and not again:
             self.log_mean.copy_(torch.where(new.float().isfinite(), new, self.log_mean))
         return new

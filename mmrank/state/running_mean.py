@@ -353,6 +353,7 @@ class SelfBalance(SavedState):
         check_count('period', period)
         self.period = period
         self.register_buffer('ratio', torch.tensor(float(initial)))
+        self._used = self.ratio
         self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
         self.register_buffer('steps', torch.zeros((), dtype=torch.long))
 
@@ -363,9 +364,11 @@ class SelfBalance(SavedState):
         A loss that is not finite, or an iteration without boxes, does not count. With a ``group``
         its ranks have other losses.
         """
-        if not self.training or inside_backward():
-            return self.ratio.clone()
-        ratio = self.ratio.clone()
+        if self.training and inside_backward():
+            return self._used.clone()  # by the forward that is run again
+        ratio = self._used = self.ratio.clone()
+        if not self.training:
+            return ratio
         losses = torch.stack([classification, boxes]).double()
         if group is not None:
             dist.all_reduce(losses, group=group)

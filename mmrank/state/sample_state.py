@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import on_host
+from mmrank.autograd import fails, inside_backward, is_compiling
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
 
 from .base import check_count
@@ -64,11 +65,13 @@ class SampleState(ShardedState):
             for name, value in initial.items()
         ]
         self._rows = _BRINGS[storage] and _BRINGS[storage]()
+        #: Indices and entries of the last :meth:`fetch` in training.
+        self._last: tuple = (None, None)
 
     def __getstate__(self) -> dict:
         # Copies and pickles cannot carry what is on its way.
         self.flush()
-        return self.__dict__ | dict(_rows=self._rows and type(self._rows)())
+        return self.__dict__ | dict(_rows=self._rows and type(self._rows)(), _last=(None, None))
 
     def _apply(self, fn, recurse=True):
         super()._apply(fn, recurse)
@@ -140,13 +143,30 @@ class SampleState(ShardedState):
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
         """(quantities, n) float32 entries of (n,) checked indices, repeated or not; a copy.
 
-        Raises UserError in training, if the rows of a checkpoint were never loaded.
+        A forward that activation checkpointing runs again gets what the first one got: the table
+        has moved since. Raises UserError in training, if the rows of a checkpoint were never
+        loaded, and in such a forward of another batch than the last one.
         """
+        if self.training and inside_backward():
+            return self._fetched_before(ids)
         if self.training and (self.spread or self._awaited):
             self.before_training()
-        if self._rows is not None:
-            return self._rows.fetch(self, ids, device)
-        return self.read(ids, device)
+        found = (
+            self.read(ids, device) if self._rows is None else self._rows.fetch(self, ids, device)
+        )
+        if self.training and not is_compiling():
+            self._last = ids, found.clone()
+        return found
+
+    def _fetched_before(self, ids: Tensor) -> Tensor:
+        last, found = self._last
+        if last is None or not torch.equal(last, ids):
+            raise UserError(
+                'activation checkpointing runs the loss of an earlier batch again, whose state has '
+                'moved since. Fix: one backward for each forward, or the loss outside of '
+                'torch.utils.checkpoint'
+            )
+        return found.clone()
 
     def joined(self, ids, entries, news, counts, group) -> tuple[Tensor, Tensor, Tensor]:
         """Bring together the (k, n) float64 ``news`` of each sample that was fetched last.
@@ -226,9 +246,7 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
         return
     ids = ids.long()  # a smaller type would wrap the size
     fits = ((ids >= 0) & (ids < size)).all()
-    if not on_host(ids):
-        torch._assert_async(fits)
-    elif not fits:
+    if fails(fits, f'sample_idx is not in [0, num_samples={size})'):
         raise ValueError(
             f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
             f'num_samples={size}; set num_samples of the loss to the length of the training set, '

@@ -94,7 +94,7 @@ def test_soap_edges():
     far = soap_loss(torch.tensor([-float('inf'), 0, 0]), first)
     assert far.item() == pytest.approx(1)
     with pytest.raises(ValueError, match='tau must be'):
-        soap_loss(some, some, margin=0.0)
+        soap_loss(some, first, margin=0.0)
 
 
 def test_moving_ranks():

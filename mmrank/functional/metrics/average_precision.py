@@ -4,6 +4,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import fails
+from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
+
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
     """Number of (m,) scores that are >= each of (n,) queries, (n,) int64, by one sort.
@@ -17,6 +20,7 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 def check_list(scores: Tensor, is_positive: Tensor) -> None:
     """Check that both are 1-D of one length, and that the scores are floats."""
+    check_tensors(scores=scores, is_positive=is_positive)
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '
@@ -24,6 +28,13 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
         )
     if not scores.is_floating_point():
         raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+
+
+def _positives(scores: Tensor, is_positive: Tensor) -> Tensor:
+    """(n,) bool of checked labels."""
+    check_list(scores, is_positive)
+    fix = 'is_positive > 0 if these are positives; leave out scores whose label is unknown'
+    return zeros_and_ones('is_positive', is_positive, fix)
 
 
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
@@ -35,14 +46,14 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
 
     Args:
         scores: (n,) float scores.
-        is_positive: (n,) bool or integer labels, nonzero = positive.
+        is_positive: (n,) bool, or 0 and 1.
 
     Returns:
         Scalar in [0, 1], float64 for float64 scores and float32 otherwise;
         NaN when the list has no positive or a score is NaN.
 
     Raises:
-        ValueError: If the shapes are not one and the same 1-D shape.
+        ValueError: If the shapes are not one and the same 1-D shape, or a label is no 0 or 1.
         TypeError: If the scores are not of a float dtype.
 
     Example:
@@ -50,10 +61,10 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...                   torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
-    check_list(scores, is_positive)
+    is_positive = _positives(scores, is_positive)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.detach().to(dtype)
-    pos = scores[is_positive.bool()]
+    pos = scores[is_positive]
     above = count_at_or_above(pos, scores)
     above_pos = count_at_or_above(pos, pos)
     ap = (above_pos.double() / above.double()).mean()
@@ -72,9 +83,9 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...       torch.tensor([1, 0, 1, 0]))
         tensor(0.6250)
     """
-    check_list(scores, is_positive)
+    is_positive = _positives(scores, is_positive)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores, is_positive = scores.detach().to(dtype), is_positive.bool()
+    scores = scores.detach().to(dtype)
     pos, neg = scores[is_positive], scores[~is_positive].sort().values
     below = torch.searchsorted(neg, pos)
     not_above = torch.searchsorted(neg, pos, right=True)
@@ -100,7 +111,7 @@ def partial_auroc(
 
     Args:
         scores: (n,) float scores.
-        is_positive: (n,) bool or integer labels, nonzero = positive.
+        is_positive: (n,) bool, or 0 and 1.
         max_fpr: In (0, 1].
         min_tpr: In [0, 1); above 0 this is two-way partial AUC.
         standardize: One-way alone: 1/2 is chance and 1 the best (McClish, 1989), as of
@@ -111,14 +122,14 @@ def partial_auroc(
         ...               torch.tensor([1, 0, 1, 0]), max_fpr=0.5)
         tensor(0.5000)
     """
-    check_list(scores, is_positive)
+    is_positive = _positives(scores, is_positive)
     if not (0 < max_fpr <= 1 and 0 <= min_tpr < 1) or (standardize and min_tpr > 0):
         raise ValueError(
             f'max_fpr must be in (0, 1] and min_tpr in [0, 1), 0 with standardize, got {max_fpr!r} '
             f'and {min_tpr!r}'
         )
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores, is_positive = scores.detach().to(dtype), is_positive.bool()
+    scores = scores.detach().to(dtype)
     steps = scores.unique().flip(0)
     pos, neg = scores[is_positive], scores[~is_positive]
     tpr = count_at_or_above(steps, pos).double() / (pos.numel() or torch.nan)
@@ -135,6 +146,15 @@ def partial_auroc(
         area = (1 + (area - max_fpr / 2) / (1 - max_fpr / 2)) / 2
     broken = scores.isnan().any() | fpr.isnan().any() | tpr.isnan().any()
     return torch.where(broken, torch.nan, area).to(dtype)
+
+
+def _check_gains(name: str, gains: Tensor) -> None:
+    """Raise ValueError for a gain below 0, such as the -1 of padding."""
+    if gains.numel() and fails(~(gains < 0).any(), f'{name} must be >= 0'):
+        raise ValueError(
+            f'{name} must be >= 0, got {gains.min().item()}. Fix: 0 for what is not relevant; '
+            'padding has scores of -inf and 0 here'
+        )
 
 
 def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
@@ -155,11 +175,13 @@ def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
         >>> ndcg(torch.tensor([[0.9, 0.8, 0.7]]), torch.tensor([[0, 1, 1]]), k=2)
         tensor([0.3869], dtype=torch.float64)
     """
+    check_tensors(scores=scores, gain=gain)
     if scores.dim() != 2 or scores.shape != gain.shape or (k is not None and k < 1):
         raise ValueError(
             'scores and gain must be (lists, N) of one shape and k >= 1, got shapes '
             f'{tuple(scores.shape)} and {tuple(gain.shape)}, k={k!r}'
         )
+    _check_gains('gain', gain)
     best = gain.double().sort(1).values
     lower_first = gain.double().argsort(1)
     order = scores.gather(1, lower_first).argsort(dim=1, descending=True, stable=True)
@@ -208,6 +230,7 @@ def graded_average_precision(
         ]
         return torch.stack(found) if found else scores.new_zeros(0)
     check_list(scores, relevance)
+    _check_gains('relevance', relevance)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores, grades = scores.detach().to(dtype), relevance.detach().double()
     real = grades > 0

@@ -12,6 +12,7 @@ from mmrank.autograd import on_host
 from mmrank.distributed import all_reduce_sum
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
+from mmrank.losses.lists import like_scores, positive_index, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
@@ -19,13 +20,7 @@ from mmrank.losses.pairs.pair_sums import (
     clamp_infinite,
     pairwise_surrogate_sum,
 )
-from mmrank.losses.ranking.base import (
-    RankedLists,
-    RankingLoss,
-    StatelessRankingLoss,
-    positive_index,
-)
-from mmrank.losses.score_lists import like_scores, split_lists
+from mmrank.losses.ranking.base import RankedLists, RankingLoss, StatelessRankingLoss
 from mmrank.state.base import check_share
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
@@ -172,7 +167,7 @@ def mauc_loss(
 
     Args:
         scores: (C, N) float scores: the lists are the classes.
-        is_positive: (C, N), nonzero at the samples of a class.
+        is_positive: (C, N) bool, or 0 and 1 at the samples of a class.
         mask: (C, N) bool, False at entries to ignore. None: all count.
         surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums and sums of squares of
             the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_positive
+from mmrank.losses.inputs import check_positive, unit_rows
 from mmrank.losses.options import ContrastiveOptions, Unpack
 
-from .base import ContrastedBatch, ContrastiveLoss, unit_rows
+from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses, log_sum_of_negatives
 from .terms import NegativeTerms, negative_terms
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmrank.autograd import fails
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.losses.inputs import one_of
-from mmrank.losses.labels import check_classified, class_indices, one_vs_all
+from mmrank.losses.inputs import check_not_negative, one_of
+from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
@@ -37,6 +38,7 @@ class PointwiseLoss(NamedSettings):
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
         if not use_sigmoid and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
         self.num_columns, self.use_sigmoid = num_classes, use_sigmoid
@@ -56,8 +58,9 @@ class PointwiseLoss(NamedSettings):
             cls_score: (n, C) raw scores, any float dtype.
             target: (n,) class indices, or (n, C) of 0 and 1, which softmax does not take. With
                 sigmoid C = no class.
-            weight: (n,) weights of the rows.
-            avg_factor: Accepted because heads pass it, not used: the mean is over the rows.
+            weight: (n,) finite weights >= 0 of the rows.
+            avg_factor: Accepted because heads pass it, not used: the mean is over the rows. With it
+                (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Likewise; only None is supported.
 
         Returns:
@@ -67,6 +70,11 @@ class PointwiseLoss(NamedSettings):
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
+        if weight is not None and fails(((weight >= 0) & weight.isfinite()).all()):
+            raise ValueError(
+                f'weight must be finite and >= 0, got numbers from {weight.min().item()} to '
+                f'{weight.max().item()}. Fix: 0 for a row that should not count'
+            )
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
@@ -76,7 +84,7 @@ class PointwiseLoss(NamedSettings):
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
             cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)
         if self.use_sigmoid:
-            is_positive = one_vs_all(target, self.num_columns)
+            is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
             labels = self._single_labels(target)

@@ -36,7 +36,8 @@ _FEW_POSITIVES = 8
 
 def clamp_infinite(scores: Tensor) -> Tensor:
     """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
-    return scores.clamp(-SCORE_LIMIT, SCORE_LIMIT)
+    limit = min(SCORE_LIMIT, torch.finfo(scores.dtype).max)
+    return scores.clamp(-limit, limit)
 
 
 @dataclass(frozen=True)

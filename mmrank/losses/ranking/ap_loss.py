@@ -17,10 +17,11 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.functional.metrics.labels import check_tensors, shares
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pairs
 from mmrank.losses.pairs.pair_sums import Buffers, OneSidedHuber, pair_evaluator
-from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
 from .base import GRADED, RankedLists, RankingLoss
@@ -46,7 +47,7 @@ def ap_loss(
 
     Args:
         logits: (N,) scores of one list, or (L, N) of L lists, any float dtype.
-        targets: Same shape; > 0 positive, 0 negative, < 0 left out.
+        targets: Same shape; in (0, 1] positive, 0 negative, < 0 left out.
         delta: Half width of the step H in units of the scores, > 0.
         interpolate: Use the interpolated precision: ``1 - N_FP/rank`` of a positive is the largest
             of all positives that do not score higher.
@@ -70,13 +71,21 @@ def ap_loss(
 
 
 def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) -> RankedLists:
-    """Lists of logits by targets that are > 0 for positives, 0 for negatives, < 0 (or NaN) else."""
+    """Lists by targets in (0, 1] for positives, 0 for negatives, < 0 (or NaN) for what is left out.
+
+    ValueError above 1.
+    """
+    check_tensors(logits=logits, targets=targets)
     if logits.shape != targets.shape:
         raise ValueError(
             'logits and targets must have one shape, got '
             f'{tuple(logits.shape)} and {tuple(targets.shape)}'
         )
-    return split_lists(logits, targets > 0, targets >= 0, values)
+    is_positive = targets > 0
+    # The scores themselves, arguments swapped, would pass for labels.
+    fix = '0 for negatives, at most 1 for positives, -1 for what is left out'
+    shares('targets', torch.where(is_positive, targets, 0), fix)
+    return split_lists(logits, is_positive, targets >= 0, values)
 
 
 def _ap(

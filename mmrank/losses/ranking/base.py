@@ -1,10 +1,8 @@
 """Bases of the ranking losses: from the scores of a batch to lists of positives and negatives."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -12,96 +10,22 @@ from torch import Tensor
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
 from mmrank.losses import inputs
 from mmrank.losses.heads import HeadInterface
-from mmrank.losses.labels import check_classified, columns_of, group_index, one_vs_all
+from mmrank.losses.lists import (
+    MOST_PAIRS,
+    RankedLists,
+    check_classified,
+    columns_of,
+    group_index,
+    one_vs_all,
+    positive_index,
+)
 from mmrank.losses.setting_names import NamedSettings
-
-
-@dataclass
-class RankedLists:
-    """L rankings of a batch, what a ranking loss is computed from."""
-
-    #: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is set.
-    pos: Tensor
-    #: (L, P) bool, False for padding.
-    pos_mask: Tensor
-    #: (L, N) activated scores of this rank.
-    scores: Tensor
-    #: (L, N) bool each, True at the positives and at the negatives of this rank.
-    is_positive: Tensor
-    is_negative: Tensor
-    #: (L, P) one value for each positive, such as the quality of its box, or None.
-    values: Tensor | None = None
-    #: Process group over which the negatives are spread, or None.
-    group: object = None
-    #: Process group whose ranks hold other positives than ``pos``, or None.
-    state_group: object = None
-    #: (L,) integer class of each list; None if list i is that of class i or there is one in all.
-    list_classes: Tensor | None = None
-    #: Of the labels, of which ``values`` holds those that a positive shares with the query.
-    num_levels: int = 1
-
-    @property
-    def has_positive(self) -> Tensor:
-        return self.pos_mask.any(1)
-
-    def required_values(self) -> Tensor:
-        """The values; a loss that has a ``box_input`` gets them."""
-        return cast(Tensor, self.values)
-
-    def num_negatives(self) -> Tensor:
-        """(L,) float64 number of negatives, the same on all ranks of the group."""
-        mask = self.is_negative
-        if len(mask) == 1 and on_host(mask):
-            number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
-        else:
-            # Block by block: a sum of bool makes a copy in int64 on a CPU.
-            blocks = mask.split(max(2**20 // max(len(mask), 1), 1), 1)
-            number = torch.stack([block.sum(1) for block in blocks]).sum(0).double()
-        if self.group is not None:
-            dist.all_reduce(number, group=self.group)
-        return number
-
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
-#: Scores of all lists, and pairs of them, up to which a device compares every score.
-MOST_SCORES, MOST_PAIRS = 2**20, 2**24
-
-
-def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
-    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
-
-    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
-    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
-    does, as comparing every score would take longer.
-    """
-    scores, width = is_positive.numel(), is_positive.size(1)
-    if not on_host(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
-        columns = torch.arange(width, device=is_positive.device)
-        return columns.expand(is_positive.shape), is_positive
-    if on_host(is_positive):
-        # Several times faster than nonzero() where few are positive.
-        flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
-    else:
-        flat = is_positive.flatten().nonzero()[:, 0]
-    if is_positive.size(0) == 1:
-        # The number of positives is known: no second wait for the device.
-        index = flat.unsqueeze(0)
-        return index, torch.ones_like(index, dtype=torch.bool)
-    lists, columns = flat // width, flat % width
-    # Not by bincount, which makes the host wait for the device.
-    counts = lists.new_zeros(is_positive.size(0))
-    counts.scatter_add_(0, lists, torch.ones_like(lists))
-    width = int(counts.max()) if lists.numel() else 0
-    first = counts.cumsum(0) - counts
-    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
-    index = lists.new_zeros(is_positive.size(0), width)
-    index[lists, slot] = columns
-    mask = torch.zeros_like(index, dtype=torch.bool)
-    mask[lists, slot] = True
-    return index, mask
 
 
 class RankingLoss(NamedSettings, HeadInterface):
@@ -164,6 +88,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         inputs.one_of('reduction', reduction, ('mean', 'sum'))
         inputs.one_of('scope', scope, ('global', 'local'))
         inputs.one_of('activation', activation, ('none', 'sigmoid'))
+        inputs.check_not_negative(loss_weight=loss_weight)
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores each class on its own. '
@@ -197,8 +122,10 @@ class RankingLoss(NamedSettings, HeadInterface):
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
                 need ``weight`` or ``avg_factor``, as heads give them.
-            weight: (n,) or (n, C), numbers or bool; entries that are not > 0 are ignored.
-            avg_factor: Not used: mmdet heads pass it, a ranking loss has its own normalisation.
+            weight: (n,) or (n, C) bool, or 0 and 1 of any dtype: entries of 0 are left out. Ranks
+                have no other weights: ValueError.
+            avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
+                With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
             reduction_override: Only None is supported.
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
@@ -210,11 +137,12 @@ class RankingLoss(NamedSettings, HeadInterface):
             ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
         """
         if group is not None:
-            losses = self._of_groups(cls_score, target, weight, group)
+            losses = self._of_groups(cls_score, target, weight, group, quality, box_loss)
         else:
             by_head = weight is not None or avg_factor is not None
             cls_score, target = columns_of(cls_score, target, by_head)
-            lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+            soft = avg_factor is not None
+            lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
             values_at = None
             if any(x is not None for x in (self.box_input, quality, box_loss)):
                 values_at = inputs.box_values(self, cls_score, target, quality, box_loss)
@@ -224,9 +152,16 @@ class RankingLoss(NamedSettings, HeadInterface):
         return self.loss_weight * losses
 
     def _of_groups(
-        self, scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
+        self,
+        scores: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        group: Tensor,
+        quality: Tensor | None,
+        box_loss: Tensor | None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of a list for each value of (n,) ``group``."""
+        check_tensors(cls_score=scores, target=target, group=group)
         if scores.dim() != 1 or group.shape != scores.shape:
             raise ValueError(
                 f'group needs (n,) scores and must have their shape, got {tuple(group.shape)} for '
@@ -238,11 +173,22 @@ class RankingLoss(NamedSettings, HeadInterface):
                 "group= with scope='global': the lists of other processes are other lists. Fix: "
                 f"{type(self).__name__}(scope='local')"
             )
-        lists = self.one_vs_all_lists(*columns_of(scores, target, False), weight)
+        column = columns_of(scores, target, False)
+        lists = self.one_vs_all_lists(*column, weight)
+        values_of_row = None
+        if any(x is not None for x in (self.box_input, quality, box_loss)):
+            values_of_row = inputs.box_values(self, *column, quality, box_loss)
         index, mask = group_index(group)
         scores, is_positive, is_negative = (x[0][index] for x in lists)
+        values_at = None
+        if values_of_row is not None:
+
+            def values_at(columns: Tensor) -> Tensor:
+                return values_of_row(index.gather(1, columns))
+
         first = index.new_zeros(len(index))
-        return self.rank(scores, is_positive & mask, is_negative & mask, list_classes=first)
+        counted = is_positive & mask, is_negative & mask
+        return self.rank(scores, *counted, values_at, list_classes=first)
 
     def one_vs_all_lists(
         self,
@@ -250,6 +196,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         target: Tensor,
         weight: Tensor | None = None,
         reduction_override: str | None = None,
+        soft: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(L, N) scores, bool of the positives and of the negatives; see :meth:`forward`."""
         if reduction_override is not None:
@@ -257,10 +204,11 @@ class RankingLoss(NamedSettings, HeadInterface):
                 f'a ranking loss has no reduction to override, got {reduction_override!r}'
             )
         check_classified(cls_score, target, weight, self.num_columns)
-        is_positive = one_vs_all(target, cls_score.size(1))
+        is_positive = one_vs_all(target, cls_score.size(1), soft)
         is_negative = ~is_positive
         if weight is not None:
-            taken = weight if weight.dtype == torch.bool else weight > 0
+            fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
+            taken = zeros_and_ones('weight', weight, fix)
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
         return self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
-from mmrank.losses.score_lists import like_scores, split_lists
 
 from .base import RankedLists, StatelessRankingLoss
 

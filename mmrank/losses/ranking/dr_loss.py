@@ -9,9 +9,9 @@ from torch.autograd import Function
 
 from mmrank.autograd import once_differentiable
 from mmrank.losses.inputs import check_positive, probabilities
+from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
-from mmrank.losses.score_lists import like_scores
 
 from .ap_loss import target_lists
 from .base import RankedLists, StatelessRankingLoss

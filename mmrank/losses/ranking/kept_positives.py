@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.labels import columns_of
+from mmrank.losses.lists import columns_of
 from mmrank.state.kept_positives import PositiveState
 
 from .base import RankedLists, RankingLoss
@@ -50,7 +50,8 @@ class KeptPositivesLoss(RankingLoss):
             )
         by_head = weight is not None or avg_factor is not None
         cls_score, target = columns_of(cls_score, target, by_head)
-        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override)
+        soft = avg_factor is not None
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
             raise ValueError(

@@ -7,10 +7,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.distributed import world_group
+from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.pair_sums import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
-from mmrank.losses.score_lists import like_scores
 
 from .ap_loss import (
     ErrorDrivenLoss,
@@ -42,7 +42,7 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
     2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
     ``H(0) = 1/2``.
 
-    Lists and ``delta`` as of :func:`ap_loss`; targets > 0 are the quality (IoU) of a positive.
+    Lists and ``delta`` as of :func:`ap_loss`; that of a positive is its quality (IoU).
 
     Returns:
         Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list

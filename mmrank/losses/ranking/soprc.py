@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
 from mmrank.losses.inputs import check_not_negative, one_of
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import (
     OneSidedHuber,
@@ -19,7 +20,6 @@ from mmrank.losses.pairs.pair_sums import (
     pairwise_surrogate_sum,
 )
 from mmrank.losses.pairs.surrogates import OneSidedSigmoid
-from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
 from .base import RankedLists, RankingLoss, idle_share

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import one_of
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
 from mmrank.losses.pairs.surrogates import build_surrogate
-from mmrank.losses.score_lists import like_scores, split_lists
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
 from .base import RankedLists, RankingLoss
@@ -257,9 +257,9 @@ class StableAPLoss(RankingLoss):
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
         one_of('weights', weights, WEIGHTS)
         named = isinstance(rho, str)
-        if rho not in ('auto', 'batch') and (named or not rho > 0):
+        if rho not in ('auto', 'batch') and (named or not 0 < rho < math.inf):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
-        if score_penalty is not None and score_penalty < 0:
+        if score_penalty is not None and not 0 <= score_penalty < math.inf:
             raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from mmrank.autograd import fails
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import Surrogate, pairwise_surrogate_sum
 from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
-from mmrank.losses.score_lists import like_scores, split_lists
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,16 @@ def ndcg_loss(
 
 
 def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:
+    check_tensors(levels=levels)
     if levels.is_floating_point():
         raise TypeError(
             f'levels must be integers, got {levels.dtype}. Fix: the number of levels that a score '
             'shares with the query; relevances of any size go into smooth_ap_loss(relevance=...)'
+        )
+    if fails((levels >= 0).all(), 'levels must be >= 0. Fix: mask=levels >= 0'):
+        raise ValueError(
+            f'levels must be >= 0, got {levels.min().item()}. Fix: 0 for a negative, and '
+            'mask=levels >= 0 with levels.clamp(min=0) to leave out what is unknown'
         )
     lists = split_lists(scores, levels > 0, mask, levels.double())
     return replace(lists, num_levels=max(int(levels.max()), 1) if levels.numel() else 1)

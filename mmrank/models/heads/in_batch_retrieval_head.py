@@ -7,7 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.losses.contrastive.base import unit_rows
+from mmrank.losses.inputs import unit_rows
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mmrank.distributed import world_group
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.contrastive.base import unit_rows
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.inputs import EmbeddingBatch, unit_rows
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss

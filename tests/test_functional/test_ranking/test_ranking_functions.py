@@ -18,7 +18,7 @@ MODULES = (
 
 def targets(scores, is_positive, mask, values=None):
     """Targets as AP-Loss takes them: > 0 positive, 0 negative, < 0 left out."""
-    found = is_positive.double() * (1 if values is None else 0.1 + values)
+    found = is_positive.double() * (1 if values is None else (0.1 + values) / 1.1)
     return found if mask is None else torch.where(mask.bool(), found, -1)
 
 

@@ -16,7 +16,7 @@ from mmrank.functional import (
     stable_ap_outer,
     theorem1_weight,
 )
-from mmrank.losses.ranking.base import positive_index
+from mmrank.losses.lists import positive_index
 from mmrank.losses.ranking.stable_ap import weighted_risk
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)

@@ -1,0 +1,251 @@
+"""What labels, weights and groups mean: the same in every door, or refused with the fix."""
+
+import warnings
+
+import pytest
+import torch
+from registered_losses import cases
+from torch.nn.functional import one_hot
+from torch.utils.checkpoint import checkpoint
+
+from mmrank import functional
+from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
+from mmrank.losses import (
+    APLoss,
+    EmbeddingLoss,
+    QualityFocalLoss,
+    RankingLoss,
+    SmoothAPLoss,
+    StableAPLoss,
+    VarifocalLoss,
+)
+
+CASES = cases()
+of_rows = [case for case in CASES if case.kind == 'rows']
+every_rows_loss = pytest.mark.parametrize('case', of_rows, ids=str)
+
+
+def made_up(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def call(case, scores, target, *weight, **heads):
+    """The loss of a case with another target; values of boxes are those of its positives."""
+    loss = case.build()
+    if getattr(loss, 'box_input', None):
+        number = int((target > 0).sum()) if target.dim() == 2 else len(target)
+        key = 'box_loss' if loss.box_input == 'loss' else 'quality'
+        heads[key] = torch.full((number,), 0.5, dtype=scores.dtype)
+    if getattr(loss, 'keeps_samples', False):
+        heads['sample_idx'] = torch.arange(len(scores))
+    return loss(scores, target, *weight, **heads)
+
+
+@every_rows_loss
+def test_labels_count_by_value(case):
+    """Of every loss of rows: unknown, smoothed and graded labels are no positives."""
+    if not getattr(case.build(), 'use_sigmoid', True):
+        pytest.skip('softmax takes class indices alone')
+    hard = one_hot(torch.arange(6) % 3, 3).double()
+    unknown = hard.clone()
+    unknown[:, 2] = -1
+    for target in (unknown, 0.9 * hard + 0.1 / 3, 2 * hard):
+        with pytest.raises(ValueError, match=r'target must be 0 and 1, got numbers from .* Fix: '):
+            call(case, made_up(6, 3).double(), target)
+    with pytest.raises(ValueError, match=r'target must be in \[0, 1\]'):
+        call(case, made_up(6, 3).double(), unknown, avg_factor=6)
+
+
+@every_rows_loss
+def test_weights_are_zero_and_one_or_count_as_they_are(case):
+    loss, scores = case.build(), made_up(6, 3).double()
+    weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
+    if isinstance(loss, RankingLoss):
+        with pytest.raises(ValueError, match='weight must be 0 and 1, got numbers from'):
+            call(case, scores, torch.arange(6) % 3, weight)
+    else:
+        with pytest.raises(ValueError, match='weight must be finite and >= 0'):
+            call(case, scores, torch.arange(6) % 3, -weight)
+
+
+@pytest.mark.parametrize('metric', [average_precision, auroc, partial_auroc])
+def test_metrics_take_labels_by_value(metric):
+    scores, labels = made_up(9), torch.arange(9) % 3 == 0
+    expected = metric(scores, labels)
+    for given in (labels.long(), labels.float(), labels.to(torch.uint8)):
+        assert torch.equal(metric(scores, given), expected)
+    for wrong in (2 * labels.long() - 1, scores):
+        with pytest.raises(ValueError, match='is_positive must be 0 and 1, got numbers from'):
+            metric(scores, wrong)
+    with pytest.raises(ValueError, match='gain must be >= 0, got -1'):
+        ndcg(scores[None], 2 * labels[None].long() - 1)
+    with pytest.raises(TypeError, match='is_positive must be a tensor, got list'):
+        metric(scores, labels.tolist())
+
+
+@pytest.mark.parametrize(
+    ('name', 'settings'),
+    [
+        ('smooth_ap_loss', {}),
+        ('listwise_ap_loss', {}),
+        ('recall_at_k_loss', dict(ks=(1,))),
+        ('auc_loss', {}),
+        ('blackbox_ap_loss', dict(lam=1.0, margin=0.1)),
+    ],
+)
+def test_functions_take_labels_by_value(name, settings):
+    function = getattr(functional, name)
+    scores, labels = made_up(9), torch.arange(9) % 3 == 0
+    assert torch.equal(
+        function(scores, labels, **settings), function(scores, 1 * labels, **settings)
+    )
+    for wrong in (2 * labels.long() - 1, scores):
+        with pytest.raises(ValueError, match='is_positive must be 0 and 1'):
+            function(scores, wrong, **settings)
+    with pytest.raises(ValueError, match='mask must be 0 and 1'):
+        function(scores, labels, mask=scores, **settings)
+
+
+@pytest.mark.parametrize('name', ['ap_loss', 'dr_loss', 'rank_sort_loss'])
+def test_targets_below_zero_are_left_out(name):
+    function, scores = getattr(functional, name), made_up(9)
+    targets = (torch.arange(9) % 3 == 0).float()
+    targets[7:] = -1
+    got, expected = function(scores, targets), function(scores[:7], targets[:7])
+    for x, y in zip(
+        torch.stack([*torch.atleast_1d(got)]), torch.stack([*torch.atleast_1d(expected)])
+    ):
+        torch.testing.assert_close(x, y)
+    with pytest.raises(ValueError, match=r'targets must be in \[0, 1\]'):
+        function(targets, 3 * scores.abs())
+
+
+@pytest.mark.parametrize(
+    'labels',
+    [one_hot(torch.arange(6) % 3), one_hot(torch.arange(6) % 3).bool(), torch.rand(6)],
+    ids=['one-hot', 'bool', 'floats'],
+)
+def test_labels_of_embeddings_are_classes(labels):
+    with pytest.raises(ValueError, match='Fix: labels'):
+        EmbeddingLoss(SmoothAPLoss())(made_up(6, 4), labels)
+
+
+def test_embeddings_without_a_class():
+    x, labels = made_up(6, 4), torch.tensor([0, 0, 1, 1, -1, -1])
+    loss = EmbeddingLoss(SmoothAPLoss())
+    with pytest.raises(ValueError, match='query_labels must be >= 0, got -1'):
+        loss(x, labels)
+    # In a gallery they are of no query.
+    others = torch.tensor([0, 0, 1, 1, 2, 3])
+    expected = loss(x[:4], labels[:4], ref_emb=x, ref_labels=others)
+    assert torch.equal(loss(x[:4], labels[:4], ref_emb=x, ref_labels=labels), expected)
+
+
+def test_labels_of_the_gallery_are_those_given():
+    x, labels, other = made_up(6, 4), torch.arange(6) // 2, torch.arange(6) % 2
+    loss = EmbeddingLoss(SmoothAPLoss(tau=0.1))
+    assert loss(x, labels, ref_embeddings=x, ref_labels=other) != loss(x, labels)
+
+
+def test_batches_without_a_positive_are_warned_of_once():
+    loss = EmbeddingLoss(StableAPLoss())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        for _ in range(30):
+            loss(made_up(4, 3), torch.arange(4))
+    assert [str(x.message)[:31] for x in told] == ['none of the first 10 batches ha']
+
+
+def test_an_embedding_of_zeros_has_no_gradient():
+    x = made_up(6, 4)
+    x[0] = 0
+    x.requires_grad_()
+    value = EmbeddingLoss(StableAPLoss())(x, torch.arange(6) // 2)
+    (slope,) = torch.autograd.grad(value, x)
+    assert not slope[0].any()
+    assert slope.abs().max() < 10
+
+
+STATEFUL = [
+    case
+    for case in CASES
+    if (case.kind in ('rows', 'views') and any(True for _ in case.build().buffers()))
+    or getattr(case.build(), 'keeps_samples', False)
+]
+
+
+@pytest.mark.parametrize('case', STATEFUL, ids=str)
+def test_a_checkpointed_step_is_the_step(case):
+    """The recomputed forward starts from the state that the first one started from."""
+    results = []
+    for checkpointed in (False, True):
+        loss = case.build()
+        for seed in range(3):
+            batch = case.batch(seed=seed)
+            leaves = [x.clone().requires_grad_() for x in batch.leaves]
+
+            def forward(*given, batch=batch, loss=loss):
+                return type(batch)(batch.kind, given, batch.fixed).of(loss)
+
+            if checkpointed:
+                value = checkpoint(forward, *leaves, use_reentrant=False)
+            else:
+                value = forward(*leaves)
+            slopes = torch.autograd.grad(value, leaves)
+        results.append([*slopes, *loss.state_dict().values()])
+    for x, y in zip(*results):
+        assert torch.equal(x, y)
+
+
+def test_group_and_values_of_boxes():
+    scores, labels, group = made_up(12), torch.arange(12) % 3 == 0, torch.arange(12) // 6
+    quality = torch.rand(4, generator=torch.Generator().manual_seed(1))
+
+    def loss():
+        return SmoothAPLoss(tau=1.0, quality=0.9)
+
+    value = loss()(scores, labels, group=group, quality=quality)
+    parts = [
+        loss()(scores[rows], labels[rows], quality=quality[box])
+        for rows, box in ((slice(0, 6), slice(0, 2)), (slice(6, 12), slice(2, 4)))
+    ]
+    torch.testing.assert_close(value, sum(parts) / 2)
+    whole = VarifocalLoss()(scores, labels, quality=quality)
+    torch.testing.assert_close(VarifocalLoss()(scores, labels, quality=quality, group=group), whole)
+    with pytest.raises(ValueError, match='does not take box_loss'):
+        APLoss()(scores, labels, group=group, box_loss=quality)
+    with pytest.raises(ValueError, match='group is NaN'):
+        SmoothAPLoss()(scores, labels, group=torch.full((12,), torch.nan))
+
+
+@pytest.mark.parametrize('score', [0.0, -200.0, 200.0, torch.inf, -torch.inf])
+def test_exponents_below_one_have_a_finite_slope(score):
+    scores = torch.full((2, 1), score, requires_grad=True)
+    value = QualityFocalLoss(0.5)(
+        scores, torch.tensor([0, 1]), avg_factor=1, quality=torch.tensor([0.5])
+    )
+    (slope,) = torch.autograd.grad(value, scores)
+    assert value.isfinite()
+    assert slope.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    'settings',
+    [
+        dict(rho=torch.inf),
+        dict(score_penalty=torch.nan),
+        dict(loss_weight=-1),
+        dict(loss_weight=torch.nan),
+    ],
+    ids=str,
+)
+def test_settings_out_of_range(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        StableAPLoss(**settings)
+
+
+def test_quality_out_of_range():
+    with pytest.raises(ValueError, match=r'quality must be in \[0, 1\], got 7'):
+        StableAPLoss(quality=0.9)(
+            made_up(4), torch.tensor([1, 0, 0, 0]), quality=torch.tensor([7.0])
+        )
