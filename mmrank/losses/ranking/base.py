@@ -208,7 +208,8 @@ class RankingLoss(NamedSettings, HeadInterface):
         is_negative = ~is_positive
         if weight is not None:
             fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
-            taken = zeros_and_ones('weight', weight, fix)
+            # PISA weighs its rows; in a ranking they count or not.
+            taken = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive, is_negative = is_positive & taken, is_negative & taken
         return self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
