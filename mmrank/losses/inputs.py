@@ -278,7 +278,7 @@ def box_values(
             f'({loss.box_input!r}), which this head does not pass; use '
             "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
         )
-    if loss.box_input == 'quality' and values.numel():
+    if loss.box_input == 'quality':
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
         if fails(~outside.any(), 'quality is not in [0, 1]'):

@@ -255,7 +255,11 @@ def test_damaged_shards(tmp_path, shards):
         (tmp_path / 'cut' / '0.tar').write_bytes(content)
         with pytest.raises(UserError, match=r'0.tar is (damaged|cut off).*Fix: '):
             index_tars(tmp_path / 'cut')
+    # tar fills its last record with zeros; more of them is a file that got its size first.
     (tmp_path / 'cut' / '0.tar').write_bytes(whole + bytes(1 << 21))
+    with pytest.raises(UserError, match='holds zeros alone. Fix: '):
+        index_tars(tmp_path / 'cut')
+    (tmp_path / 'cut' / '0.tar').write_bytes(whole)
     assert len(index_tars(tmp_path / 'cut')) == 5
     (tmp_path / 'cut' / '0.tar').rename(tmp_path / 'cut' / '0.tar.gz')
     with pytest.raises(UserError, match='only compressed ones'):
