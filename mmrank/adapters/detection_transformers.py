@@ -69,7 +69,7 @@ class RankingCriterion(nn.Module):
         return self.gradient_balance.watch(outputs[0]), *outputs[1:]
 
     def balanced(self, losses: dict[str, Tensor], class_name: str) -> dict[str, Tensor]:
-        """Copy of the weighted losses, those of the classes scaled where the user asked for it."""
+        """Copy of the weighted losses, those of the classes scaled if so set up."""
         if self.gradient_balance is None:
             return losses
         classes = [name for name in losses if name.startswith(class_name)]
