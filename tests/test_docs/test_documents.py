@@ -42,6 +42,7 @@ NOT_RUN = [
     ('docs/pages/results/dense_heads.md', 'dense_claim', 'data; test_dense_losses.py'),
     ('docs/pages/results/dense_heads.md', 'dense_weights', 'data; test_dense_losses.py'),
     ('docs/pages/results/detr.md', 'detr_claim', 'hours; test_detr_losses.py'),
+    ('docs/pages/results/detr.md', 'dfine_claim', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses_1200', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'rfdetr_groups', 'minutes; test_detr_losses.py'),
