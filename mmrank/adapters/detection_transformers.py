@@ -62,14 +62,12 @@ class RankingCriterion(nn.Module):
 
     def watch(self, layer: nn.Module, args: tuple, outputs):
         """Forward hook of the last decoder layer, whose output classes and boxes share."""
-        if self.gradient_balance is None:
-            return outputs
         if isinstance(outputs, Tensor):
             return self.gradient_balance.watch(outputs)
         return self.gradient_balance.watch(outputs[0]), *outputs[1:]
 
     def balanced(self, losses: dict[str, Tensor], class_name: str) -> dict[str, Tensor]:
-        """Copy of the weighted losses, those of the classes scaled if so set up."""
+        """Copy of the weighted losses, the class losses scaled where gradients are balanced."""
         if self.gradient_balance is None:
             return losses
         classes = [name for name in losses if name.startswith(class_name)]

@@ -87,8 +87,9 @@ class GradientBalance(RunningMean):
             if self._features:
                 self._measure(cls, box)
             self._features = []
-            self.steps += 1
+            # First the host's number, which may still have to be read from the buffer.
             self._host_steps = self._steps_on_host() + 1
+            self.steps += 1
         return self.current()
 
     def current(self) -> Tensor:
