@@ -191,7 +191,11 @@ SLIPS = [
         "Fix: end it with dict(type='PackDetInputs')",
     ),
     ('det default_hooks.checkpoint.save_best=coco/map', "'coco/map'", 'Fix: one of coco/bbox_mAP'),
-    ('det val_evaluator.ann_file={root}/annotations/other.json', 'has other images or objects than', 'Fix'),
+    (
+        'det val_evaluator.ann_file={root}/annotations/other.json',
+        'has other images or objects than',
+        'Fix',
+    ),
     ('det val_evaluator.metric=boxes', 'boxes'),
     *(
         (f'det train_dataloader.dataset.ann_file=annotations/{name}.json', *words, 'Fix')
