@@ -287,7 +287,7 @@ def test_limits_of_steps_by_ratio():
 
 
 def test_results_are_a_record(tmp_path):
-    path = tmp_path / 'deep' / 'cells.csv'
+    path = tmp_path / 'deep' / 'results.csv'
     store, other = StudyRecord(path), StudyRecord(path)
     store.add(dict(key='a', settings=dict(x=(1, 2)), value=1.5, last={'p@5': math.nan}))
     other.add(dict(key='b', settings=dict(seed=3), value=2))
