@@ -36,7 +36,6 @@ NOT_RUN = [
     (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
     (FEDERATED, 'federated_cost.py', 'a minute; test_theory_tools.py'),
     ('configs/clip/README.md', 'caption_losses', 'data and hours'),
-    ('docs/pages/users/detector.md', 'to_coco.py', 'labels of your own; test_to_coco.py'),
     ('configs/clip/README.md', 'grocery', 'data'),
     ('configs/metric_learning/README.md', 'grocery', 'data'),
     ('docs/pages/results/dense_heads.md', 'dense_losses.yaml', 'data; test_dense_losses.py'),

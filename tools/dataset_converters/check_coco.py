@@ -13,6 +13,7 @@ exit status: 0 no error, 1 an error in the data, 2 nothing was checked or writte
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -146,8 +147,13 @@ def main() -> int:
     console = Console()
     if args.config:
         return check_whole_config(args, console)
+    files = [args.ann_file, *args.others]
     for out in filter(None, (args.fix, args.merge)):
-        check_output(out, args.ann_file, *args.others)
+        check_output(out, *files)
+    real = [os.path.realpath(x) for x in files]
+    twice = next((x for x, path in zip(files, real) if real.count(path) > 1), None)
+    if args.merge and twice:
+        raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
     try:
         document = read_coco_json(args.ann_file)
     except UserError as error:

@@ -250,10 +250,10 @@ def read_csv(
         rows = [x for x in csv.reader(_lines(source)) if any(map(str.strip, x))]
     except csv.Error as error:
         raise UserError(f'{source} is not CSV: {error}. Fix: export or fetch it again') from error
-    if not rows:
+    body = rows[1:] if rows and _has_header(rows[0]) else rows
+    if not body:
         raise UserError(f'{source} has no row. Fix: the table of the labels')
     place, is_size = _places(rows[0], source)
-    body = rows[1:] if _has_header(rows[0]) else rows
     values = []
     for number, row in enumerate(body, start=len(rows) - len(body) + 1):
         where = f'{source}, row {number}'
