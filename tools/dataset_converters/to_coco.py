@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree  # nosec B405
+from xml.parsers import expat
 
 import yaml
 
@@ -204,14 +205,26 @@ def _from_one(label: Label) -> Label:
     return label._replace(corners=(x1 - 1, y1 - 1, x2, y2))
 
 
-def _read_xml(path: Path, pictures: Pictures) -> tuple[Picture, list[Label]]:
-    data = path.read_bytes()
-    if b'<!ENTITY' in data:
+def _parse_xml(path: Path) -> ElementTree.Element:
+    """The root of an XML file. Entities, which can fill the memory, are refused."""
+    parser, builder = expat.ParserCreate(), ElementTree.TreeBuilder()
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+
+    def refuse(*_) -> None:
         raise UserError(f'{path} defines entities, and labels need none. Fix: remove the file')
+
+    parser.EntityDeclHandler = refuse
     try:
-        root = ElementTree.fromstring(data)  # nosec B314, without entities
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        parser.Parse(path.read_bytes(), True)
+    except (expat.ExpatError, ValueError, LookupError) as error:
         raise UserError(f'{path} is not XML: {error}. Fix: export or fetch it again') from error
+    return builder.close()
+
+
+def _read_xml(path: Path, pictures: Pictures) -> tuple[Picture, list[Label]]:
+    root = _parse_xml(path)
     # Copied files often keep the name of another picture.
     named = root.findtext('filename', path.stem).strip()
     is_own = _stem(named) == path.stem or not pictures.has(path.stem)
