@@ -6,6 +6,7 @@ falls back to the reader that calls everything. So the list here holds stand-ins
 state of NumPy's arrays and mmengine's log history and build plain objects.
 """
 
+import hashlib
 import io
 import os
 import pickle
@@ -17,6 +18,7 @@ from contextlib import nullcontext
 from functools import partial, wraps
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -31,6 +33,8 @@ _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, whatever its caller wants.
 _SWITCH = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
+#: Start of a SHA-256 in the name of a file, as OpenMMLab and torchvision give it; a date is none.
+_HASH_IN_NAME = re.compile(r'-(?!20\d{6}\.)([0-9a-f]{8,64})\.[a-z]+$')
 _is_trusting = False
 
 
@@ -107,6 +111,9 @@ def guard_checkpoints(trust: bool = False) -> None:
         os.environ[_SWITCH] = '1'
     # Imports what all models need, which the help of a tool need not wait for.
     from mmengine.runner import CheckpointLoader, checkpoint
+    from mmengine.utils.dl_utils import load_url
+
+    checkpoint.load_url = _checked(load_url)
 
     @wraps(checkpoint.load_from_local)
     def load_from_local(filename: str, map_location: Any = None) -> Any:
@@ -137,6 +144,33 @@ def guard_checkpoints(trust: bool = False) -> None:
         ('mmcls://', _guarded(checkpoint.load_from_mmcls)),
     ):
         CheckpointLoader.register_scheme(prefixes, load, force=True)
+
+
+def _checked(load_url: Callable) -> Callable:
+    """A download whose hash is the one in its file name, if that has one, before it is read."""
+
+    @wraps(load_url)
+    def load(url: str, model_dir: str | None = None, **options: Any) -> Any:
+        name = os.path.basename(urlsplit(url).path)
+        expected = _HASH_IN_NAME.search(name)
+        if expected is not None:
+            folder = model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')
+            path = os.path.join(folder, name)
+            if not os.path.exists(path):
+                os.makedirs(folder, exist_ok=True)
+                torch.hub.download_url_to_file(url, path, progress=options.get('progress', True))
+            with open(path, 'rb') as file:
+                digest = hashlib.sha256(file.read()).hexdigest()
+            if not digest.startswith(expected[1]):
+                raise CheckpointError(
+                    f'checkpoint {url}: {path} has a SHA-256 that begins with '
+                    f'{digest[: len(expected[1])]}, and its name says {expected[1]}: it is cut '
+                    'off, or another file.\n  Fix: delete it and start again; if it is right, '
+                    'name the file in place of the address'
+                )
+        return load_url(url, model_dir=model_dir, **options)
+
+    return load
 
 
 def _guarded(load: Callable) -> Callable:

@@ -11,11 +11,11 @@ import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / 'requirements' / 'lock.txt'
-CACHE = Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache').absolute() / 'mmrank'
 FLAGS = ('--no-deps', '--no-build-isolation')
 # The first two are built against torch, the third overwrites files of opencv-python.
 LATER = ('onedl-mmdetection', 'onedl-mmpretrain', 'opencv-python-headless')
@@ -38,6 +38,24 @@ def run(*command, **env):
     subprocess.run([*map(str, command)], check=True, close_fds=False, env={**os.environ, **env})
 
 
+def cache():
+    """Return the folder of caches; without HOME, and without a user of this number, a temporary."""
+    try:
+        home = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+    except RuntimeError:
+        home = Path(tempfile.gettempdir()) / f'cache-{os.getuid()}'
+    return Path(home).absolute() / 'mmrank'
+
+
+def wait_for(lock):
+    """Take a lock, and say so where another process has it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f'Waiting for another bootstrap, which locks {lock.name} ...', flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
 def output(*command):
     """Return what a command prints; empty where it fails."""
     found = os.path.exists(command[0]) and subprocess.run(command, capture_output=True, text=True)
@@ -50,7 +68,7 @@ def names(lock):
     return {line.split('==')[0] for line in lines if '==' in line}
 
 
-def pins(folder, wanted, lock=None, name='pins.txt'):
+def pins(folder, wanted, lock=None, name='mmrank-pins.txt'):
     """Write the locked requirements whose names are wanted; return pip's options for them."""
     lines = (lock or LOCK).read_text(encoding='utf-8').replace('\\\n', ' ').splitlines()
     path = folder / name
@@ -76,7 +94,7 @@ def install_mmcv(args, python, uv):
     """Install mmcv without operators, or compile them for this torch: they count when nms runs."""
     mmcv = pins(args.venv, 'onedl-mmcv'.__eq__)
     if not args.compile_mmcv:
-        build = pins(args.venv, BUILD.__contains__, name='build.txt')
+        build = pins(args.venv, BUILD.__contains__, name='mmrank-build.txt')
         run(*uv, '--no-deps', *mmcv, '--build-constraints', build[-1])
     elif output(python, '-c', VERIFY) != 'True':
         print('Compiling mmcv (10 to 20 minutes of CPU time) ...', flush=True)
@@ -84,6 +102,17 @@ def install_mmcv(args, python, uv):
         fresh = '--force-reinstall', '--no-cache-dir', '--no-binary', 'onedl-mmcv'
         run(python, '-m', 'pip', 'install', '-v', *FLAGS, *fresh, *mmcv)
         run(python, '-c', VERIFY)
+
+
+def venv_folder(name):
+    """Return the folder of the environment; exit where it holds something else."""
+    if not str(name).strip():
+        sys.exit('--venv is blank.\n  Fix: --venv PATH, a folder for the environment')
+    folder = Path(name).absolute()
+    is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / 'pyvenv.cfg').exists()
+    if is_other or (folder.exists() and not folder.is_dir()):
+        sys.exit(f'--venv {folder} holds other files.\n  Fix: --venv PATH, a folder of its own')
+    return folder
 
 
 def make(args):
@@ -124,7 +153,7 @@ def make(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--venv', default=ROOT / '.venv', type=Path, help='default: .venv')
+    parser.add_argument('--venv', default=ROOT / '.venv', help='default: .venv')
     parser.add_argument('--lock', type=Path, help='default: requirements/lock.txt')
     parser.add_argument('--compile-mmcv', action='store_true', help='with g++, 10 to 20 minutes')
     parser.add_argument('--torch-alone', action='store_true', help='for losses: no OpenMMLab')
@@ -132,12 +161,13 @@ def main():
     newest = (3, 14) if args.lock else (3, 13)
     if not (3, 10) <= sys.version_info[:2] <= newest:
         sys.exit('This needs Python 3.10 to 3.13.\n  Fix: make env PYTHON=python3.11')
-    args.venv = args.venv.absolute()
+    args.venv = venv_folder(args.venv)
     try:
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with open(CACHE / 'bootstrap.lock', 'a') as lock:
+        folder = cache()
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / 'bootstrap.lock', 'a') as lock:
             os.set_inheritable(lock.fileno(), True)  # a child may outlive a killed parent
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            wait_for(lock)
             make(args)
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(

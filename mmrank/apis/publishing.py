@@ -126,8 +126,13 @@ def describe_centre(centre: HeadCentre) -> str:
 def _fold(name: str, loaded: Mapping, state: dict, config: str | None) -> list[HeadCentre]:
     """Fold the centres of a checkpoint into ``state``, in place."""
     cfg = read_config(config) if config else _saved_config(name, loaded)
-    if cfg is None or not has_ranking_head(cfg.get('model')):
+    # A config that was passed is compared with the weights, whatever its heads are.
+    if cfg is None or not (config or has_ranking_head(cfg.get('model'))):
         return []
+    if not cfg.get('model'):
+        raise UserError(
+            f'{config} has no model.\n  Fix: pass the config of the training, --config CONFIG'
+        )
     check_packages(cfg)
     scope = cfg.get('default_scope') or 'mmengine'
     try:

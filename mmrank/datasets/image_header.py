@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Iterable
 from io import BytesIO
 from typing import BinaryIO
 
@@ -14,6 +15,7 @@ IMAGE_SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.ppm', '.webp', '.tif', '.ti
 
 #: Tag of EXIF.
 _ORIENTATION = 0x0112
+_PNG = b'\x89PNG\r\n\x1a\n'
 #: Cameras and scanners of 10, 12 and 14 bits stay below it; their readers divide by less than 256.
 _LEAST_OF_16_BITS = 1 << 14
 
@@ -70,13 +72,28 @@ def image_fault(path: str | os.PathLike) -> str | None:
         return f'it is cut off or damaged: {error}'
     if cv2.imread(os.fspath(path)) is None:
         return 'it is damaged'
-    largest = _largest_of_16_bits(path)
-    if largest is not None and 0 < largest < _LEAST_OF_16_BITS:
-        return (
-            f'its 16-bit values end at {largest}, and loaders keep the upper 8 bits: it is read as '
-            f'0 to {largest >> 8}; write it with 8 bits'
-        )
-    return None
+    return dark_fault([path])
+
+
+def dark_fault(paths: Iterable[str | os.PathLike]) -> str | None:
+    """Say that the 16 bits of images are not used, all of them together; None if they are."""
+    largest = max(filter(None, map(_largest_of_16_bits, paths)), default=_LEAST_OF_16_BITS)
+    if largest >= _LEAST_OF_16_BITS:
+        return None
+    return (
+        f'its 16-bit values end at {largest}, and loaders keep the upper 8 bits: it is read as '
+        f'0 to {largest >> 8}; write it with 8 bits'
+    )
+
+
+def is_deep_png(path: str | os.PathLike) -> bool:
+    """Whether a file is a PNG of 16 bits a value, by the 25 bytes that tell."""
+    try:
+        with open(path, 'rb') as file:
+            head = file.read(25)
+    except OSError:
+        return False
+    return head.startswith(_PNG) and head[24:] == b'\x10'
 
 
 def _largest_of_16_bits(path: str | os.PathLike) -> int | None:

@@ -65,6 +65,19 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
         )
 
 
+def renumber_classes(image: dict, new_ids: Mapping, present: Collection = ()) -> dict:
+    """An image whose lists of classes have new ids, without classes that have none.
+
+    Those with an object, ``present``, are not verified absent.
+    """
+    lists = {}
+    for key, left_out in ((NEGATIVE, present), (INCOMPLETE, ())):
+        if isinstance(image.get(key), list):
+            ids = (new_ids.get(x) for x in image[key] if is_id(x) or isinstance(x, float))
+            lists[key] = [x for x in dict.fromkeys(ids) if x is not None and x not in left_out]
+    return {**image, **lists} if lists else image
+
+
 def require_federated(document: Mapping, ann_file: object) -> None:
     """Refuse LVIS annotations that do not say what images lack."""
     known = {cat['id'] for cat in document['categories']}

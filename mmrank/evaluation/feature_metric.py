@@ -52,6 +52,14 @@ class FeatureMetric(BaseMetric):
         """Whether a sample is searched, or None: it searches and is."""
         return None
 
+    def is_query(self, sample: dict) -> bool | None:
+        """Whether a sample searches; None: what :meth:`in_gallery` leaves."""
+        return None
+
+    def left_out_id(self, sample: dict) -> int | None:
+        """Id by which a query leaves out samples of its class; None: none."""
+        return None
+
     def path(self, sample: dict) -> str | None:
         """Image file of a sample, if it is required."""
         return None
@@ -69,7 +77,7 @@ class FeatureMetric(BaseMetric):
         """Keep (n, D) features on the CPU and their n samples until :meth:`gather`."""
         # As an array a row is sent to other ranks without its whole batch.
         self.results.extend(
-            (row, self.label(x), self.in_gallery(x), self.path(x))
+            (row, self.label(x), *self._roles(x), self.path(x))
             for row, x in zip(features.numpy(), samples)
         )
 
@@ -84,6 +92,9 @@ class FeatureMetric(BaseMetric):
         if not self.prefix:
             return figures[0]
         return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
+
+    def _roles(self, sample: dict) -> tuple[bool | None, bool | None, int | None]:
+        return self.in_gallery(sample), self.is_query(sample), self.left_out_id(sample)
 
     def gather(self, size: int) -> RetrievalFeatures:
         """All ``size`` samples of the data set, on every rank."""
@@ -111,7 +122,8 @@ class FeatureMetric(BaseMetric):
         """Samples of the results of all ranks."""
         if not results:
             raise ValueError(f'{type(self).__name__} got no sample; is the data set empty?')
-        rows, labels, in_gallery, paths = zip(*results)
+        rows, labels, *roles, paths = zip(*results)
+        in_gallery, is_query, ids = (None if None in x else torch.tensor(x) for x in roles)
         if len({isinstance(x, list) and len(x) for x in labels}) > 1:
             odd = next(x for x in labels if isinstance(x, list))
             raise ValueError(
@@ -121,7 +133,9 @@ class FeatureMetric(BaseMetric):
         return RetrievalFeatures(
             features=torch.stack([torch.from_numpy(x) for x in rows]),
             labels=torch.tensor(labels),
-            in_gallery=None if None in in_gallery else torch.tensor(in_gallery),
+            in_gallery=in_gallery,
+            is_query=is_query,
+            ids=ids,
             paths=None if None in paths else paths,
             classes=(self.dataset_meta or {}).get('classes'),
         )

@@ -45,9 +45,15 @@ class RetrievalFeatures:
     similarity: str = 'cosine'
     #: (N, L) int64 labels from coarse to fine where there are several levels; not in files.
     levels: Tensor | None = None
+    #: (N,) bool, samples that search, whether they are in the gallery or not; not in files.
+    is_query: Tensor | None = None
+    #: (N,) int64 ids, of which a query leaves out its own in its class; not in files.
+    ids: Tensor | None = None
 
     def rows_of_queries(self) -> Tensor:
         """Rows of the queries, (Q,) int64."""
+        if self.is_query is not None:
+            return self.is_query.nonzero()[:, 0]
         if self.in_gallery is None:
             return torch.arange(len(self.labels), device=self.labels.device)
         return self.in_gallery.logical_not().nonzero()[:, 0]
@@ -55,7 +61,7 @@ class RetrievalFeatures:
     def rows_of_gallery(self) -> Tensor:
         """Rows of the gallery, (G,) int64."""
         if self.in_gallery is None:
-            return self.rows_of_queries()
+            return torch.arange(len(self.labels), device=self.labels.device)
         return self.in_gallery.nonzero()[:, 0]
 
     def to(self, device: str | torch.device) -> 'RetrievalFeatures':
@@ -68,6 +74,8 @@ class RetrievalFeatures:
             labels=self.labels.to(device),
             in_gallery=None if self.in_gallery is None else self.in_gallery.to(device),
             levels=None if self.levels is None else self.levels.to(device),
+            is_query=None if self.is_query is None else self.is_query.to(device),
+            ids=None if self.ids is None else self.ids.to(device),
         )
 
     def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:
@@ -82,10 +90,20 @@ class RetrievalFeatures:
 
     def sets(self) -> tuple[Tensor | StoredEmbeddings, ...]:
         """First arguments of ``retrieval_metrics``."""
-        if self.in_gallery is None:
+        if self.in_gallery is None and self.is_query is None:
             return self.embeddings(), self.labels
         parts = self.rows_of_queries(), self.rows_of_gallery()
         return tuple(x for rows in parts for x in (self.embeddings(rows), self.labels[rows]))
+
+    def left_out(self) -> Tensor | tuple[Tensor, Tensor] | None:
+        """The argument ``leave_out`` of ``retrieval_metrics`` that goes with :meth:`sets`."""
+        if self.in_gallery is None and self.is_query is None:
+            return self.ids
+        ids = self.ids
+        if ids is None and self.is_query is not None:
+            # A query that is in the gallery leaves itself out.
+            ids = torch.arange(len(self.labels), device=self.labels.device)
+        return None if ids is None else (ids[self.rows_of_queries()], ids[self.rows_of_gallery()])
 
 
 def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:

@@ -87,6 +87,12 @@ class RetrievalMetric(FeatureMetric):
     Args:
         gallery_key: Field or meta key with a bool: True puts the sample into the gallery, False
             among the queries. None: both.
+        query_key: Field or meta key with a bool: True lets the sample search, whether it is in the
+            gallery or not; it does not find itself. None: what is not in the gallery searches.
+        leave_out: Field or meta key with an integer: a query does not find samples of its class
+            that have its value, which are neither positives nor negatives. With the camera it is
+            the protocol of re-identification (Zheng et al., Scalable Person Re-identification,
+            ICCV 2015), with the sequence that of tracks. None: only itself.
         gallery_per_class: Draw this many images of each class as the gallery and take all others as
             queries, ``num_splits`` times, and give the mean: 1 is the protocol of VehicleID's
             authors (Liu et al., CVPR 2016). None: not drawn.
@@ -116,6 +122,8 @@ class RetrievalMetric(FeatureMetric):
     def __init__(
         self,
         gallery_key: str | None = None,
+        query_key: str | None = None,
+        leave_out: str | None = None,
         gallery_per_class: int | None = None,
         num_splits: int = 10,
         split_seed: int = 0,
@@ -144,6 +152,19 @@ class RetrievalMetric(FeatureMetric):
                     'gallery_per_class and num_splits must be at least 1, '
                     f'got {gallery_per_class} and {num_splits}'
                 )
+        if query_key is not None and gallery_per_class is not None:
+            raise ValueError(
+                f'query_key={query_key!r} and gallery_per_class={gallery_per_class} both choose '
+                'the queries; set only one'
+            )
+        rules = {k: v for k, v in dict(query_key=query_key, leave_out=leave_out).items() if v}
+        others = dict(memory=memory, index=index, out_file=out_file)
+        used = [name for name, value in others.items() if value is not None]
+        if rules and used:
+            raise UserError(
+                f'{used[0]}={others[used[0]]!r} knows nothing of {rules}. Fix: leave {used[0]} out'
+            )
+        self.query_key, self.leave_out = query_key, leave_out
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         if memory is not None and memory < 1:
@@ -229,6 +250,7 @@ class RetrievalMetric(FeatureMetric):
                 scratch=self.collect_dir,
                 progress=RetrievalProgress(),
                 group=group,
+                leave_out=samples.left_out(),
             ).summary(self.recall_at)
             return found if samples.levels is None else found | self._of_levels(samples)
         index = GalleryIndex(samples.gallery_embeddings(), similarity=self.similarity, **self.index)
@@ -250,10 +272,12 @@ class RetrievalMetric(FeatureMetric):
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
             return super().label(sample)
-        if self.memory is not None or self.index is not None or self.recall_only:
+        rules = self.query_key or self.leave_out
+        if self.memory is not None or self.index is not None or self.recall_only or rules:
             raise UserError(
-                f'{self.label_key} has {value.numel()} levels, of which memory=, index= and '
-                'recall_only=True know nothing. Fix: leave these out, or give one label'
+                f'{self.label_key} has {value.numel()} levels, of which memory=, index=, '
+                'query_key=, leave_out= and recall_only=True know nothing. Fix: leave these out, '
+                'or give one label'
             )
         return value.tolist()
 
@@ -262,6 +286,25 @@ class RetrievalMetric(FeatureMetric):
         if self.gallery_key is None:
             return None
         return bool(self.field(sample, self.gallery_key, 'gallery_key'))
+
+    def is_query(self, sample: dict) -> bool | None:
+        """Value of ``query_key``."""
+        if self.query_key is None:
+            return None
+        return bool(self.field(sample, self.query_key, 'query_key'))
+
+    def left_out_id(self, sample: dict) -> int | None:
+        """Value of ``leave_out``."""
+        if self.leave_out is None:
+            return None
+        found = self.field(sample, self.leave_out, 'leave_out')
+        value = None if isinstance(found, str) else torch.as_tensor(found)
+        if value is None or value.numel() != 1 or value.is_floating_point():
+            raise ValueError(
+                f'field {self.leave_out!r} (leave_out) must be one integer, got {found!r}. Fix: '
+                'number the cameras or sequences'
+            )
+        return int(value)
 
     def path(self, sample: dict) -> str | None:
         """Path of the image, if ``out_file`` requires it."""

@@ -59,7 +59,16 @@ MORE_SLIPS = [
     ('dataset_converters/grocery shapes shapes', 'is the source', 'Fix: another'),
     ('dataset_converters/image_list inaturalist a.json a.json', 'Fix: another'),
     ('dataset_converters/image_list folders shapes classes.txt classes.txt', 'Fix: another'),
-    ('dataset_converters/check_coco a.json --fix a.json', '--fix must name another file'),
+    (
+        'dataset_converters/check_coco {root}/annotations/val.json '
+        '--fix {root}/annotations/val.json',
+        'val.json is the source',
+    ),
+    (
+        'dataset_converters/check_coco {root}/annotations/val.json {root}/annotations/train.json '
+        '--merge {root}/annotations/train.json',
+        'train.json is the source',
+    ),
     ('dataset_converters/image_text_shards index shapes --out shapes', 'shapes', 'Fix'),
     ('dataset_converters/image_text_shards pack captions shapes', 'shapes exists', 'Fix'),
     ('model_converters/gather_checkpoint . good.pth', 'Fix'),

@@ -38,11 +38,13 @@ def similarity_matrix(queries, gallery, similarity):
     return queries @ gallery.T
 
 
-def brute_force(scores, query_labels, gallery_labels, recall_at, same_set):
-    """Means over the queries with a positive, and both counts."""
+def brute_force(scores, query_labels, gallery_labels, recall_at, same_set, ids=None):
+    """Means over the queries with a positive, and both counts; ``ids`` are of both sets."""
     figures = []
     for i, (row, label) in enumerate(zip(scores, query_labels)):
         kept = [j for j in range(len(row)) if not (same_set and i == j)]
+        if ids is not None:
+            kept = [j for j in kept if (gallery_labels[j], ids[1][j]) != (label, ids[0][i])]
         figures.append(
             brute_force_query(
                 [row[j] for j in kept], [gallery_labels[j] == label for j in kept], recall_at

@@ -249,6 +249,20 @@ def test_twelve_bits_in_sixteen_are_told(tmp_path, largest, is_bad):
         assert (f'its 16-bit values end at {largest}' in fault) if is_bad else fault is None
 
 
+@pytest.mark.parametrize(('largest', 'is_told'), [(4080, True), (60000, False), (0, False)])
+def test_twelve_bits_in_sixteen_are_told_without_decoding_all(tmp_path, largest, is_told):
+    document = make_document()
+    for image in document['images']:
+        pixels = np.full((30, 40), largest, np.uint16)
+        cv2.imwrite(str(tmp_path / image['file_name']), pixels)
+    warnings = inspect_coco(document, 'a.json', tmp_path).warnings
+    assert [x.kind for x in warnings] == ['dark images'] * is_told
+    assert not is_told or '3 of 3 PNG files' in str(warnings[0])
+    # One bright picture: the values have 16 bits.
+    cv2.imwrite(str(tmp_path / '2.png'), np.full((30, 40), 60000, np.uint16))
+    assert not inspect_coco(document, 'a.json', tmp_path).warnings
+
+
 def test_filtered_images_need_no_file(coco):
     write, folder = coco
     (folder / '3.png').unlink()
@@ -391,6 +405,62 @@ def test_cleaning_drops_what_is_ambiguous():
     assert 'their 3 annotations' in changes[0]
 
 
+def test_cleaning_tidies_names_masks_and_sizes(tmp_path):
+    document = make_document()
+    expected = copy.deepcopy(document)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned: stored as 30 x 40
+    Image.new('RGB', (30, 40)).save(tmp_path / '1.jpg', exif=exif.tobytes())
+    Image.new('RGB', (40, 30)).save(tmp_path / '2.png')
+    (tmp_path / 'a').mkdir()
+    Image.new('RGB', (40, 30)).save(tmp_path / 'a/3.png')
+    for image, name in zip(expected['images'], ('1.jpg', '2.png', 'a/3.png')):
+        image['file_name'] = name
+    one, two, three = document['images']
+    del one['width'], one['height']
+    one['file_name'] = '1.JPG'
+    two.update(height=0, file_name='./2.png')
+    three['file_name'] = 'a\\3.png'
+    document['categories'][1]['name'] = ' dog '
+    triangle = [1, 1, 9, 1, 9, 9]
+    masks = (triangle, [triangle, [1, 1, 2, 2], [1, 1, float('nan'), 1, 9, 9]], [])
+    for ann, kept, mask in zip(document['annotations'], expected['annotations'], masks):
+        ann['segmentation'], kept['segmentation'] = mask, [triangle] if mask else []
+    cleaned, changes = clean_coco(document, tmp_path)
+    assert cleaned == expected
+    assert changes == [
+        'made lists of polygons of 1 masks',
+        'dropped 2 polygons without an area',
+        'filled in width and height of 2 images from their files',
+        'tidied 3 file names',
+        'tidied 1 class names',
+    ]
+    assert clean_coco(expected, tmp_path) == (expected, [])
+
+
+def test_cleaned_and_merged_files_keep_what_images_lack():
+    document = make_document()
+    document['categories'] += [{'id': 7, 'name': 'cow'}, {'id': 9, 'name': 'dog'}]
+    for image in document['images']:
+        image.update(neg_category_ids=[7], not_exhaustive_category_ids=[])
+    document['images'][0].update(neg_category_ids=[1, 7, 50], not_exhaustive_category_ids=[9])
+    cleaned, changes = clean_coco(document)
+    # An object decides against the list, 50 is no class, 9 is another dog.
+    assert cleaned['images'][0]['neg_category_ids'] == [7]
+    assert cleaned['images'][0]['not_exhaustive_category_ids'] == [2]
+    assert 'changed neg_category_ids or not_exhaustive_category_ids of 1 images' in changes
+    as_numbers(document, str, ['id', 'category_id'])
+    assert clean_coco(document)[0]['images'][0]['neg_category_ids'] == [7]
+    other = copy.deepcopy(cleaned)
+    other['categories'].reverse()
+    for image in other['images']:
+        image['file_name'] = f'b/{image["file_name"]}'
+    merged = merge_coco({'b': other, 'a': cleaned})
+    assert [x['name'] for x in merged['categories']] == ['cow', 'dog', 'cat']
+    assert [x['neg_category_ids'] for x in merged['images']] == [[1]] * 6
+    assert inspect_coco(merged, 'a.json', federated=True).ok
+
+
 def test_cleaning_never_writes_an_empty_copy():
     document = make_document()
     document['categories'][1]['id'] = 1
@@ -468,6 +538,13 @@ def test_files_are_merged_by_class_names(tmp_path, monkeypatch, capsys):
         Path(path).write_text(json.dumps(document))
     monkeypatch.setattr(sys, 'argv', ['check_coco.py', *paths[:2], '--merge', paths[2]])
     assert check_coco.main() == 0
+    before = Path(paths[0]).read_bytes()
+    link = tmp_path / 'link.json'
+    link.symlink_to(paths[0])
+    monkeypatch.setattr(sys, 'argv', [*sys.argv[:-1], str(link)])
+    assert check_coco.main() == 2
+    assert 'is the source' in capsys.readouterr().err
+    assert Path(paths[0]).read_bytes() == before
     merged = json.loads(Path(paths[2]).read_text())
     report = inspect_coco(merged, 'all.json')
     assert not report.problems

@@ -8,6 +8,7 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
 from mmrank.datasets.checks.coco_check import check_config
+from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 
@@ -259,6 +260,50 @@ def test_the_evaluator_has_the_file_of_the_data_set(data_root, splits, change):
     splits('other.json', change)
     with pytest.raises(UserError, match='has other images or objects than val_dataloader'):
         check_config(two_splits(data_root, train, val, 'other.json'))
+
+
+def test_the_evaluator_of_joined_data_sets(data_root, splits):
+    def moved(document):
+        for part, key in (('images', 'id'), ('annotations', 'image_id')):
+            for entry in document[part]:
+                entry[key] += 10
+        for image in document['images']:
+            image['file_name'] = f'b{image["file_name"]}'
+            (data_root / 'other' / image['file_name']).write_bytes(b'x')
+
+    train, one, two = splits('train.json'), splits('one.json'), splits('two.json', moved)
+    whole = merge_coco({x: json.loads((data_root / x).read_text()) for x in (one, two)})
+    for part, key in (('images', 'id'), ('annotations', 'image_id')):
+        for entry in whole[part]:
+            entry[key] += 8 if entry[key] > 2 else 0
+    (data_root / 'whole.json').write_text(json.dumps(whole))
+    for image in whole['images']:
+        image['file_name'] = image['file_name'].replace('b1.png', 'b9.png')
+    (data_root / 'renamed.json').write_text(json.dumps(whole))
+
+    def check(evaluator, *files):
+        cfg = two_splits(data_root, train, files[0])
+        names = [coco(data_root, x, data_prefix={'img': 'other/'}) for x in files]
+        cfg.val_dataloader.dataset = {'type': 'ConcatDataset', 'datasets': names}
+        cfg.val_evaluator = evaluator
+        return check_config(cfg)
+
+    def metric(name):
+        return {'type': 'CocoMetric', 'ann_file': str(data_root / name)}
+
+    assert check(metric('whole.json'), one, two)
+    assert check([metric('one.json')], one, one)
+    each = {'type': 'MultiDatasetsEvaluator', 'dataset_prefixes': ['one', 'two']}
+    assert check({**each, 'metrics': [metric(one), metric(two)]}, one, two)
+    with pytest.raises(UserError, match='image id 11 is in .*two.json alone'):
+        check({**each, 'metrics': [metric(two), metric(one)]}, one, two)
+    for file, words in ((one, 'image id 11 is in'), ('renamed.json', "'b9.png' in one")):
+        with pytest.raises(UserError, match=words) as caught:
+            check(metric(file), one, two)
+        assert 'Fix: a file with all of their images' in str(caught.value)
+    splits('same.json')
+    with pytest.raises(UserError, match='image id . is in several of .*MultiDatasetsEvaluator'):
+        check(metric('whole.json'), one, 'same.json')
 
 
 @pytest.mark.parametrize('wrapper', WRAPPERS)

@@ -33,6 +33,7 @@ def data_samples(features, labels):
     result = []
     for i, (row, label) in enumerate(zip(features, labels)):
         fields = dict(sample_idx=i, to_gallery=ROLES[i], img_path=PATHS[i])
+        fields |= dict(camera=i % 4, search=i % 5 == 0, place=PATHS[i])
         sample = BaseDataElement(metainfo=fields)
         sample.set_field(row, 'feature')
         sample.set_field(label.reshape(1), 'gt_label')
@@ -74,6 +75,37 @@ def test_equals_the_function_in_percent():
         evaluate(data_samples(x, y), memory_limit=10)
     with pytest.raises(ValueError, match=r'shape \(D,\).*\[1, 6\]'):
         evaluate(data_samples(x[:, None], y))
+
+
+def test_cameras_are_left_out_and_queries_are_in_the_gallery():
+    x, y = make_set()
+    samples, cameras, search = data_samples(x, y), torch.arange(61) % 4, torch.arange(61) % 5 == 0
+    got = evaluate(samples, leave_out='camera')
+    assert got == pytest.approx(in_percent(retrieval_metrics(x, y, leave_out=cameras).summary()))
+    sets = x[search], y[search], x, y
+    got = evaluate(samples, query_key='search')
+    ids = torch.arange(61)
+    expected = retrieval_metrics(*sets, leave_out=(ids[search], ids)).summary()
+    assert got == pytest.approx(in_percent(expected))
+    assert got['retrieval/queries'] == 13
+    got = evaluate(samples, query_key='search', leave_out='camera', gallery_key='to_gallery')
+    expected = retrieval_metrics(
+        *sets[:2], x[ROLES], y[ROLES], leave_out=(cameras[search], cameras[ROLES])
+    ).summary()
+    assert got == pytest.approx(in_percent(expected))
+    got = evaluate(samples, gallery_per_class=1, leave_out='camera', num_splits=2)
+    assert got['retrieval/queries'] + got['retrieval/queries_without_positive'] == 54
+    with pytest.raises(ValueError, match="'place' .leave_out. must be one integer, got 'images/0"):
+        evaluate(samples, leave_out='place')
+    with pytest.raises(ValueError, match='both choose the queries'):
+        RetrievalMetric(query_key='search', gallery_per_class=1)
+    for other in (dict(memory=1), dict(index='flat'), dict(out_file='a.npz')):
+        with pytest.raises(UserError, match="knows nothing of {'leave_out': 'camera'}. Fix: leave"):
+            RetrievalMetric(leave_out='camera', **other)
+    for sample in samples:
+        sample.set_field(torch.tensor([0, 1]), 'gt_label')
+    with pytest.raises(UserError, match='2 levels, of which .*leave_out='):
+        evaluate(samples, leave_out='camera')
 
 
 class _Points(BaseDataset):

@@ -1,7 +1,9 @@
 """No checkpoint runs code: not when it is judged, tested or resumed from."""
 
+import hashlib
 import os
 import pickle
+import shutil
 import zipfile
 from io import BytesIO
 
@@ -159,6 +161,38 @@ def test_what_mmengine_loads_is_guarded(tmp_path, marker, monkeypatch, source):
         monkeypatch.setattr(mmengine.runner.checkpoint, name, lambda names=names: names)
     with pytest.raises(CheckpointError, match='evil(.pth)? calls'):
         CheckpointLoader.load_checkpoint(source.format(path if source == '{}' else path.name))
+
+
+@pytest.mark.usefixtures('loads_as_data')
+@pytest.mark.parametrize('source', ['https://host/{}', 'torchvision://net', 'openmmlab://net'])
+def test_a_download_has_the_hash_of_its_name(tmp_path, monkeypatch, source):
+    good = tmp_path / 'good.pth'
+    torch.save({'state_dict': {'weight': torch.ones(1)}}, good)
+    name = f'net-{hashlib.sha256(good.read_bytes()).hexdigest()[:8]}.pth'
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path / 'hub'))
+    for table in ('get_torchvision_models', 'get_external_models'):
+        names = {'net': f'https://host/{name}'}
+        monkeypatch.setattr(mmengine.runner.checkpoint, table, lambda names=names: names)
+    fetched = []
+
+    def fetch(url, path, **_):
+        fetched.append(url)
+        shutil.copy(tmp_path / 'served.pth', path)
+
+    monkeypatch.setattr(torch.hub, 'download_url_to_file', fetch)
+    torch.save({'state_dict': {'weight': torch.zeros(1)}}, tmp_path / 'served.pth')
+    for _ in range(2):  # what is in the cache is compared, too
+        with pytest.raises(CheckpointError, match=r'its name says [0-9a-f]{8}: it is cut off') as e:
+            CheckpointLoader.load_checkpoint(source.format(name))
+        assert 'Fix: delete it and start again' in str(e.value)
+    (tmp_path / 'hub/checkpoints' / name).unlink()
+    shutil.copy(good, tmp_path / 'served.pth')
+    assert CheckpointLoader.load_checkpoint(source.format(name))['state_dict']['weight'] == 1
+    assert fetched == [f'https://host/{name}'] * 2
+    # A date is no hash.
+    dated = tmp_path / 'hub/checkpoints/net-20260131.pth'
+    shutil.copy(good, dated)
+    assert CheckpointLoader.load_checkpoint(f'https://host/{dated.name}')
 
 
 @pytest.mark.usefixtures('loads_as_data')

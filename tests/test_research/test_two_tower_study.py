@@ -11,6 +11,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from mmrank.errors import UserError
 from research.in_batch.search import (
     SearchRule,
     minimise_by_lbfgs,
@@ -19,7 +20,7 @@ from research.in_batch.search import (
 )
 from research.in_batch.study import (
     Cell,
-    ResultLines,
+    StudyRecord,
     StudySettings,
     chosen_omega,
     run_cell,
@@ -285,21 +286,23 @@ def test_limits_of_steps_by_ratio():
     assert 'max_steps' not in settings.of(Cell('square', 'x', None, True))
 
 
-def test_results_survive_a_torn_line(tmp_path):
-    path = tmp_path / 'deep' / 'cells.jsonl'
-    store = ResultLines(path)
-    store.add(dict(key='a', settings=dict(x=(1, 2)), value=1.5))
-    store.add(dict(key='b', settings={}, value=2))
-    path.write_text(path.read_text()[:-5])
-    store = ResultLines(path)
-    assert list(store.results) == ['a']
-    store.add(dict(key='c', settings={}, value=3))
-    store = ResultLines(path)
-    assert list(store.results) == ['a', 'c']
+def test_results_are_a_record(tmp_path):
+    path = tmp_path / 'deep' / 'results.csv'
+    store, other = StudyRecord(path), StudyRecord(path)
+    store.add(dict(key='a', settings=dict(x=(1, 2)), value=1.5, last={'p@5': math.nan}))
+    other.add(dict(key='b', settings=dict(seed=3), value=2))
+    with pytest.raises(UserError, match="'a', seed 0, step None a second time"):
+        other.add(dict(key='a', settings={}, value=3))
+    store = StudyRecord(path)
+    assert list(store.results) == ['a', 'b']
+    assert math.isnan(store.results['a']['last']['p@5'])
     assert store.find('a', dict(x=(1, 2)))['value'] == 1.5
-    assert store.find('b', {}) is None
+    assert store.find('c', {}) is None
     with pytest.raises(ValueError, match='other file'):
-        store.find('c', dict(x=1))
+        store.find('b', dict(x=1))
+    path.write_text(path.read_text()[:-5])
+    with pytest.raises(UserError, match='line 3 is torn'):
+        StudyRecord(path)
 
 
 def test_config_of_other_data(cfg):

@@ -60,8 +60,8 @@ def test_mmcv_is_built_apart_from_torch_by_locked_packages(mmcv, tmp_path):
     (command,) = mmcv(False).done
     assert command.startswith('uv install --no-deps --require-hashes')
     assert '--no-build-isolation' not in command
-    assert command.endswith(f'--build-constraints {tmp_path / "build.txt"}')
-    built_with = (tmp_path / 'build.txt').read_text().splitlines()
+    assert command.endswith(f'--build-constraints {tmp_path / "mmrank-build.txt"}')
+    built_with = (tmp_path / 'mmrank-build.txt').read_text().splitlines()
     assert {x.split('==')[0] for x in built_with} == {'packaging', 'setuptools', 'wheel'}
     assert all('--hash=sha256:' in x for x in built_with)
 
@@ -169,6 +169,42 @@ def test_other_python_and_unwritable_cache_are_one_message(bootstrap, monkeypatc
         bootstrap.main()
 
 
+@pytest.mark.parametrize('venv', ['', ' ', 'mine', 'mine/pins.txt'])
+def test_what_is_no_folder_of_an_environment_is_left_alone(tmp_path, venv):
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine/pins.txt').write_text('six')
+    status, said = run_script(
+        *('--venv', str(tmp_path / venv) if 'mine' in venv else venv),
+        **{'XDG_CACHE_HOME': str(tmp_path / 'cache'), 'PATH': '/nowhere'},
+    )
+    assert status == 1
+    assert '--venv' in said.splitlines()[-2]
+    assert 'Fix: --venv PATH' in said
+    assert [x.name for x in (tmp_path / 'mine').iterdir()] == ['pins.txt']
+    assert (tmp_path / 'mine/pins.txt').read_text() == 'six'
+
+
+def test_files_of_a_user_in_an_environment_are_left_alone(bootstrap, tmp_path):
+    (tmp_path / 'pyvenv.cfg').write_text('')
+    (tmp_path / 'pins.txt').write_text('six')
+    assert bootstrap.venv_folder(tmp_path) == tmp_path
+    assert bootstrap.venv_folder(tmp_path / 'my vénv') == tmp_path / 'my vénv'
+    bootstrap.pins(tmp_path, lambda name: True)
+    assert (tmp_path / 'pins.txt').read_text() == 'six'
+
+
+def test_without_a_home_caches_are_temporary(bootstrap, monkeypatch, tmp_path):
+    assert bootstrap.cache() == tmp_path / 'cache/mmrank'
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    monkeypatch.setattr(bootstrap.tempfile, 'gettempdir', lambda: str(tmp_path))
+
+    def home():
+        raise RuntimeError('Could not determine home directory.')
+
+    monkeypatch.setattr(bootstrap.Path, 'home', home)
+    assert bootstrap.cache().parent.parent == tmp_path
+
+
 def test_supported_versions_agree():
     text = (ROOT / 'setup.py').read_text(encoding='utf-8')
     assert re.findall(r'Python :: 3\.(\d+)', text) == ['10', '11', '12', '13']
@@ -191,7 +227,9 @@ def test_second_process_waits_for_a_killed_ones_child(tmp_path):
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(2)
         second.send_signal(signal.SIGINT)
-        assert 'Interrupted. Run it again' in second.communicate(timeout=20)[0]
+        said = second.communicate(timeout=20)[0]
+        assert f'Waiting for another bootstrap, which locks {cache}/bootstrap.lock' in said
+        assert 'Interrupted. Run it again' in said
         assert not (tmp_path / 'v').exists()
     finally:
         holder.kill()

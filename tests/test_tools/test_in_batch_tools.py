@@ -47,7 +47,8 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
     out = run(*arguments, '--no-full')
     assert '0 of 2 cells are there' in out
     assert re.search(r'\[2/2\] sampled/logistic/pos_neg/0.1: P@5', out)
-    cells = [json.loads(x) for x in (tmp_path / 'cells.jsonl').open()]
+    with (tmp_path / 'results.csv').open() as file:
+        cells = [json.loads(x['result']) for x in csv.DictReader(file)]
     with (tmp_path / 'sampled.csv').open() as file:
         table = list(csv.reader(file))
     heads = [f'{x} {y}' for x in
@@ -60,8 +61,8 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
     assert 'max_steps' in (tmp_path / 'cells.md').read_text()
 
     # As after an interruption: only what is missing is trained.
-    lines = (tmp_path / 'cells.jsonl').read_text().splitlines(keepends=True)
-    (tmp_path / 'cells.jsonl').write_text(lines[0] + lines[1][:9])
+    lines = (tmp_path / 'results.csv').read_text().splitlines(keepends=True)
+    (tmp_path / 'results.csv').write_text(lines[0] + lines[1])
     out = run(*arguments, 'unbiased_omega', '--pointwise', 'square')
     assert '1 of 6 cells are there' in out
     assert out.count('P@5') == 5

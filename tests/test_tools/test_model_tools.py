@@ -367,6 +367,14 @@ def test_a_config_is_needed_to_fold_a_centre(detector):
     torch.save(content, checkpoint)
     found = publish_model(str(checkpoint), out, config=str(config))
     assert found.path.read_bytes() == expected
+    # Of another model, with and without a head of mmrank, and of none.
+    other, stocked, empty = cfg.copy(), stock(cfg), Config(dict(epochs=1))
+    other.model.bbox_head.num_classes += 1
+    stocked.model.bbox_head.num_classes += 1
+    for another, words in ((other, 'not fit'), (stocked, 'not fit'), (empty, 'has no model')):
+        another.dump(config)
+        with pytest.raises(UserError, match=words):
+            publish_model(str(checkpoint), out, config=str(config))
 
 
 def test_a_whole_detector_is_saved_for_another_process(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from data_slips import DATA_SLIPS, write_data_slips
 from more_slips import MORE_SLIPS, write_files
 
 from research.synthetic.boxes import make_predictions
@@ -191,7 +192,11 @@ SLIPS = [
         "Fix: end it with dict(type='PackDetInputs')",
     ),
     ('det default_hooks.checkpoint.save_best=coco/map', "'coco/map'", 'Fix: one of coco/bbox_mAP'),
-    ('det val_evaluator.ann_file={root}/annotations/other.json', 'has other images or objects than', 'Fix'),
+    (
+        'det val_evaluator.ann_file={root}/annotations/other.json',
+        'has other images or objects than',
+        'Fix',
+    ),
     ('det val_evaluator.metric=boxes', 'boxes'),
     *(
         (f'det train_dataloader.dataset.ann_file=annotations/{name}.json', *words, 'Fix')
@@ -271,6 +276,7 @@ def files(tmp_path_factory):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
     write_files(folder, document)
+    write_data_slips(folder, document)
     return folder
 
 
@@ -296,7 +302,9 @@ def run(files, url, monkeypatch, run_script):
         # One that holds checkpoints of another config is refused.
         for path in Path('out').glob('epoch_*.pth'):
             path.unlink()
-        tool, *words = typed.replace('{root}', 'shapes').replace('{url}', url).split()
+        for name, value in dict(root='shapes', url=url, here=files).items():
+            typed = typed.replace(f'{{{name}}}', str(value))
+        tool, *words = typed.split()
         if tool == 'own':
             (files / 'own.py').write_text(f"_base_ = 'det.py'\n{typed[4:]}\n")
             tool, words = 'train', ['own.py']
@@ -333,6 +341,27 @@ def test_a_slip_is_one_message(typed, words, run, files):
     for path, time in before.items():
         if files / 'out' not in path.parents and path.name not in own:
             assert path.stat().st_mtime_ns == time, path
+
+
+@pytest.mark.parametrize(('typed', 'words'), [(x, words) for x, *words in DATA_SLIPS])
+def test_a_slip_in_data_is_one_message(typed, words, run, files, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '400')
+    status, output, errors = run(typed)
+    is_check = typed.startswith('dataset_converters/check_coco own/') and '--' not in typed
+    merges_bad = 'val.json own/no_size.json --merge' in typed
+    assert status == (1 if is_check or merges_bad else 2), errors
+    assert 'Traceback' not in output + errors
+    assert not Path('o.json').exists()
+    said = output if status == 1 else errors.split('error: ')[-1]
+    for word in words:
+        assert word in said
+
+
+def test_images_of_twelve_bits_are_told_before_training(run, files, monkeypatch):
+    monkeypatch.setattr('mmengine.runner.Runner.train', lambda self: None)
+    status, output, errors = run(f'det train_dataloader.dataset.ann_file={files}/own/dark.json')
+    assert status == 0, errors
+    assert 'end at 4000, and loaders keep the upper 8 bits' in output + errors
 
 
 def test_warnings_are_said_again_at_the_end(run, monkeypatch):

@@ -5,7 +5,7 @@ r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
 
 For each batch ratio, loss and pointwise loss: the paper's search for a learning rate, then training
 until no metric improves for 10 epochs; the same objectives by L-BFGS on all pairs. Finished cells
-are kept in OUT/cells.jsonl, from which the command resumes. The paper's limits take days;
+are kept in OUT/results.csv, from which the command resumes. The paper's limits take days;
 --max-steps ends a training earlier.
 """
 
@@ -31,7 +31,7 @@ from research.in_batch.search import SearchRule
 from research.in_batch.study import (
     CHOICE,
     SAMPLED_MODES,
-    ResultLines,
+    StudyRecord,
     StudySettings,
     run_cell,
     study_cells,
@@ -127,7 +127,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     console = Console()
     settings = settings_of(args)
-    store = ResultLines(args.out / 'cells.jsonl')
+    store = StudyRecord(args.out / 'results.csv')
     cells = list(study_cells(args.ratios, args.pointwise, args.modes, not args.no_full))
     missing = [x for x in cells if not store.find(x.key, settings.of(x))]
     with console.status('reading the data'):

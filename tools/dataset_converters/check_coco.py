@@ -4,15 +4,16 @@
 
 shows objects per class and size, and every kind of problem with its count, first places and fix.
 --config checks all data sets of a config, and num_classes against them. --fix OUT.json writes a
-copy without bad annotations, ids renumbered, area and iscrowd filled in. Several files are also
-compared: other labels are an error, images that two of them have a warning. --merge OUT.json writes
-them as one.
+copy without bad annotations, ids renumbered, area and iscrowd filled in, names and masks tidied;
+with --images also missing widths and heights. Several files are also compared: other labels are an
+error, images that two of them have a warning. --merge OUT.json writes them as one.
 
 exit status: 0 no error, 1 an error in the data, 2 nothing was checked or written.
 """
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import check_output, write_atomically
 
 
 def parse_args() -> argparse.Namespace:
@@ -56,12 +57,6 @@ def parse_args() -> argparse.Namespace:
         parser.error('--fix takes one annotation file; clean each, then --merge them')
     if args.merge and not args.others:
         parser.error('--merge takes two annotation files or more')
-    if args.merge and Path(args.merge).resolve() in {
-        Path(x).resolve() for x in (args.ann_file, *args.others)
-    }:
-        parser.error('--merge must name another file than those checked')
-    if args.fix and Path(args.fix).resolve() == Path(args.ann_file).resolve():
-        parser.error('--fix must name another file than the one checked')
     return args
 
 
@@ -152,6 +147,13 @@ def main() -> int:
     console = Console()
     if args.config:
         return check_whole_config(args, console)
+    files = [args.ann_file, *args.others]
+    for out in filter(None, (args.fix, args.merge)):
+        check_output(out, *files)
+    real = [os.path.realpath(x) for x in files]
+    twice = next((x for x, path in zip(files, real) if real.count(path) > 1), None)
+    if args.merge and twice:
+        raise UserError(f'{twice} is named twice, and its images would be. Fix: each file once')
     try:
         document = read_coco_json(args.ann_file)
     except UserError as error:
@@ -169,7 +171,7 @@ def main() -> int:
     if args.others:
         return check_others(args, document, report, console)
     if args.fix:
-        cleaned, changes = clean_coco(document)
+        cleaned, changes = clean_coco(document, args.images)
         try:
             text = json.dumps(cleaned)
         except RecursionError as error:

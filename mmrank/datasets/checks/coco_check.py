@@ -12,7 +12,13 @@ from mmengine.utils import is_abs
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
-from mmrank.datasets.checks.coco_splits import Split, compare_labels, difference, find_shared_images
+from mmrank.datasets.checks.coco_splits import (
+    Split,
+    compare_labels,
+    difference,
+    find_shared_images,
+    join,
+)
 from mmrank.datasets.checks.data_report import config_datasets
 from mmrank.errors import UserError
 
@@ -120,20 +126,39 @@ _warn = partial(print_log, logger='current', level=30)
 
 def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> None:
     """Refuse an evaluator's file that is not the data set's: image 7 may be another image 7."""
+    if not splits:
+        return
+    # A data set that is repeated, or in parts, is one.
+    splits = [*{os.path.realpath(x.report.ann_file): x for x in splits}.values()]
+    for path, own in _evaluated_files(evaluator, splits):
+        files = {os.path.realpath(x.report.ann_file) for x in own}
+        if files == {os.path.realpath(path)}:
+            continue
+        report = check_coco_file(path, require_annotations=False)
+        found = Split(f'{name}.ann_file', '', own[0].classes, report, is_trained=False)
+        compare_labels([*own, found])
+        told = difference(report, join([x.report for x in own]))
+        if told:
+            fix = 'the same file for both' if len(own) == 1 else 'a file with all of their images'
+            places = ' and '.join(f'{x.where}.ann_file={x.report.ann_file!r}' for x in own)
+            raise UserError(
+                f'{name}.ann_file={path!r} has other images or objects than {places}: {told}. '
+                f'Fix: {fix}'
+            )
+
+
+def _evaluated_files(evaluator: object, splits: list[Split]) -> Iterator[tuple[str, list[Split]]]:
+    """Each annotation file of an evaluator, and the data sets that it is for."""
     parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
-    paths = {x['ann_file'] for x in parts if isinstance(x, Mapping) and x.get('ann_file')}
-    for path in sorted(x for x in paths if isinstance(x, str) and os.path.isfile(x)):
-        for split in splits if len(splits) == 1 else ():
-            if os.path.realpath(path) == os.path.realpath(split.report.ann_file):
-                continue
-            report = check_coco_file(path, require_annotations=False)
-            compare_labels([split, Split(f'{name}.ann_file', '', split.classes, report, False)])
-            found = difference(report, split.report)
-            if found:
-                raise UserError(
-                    f'{name}.ann_file={path!r} has other images or objects than {split.where}.'
-                    f'ann_file={split.report.ann_file!r}: {found}. Fix: the same file for both'
-                )
+    for part in (x for x in parts if isinstance(x, Mapping)):
+        metrics = part.get('metrics') or [part]
+        metrics = metrics if isinstance(metrics, list | tuple) else [metrics]
+        is_each = _type_name(part.get('type')) == 'MultiDatasetsEvaluator'
+        is_each = is_each and len(metrics) == len(splits)
+        for index, metric in enumerate(metrics):
+            path = metric.get('ann_file') if isinstance(metric, Mapping) else None
+            if isinstance(path, str) and os.path.isfile(path):
+                yield path, [splits[index]] if is_each else splits
 
 
 def _loads_masks(dataset: object, where: str, split: str) -> bool:

@@ -1,18 +1,25 @@
 """A copy of a COCO document without what makes it unusable."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable
 
 from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id
 from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_tidying import tidy_classes, tidy_images, tidy_masks
 from mmrank.datasets.checks.data_report import is_id, is_number
+from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE, renumber_classes
 from mmrank.errors import UserError
 
 _PARTS = {'images': 'image_id', 'categories': 'category_id'}
 
 
-def clean_coco(document: dict) -> tuple[dict, list[str]]:
+def clean_coco(
+    document: dict, image_dir: str | os.PathLike | None = None
+) -> tuple[dict, list[str]]:
     """Drop or complete what makes a COCO document unusable; one sentence per kind of change.
+
+    Names and polygons are tidied; from the pictures in ``image_dir`` missing sizes are filled in.
 
     What cannot be told is dropped and counted, never guessed: pictures or classes that share an
     id, and their annotations. A ``UserError`` if nothing would be left.
@@ -23,11 +30,16 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
                 f'the document cannot be cleaned: {key!r} is not a list but '
                 f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
             )
-    cleaned, changes = dict(document), []
-    annotations = document['annotations']
+    cleaned, new_classes = dict(document), {}
+    annotations, changes = tidy_masks(document['annotations'])
+    tidied = dict(
+        images=tidy_images(document['images'], image_dir),
+        categories=tidy_classes(document['categories']),
+    )
     for key, reference in _PARTS.items():
         same = _is_same_picture if key == 'images' else _is_same_class
-        entries, ambiguous = _one_of_each_id(document[key], same)
+        changes += tidied[key][1]
+        entries, ambiguous = _one_of_each_id(tidied[key][0], same)
         if ambiguous:
             kept = [x for x in annotations if _get(x, reference) not in ambiguous]
             changes.append(
@@ -42,8 +54,10 @@ def clean_coco(document: dict) -> tuple[dict, list[str]]:
         ids = _new_ids([x['id'] for x in entries])
         if key == 'categories':
             entries, ids = _merged_by_name(entries, ids, changes)
+            new_classes = ids
         cleaned[key] = [{**x, 'id': ids[x['id']]} for x in entries]
         annotations = _with_new_references(annotations, key, reference, ids, changes)
+    cleaned['images'] = _with_new_lists(cleaned['images'], annotations, new_classes, changes)
     complete = [_complete(x) for x in annotations]
     completed = sum(a != b for a, b in zip(complete, annotations))
     if completed:
@@ -132,10 +146,7 @@ def _with_new_references(
     annotations: list, key: str, reference: str, ids: dict, changes: list[str]
 ) -> list:
     """Annotations that name the new ids, where it is clear which one is meant."""
-    wholes = defaultdict(set)
-    for old, new in ids.items():
-        wholes[_whole(old)].add(new)
-    clear = {x: next(iter(own)) for x, own in wholes.items() if len(own) == 1}
+    clear = _clear(ids)
     count, found = 0, []
     for ann in annotations:
         old = _get(ann, reference)
@@ -150,6 +161,31 @@ def _with_new_references(
             f'changed the ids of {changed} {key}, and {reference} of {count} annotations'
         )
     return found
+
+
+def _clear(ids: dict) -> dict:
+    """New ids by the number that an old one is, where one alone is that number."""
+    wholes = defaultdict(set)
+    for old, new in ids.items():
+        wholes[_whole(old)].add(new)
+    return {x: next(iter(own)) for x, own in wholes.items() if len(own) == 1}
+
+
+def _with_new_lists(
+    images: list[dict], annotations: list, new_classes: dict, changes: list[str]
+) -> list[dict]:
+    """Images whose LVIS lists name the new classes, without those that have an object."""
+    if not any(NEGATIVE in x or INCOMPLETE in x for x in images):
+        return images
+    present = defaultdict(set)
+    for ann in annotations:
+        present[_get(ann, 'image_id')].add(_get(ann, 'category_id'))
+    new_ids = {**_clear(new_classes), **new_classes}
+    new = [renumber_classes(x, new_ids, present[x['id']]) for x in images]
+    count = sum(a != b for a, b in zip(images, new))
+    if count:
+        changes.append(f'changed {NEGATIVE} or {INCOMPLETE} of {count} images')
+    return new
 
 
 def _renumbered(annotations: list, changes: list[str]) -> list:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from mmrank.datasets.lvis_annotations import renumber_classes
 from mmrank.errors import UserError
 
 
@@ -30,6 +31,7 @@ def merge_coco(documents: Mapping[str, dict]) -> dict:
                     'one of them if it is the same picture, else put the folder into file_name'
                 )
             images[image['id']] = len(merged['images']) + 1
+            image = renumber_classes(image, categories)
             merged['images'].append({**image, 'id': images[image['id']]})
         for ann in document['annotations']:
             places = dict(

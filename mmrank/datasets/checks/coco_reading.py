@@ -146,7 +146,7 @@ def _text_form(text: str) -> str | None:
 def _foreign(path: Path, form: str) -> UserError:
     return UserError(
         f'annotation file {path} is not JSON but {form}. Fix: name the JSON file in the form of '
-        'COCO, or convert the data to it'
+        'COCO, or convert YOLO, VOC or CSV to it by tools/dataset_converters/to_coco.py'
     )
 
 

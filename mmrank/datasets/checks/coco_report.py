@@ -109,6 +109,10 @@ FIXES = {
     ),
     'empty image file': _IMAGES,
     'unreadable image file': _IMAGES,
+    'dark images': (
+        'write them with 8 bits, divided by 16 where a camera has 12 bits, or load them by '
+        "color_type='unchanged'."
+    ),
     'image size differs': (
         'write the real width and height, or put the image that was annotated in '
         'place: boxes are in the pixels of the annotated one.'

@@ -82,6 +82,22 @@ def find_shared_images(splits: Sequence[Split]) -> list[Split]:
     return [*found.values()]
 
 
+def join(reports: Sequence[CocoReport]) -> CocoReport:
+    """What joined data sets have; a ``UserError`` where two images have one id."""
+    joined = CocoReport(' and '.join(x.ann_file for x in reports))
+    for report in reports:
+        for image_id in joined.images.keys() & report.images.keys():
+            raise UserError(
+                f'image id {image_id!r} is in several of {joined.ann_file}, which are evaluated as '
+                "one: their results would be mixed. Fix: other ids, by check_coco.py's --merge, or "
+                'a MultiDatasetsEvaluator'
+            )
+        joined.images.update(report.images)
+    joined.num_annotations = sum(x.num_annotations for x in reports)
+    joined.objects = np.concatenate([x.objects for x in reports])
+    return joined
+
+
 def difference(one: CocoReport, other: CocoReport) -> str | None:
     """What two files do not have in common that should be of the same images and objects."""
     for first, second in ((one, other), (other, one)):

@@ -47,7 +47,10 @@ def check(queries, labels, gallery=None, gallery_labels=None, tolerance=1e-12, *
     scores = similarity_matrix(
         queries.double().tolist(), gallery.double().tolist(), options.get('similarity', 'cosine')
     )
-    expected = brute_force(scores, labels.tolist(), gallery_labels.tolist(), RECALL_AT, same_set)
+    ids = options.get('leave_out')
+    ids = None if ids is None else [x.tolist() for x in ((ids, ids) if same_set else ids)]
+    names = labels.tolist(), gallery_labels.tolist()
+    expected = brute_force(scores, *names, RECALL_AT, same_set, ids)
     got = got.summary(RECALL_AT)
     for name, value in expected.items():
         assert got[name] == pytest.approx(value, abs=tolerance), name
@@ -89,6 +92,37 @@ def test_many_and_few_positives(dtype, classes):
     check(x.to(dtype), labels, tolerance=torch.finfo(dtype).eps * 1000)
     # Products of integers: exact, so ties fall in shared bins.
     check((2 * x).round().to(dtype), labels, similarity='dot')
+
+
+@given(rows, rows, st.integers(1, 4))
+def test_what_has_the_id_of_a_query_is_left_out(queries, gallery, cameras):
+    sets = *tensors(queries), *tensors(gallery)
+    ids = [7 * (torch.arange(len(x)) % cameras) - 9 for x in (queries, gallery)]
+    check(*sets, similarity='dot', leave_out=ids)
+    check(*sets[:2], similarity='dot', leave_out=ids[0])
+    # Numbers of samples: each query leaves out itself, as without a gallery.
+    own = torch.arange(len(queries))
+    alone = retrieval_metrics(*sets[:2], similarity='dot')
+    for a, b in zip(alone, retrieval_metrics(*sets[:2], similarity='dot', leave_out=own)):
+        assert torch.equal(a.nan_to_num(-1), b.nan_to_num(-1))
+    # Queries inside a larger gallery.
+    part = own[::2]
+    found = retrieval_metrics(
+        *(x[part] for x in sets[:2]), *sets[:2], similarity='dot', leave_out=(part, own)
+    )
+    for a, b in zip(alone, found):
+        assert torch.equal(a[part].nan_to_num(-1), b.nan_to_num(-1))
+
+
+@pytest.mark.parametrize('classes', [1, 30])
+def test_many_are_left_out_in_little_memory(classes):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(classes, (1500,), generator=g)
+    ids = torch.randint(5, (1500,), generator=g)
+    x = torch.randint(-3, 4, (1500, 4), generator=g).float()
+    whole = check(x, labels, similarity='dot', leave_out=ids)
+    again = check(x, labels, similarity='dot', leave_out=ids, memory_limit=4_000_000)
+    assert again == whole
 
 
 @pytest.mark.parametrize('scale', [1e-30, 1e-3, 1e15])
@@ -236,6 +270,20 @@ def test_memory_limit_holds_in_the_worst_case(limit):
         torch.set_num_threads(threads)
     # Beside the limit: copies of both sets, indices and the result.
     assert 0.3 * limit < peak < limit + 300 * (2 * 4 + 12 * 8)
+
+
+def test_ids_that_do_not_fit_are_named():
+    x, y = torch.eye(3), torch.arange(3)
+    with pytest.raises(
+        ValueError, match='leave_out must be a pair, ids of the queries and gallery'
+    ):
+        retrieval_metrics(x, y, x, y, leave_out=y)
+    with pytest.raises(ValueError, match=r'leave_out must be \(Q,\) ids of the queries, got 2'):
+        retrieval_metrics(x, y, leave_out=(y, y))
+    with pytest.raises(ValueError, match=r'leave_out of the gallery must hold .*\(3,\)'):
+        retrieval_metrics(x, y, x, y, leave_out=(y, y[:2]))
+    with pytest.raises(TypeError, match='leave_out of the queries must be of an integer dtype'):
+        retrieval_metrics(x, y, leave_out=y.float())
 
 
 def test_bad_input_is_named():

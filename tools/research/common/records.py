@@ -15,9 +15,10 @@ from mmrank.files import write_csv_atomically
 
 #: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or
 #: fold), ``step`` (iterations), ``seconds`` (of CPU), ``hash`` (of the config and all options),
-#: ``settings`` (JSON). All other columns are metrics.
+#: ``settings`` (JSON). All other columns are metrics, but for ``result`` (JSON).
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
 _WHOLE = ('seed', 'step')
+_JSON = ('settings', 'result')
 _TEXTS = ('stage', 'method', 'commit', 'hash')
 _NEEDED = ('method', 'seed', 'settings')
 #: Seconds to wait for a process that writes to the same record, which takes a moment.
@@ -162,11 +163,11 @@ def _fault(name: str, value: str) -> str:
     if name in _TEXTS:
         return ''
     try:
-        if name == 'settings':
+        if name in _JSON:
             return '' if isinstance(json.loads(value), dict) else 'is not a JSON object'
         number = int(value) if name in _WHOLE else float(value)
     except ValueError:
-        return 'is not JSON' if name == 'settings' else 'is not a number'
+        return 'is not JSON' if name in _JSON else 'is not a number'
     return '' if math.isfinite(number) else 'is not finite'
 
 

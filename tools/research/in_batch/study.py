@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from research.common.records import append_rows, past_rows
 from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
 from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
 
@@ -17,6 +18,7 @@ FULL_MODES = ('unbiased', 'popularity')
 FULL_OMEGA_MODES = ('unbiased_omega', 'in_batch_omega')
 #: Metric by which the best batch ratio of pos_neg is chosen.
 CHOICE = 'top_k/precision@5'
+_COLUMNS = ('method', 'seed', 'settings', 'result')
 
 
 @dataclass(frozen=True)
@@ -130,24 +132,12 @@ def run_cell(
     return asdict(cell) | made | outcome
 
 
-class ResultLines:
-    """A file of JSON lines, a result each, by its ``key``; a torn line is passed over."""
+class StudyRecord:
+    """A record of :mod:`research.common.records`: a row for each result, by its ``key``."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self._path = Path(path)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.results: dict[str, dict] = {}
-        self._torn = False
-        if not self._path.exists():
-            return
-        text = self._path.read_text(encoding='utf-8')
-        self._torn = bool(text) and not text.endswith('\n')
-        for line in text.splitlines():
-            try:
-                result = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            self.results[result['key']] = result
+        self.results = {x['method']: json.loads(x['result']) for x in past_rows(path, _COLUMNS)}
 
     def find(self, key: str, settings: dict) -> dict | None:
         """The result of a key, or None."""
@@ -163,10 +153,8 @@ class ResultLines:
 
     def add(self, result: dict) -> None:
         """Keep a result."""
-        line = json.dumps(result) + '\n'
-        with self._path.open('a', encoding='utf-8') as file:
-            file.write('\n' + line if self._torn else line)
-            file.flush()
-            os.fsync(file.fileno())
-        self._torn = False
-        self.results[result['key']] = json.loads(line)
+        text, settings = json.dumps(result), json.dumps(result['settings'])
+        seed = result['settings'].get('seed', 0)
+        row = dict(method=result['key'], seed=seed, settings=settings, result=text)
+        append_rows(self._path, [row], _COLUMNS)
+        self.results[result['key']] = json.loads(text)

@@ -81,7 +81,9 @@ class RetrievalSets(NamedTuple):
     gallery: Tensor  # (N, D), likewise, samples of one class next to each other
     begin: Tensor  # (Q,) int64 first gallery row of the query's class
     size: Tensor  # (Q,) int64 gallery samples of the query's class
-    own: Tensor | None  # (Q,) int64 the query's own gallery row, None for separate sets
+    #: (Q, 2) int64 first gallery row that is left out of the query's ranking, and how many are, all
+    #: of its class: itself, or what has its id, too. None: nothing is.
+    left_out: Tensor | None
     num_rows: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
     #: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose row i
     #: is query i.
@@ -119,6 +121,7 @@ def prepare_sets(
     similarity: str,
     memory_limit: int = 2**30,
     scratch: str | None = None,
+    leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalSets:
     """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
     if similarity not in SIMILARITIES:
@@ -138,9 +141,14 @@ def prepare_sets(
         gallery_labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
     dtype = torch.promote_types(queries.dtype, gallery.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
-    order = gallery_labels.argsort(stable=True)
+    if leave_out is None:
+        order = gallery_labels.argsort(stable=True)
+        own = order.argsort() if same_set else None
+        left_out = None if own is None else torch.stack([own, torch.ones_like(own)], 1)
+    else:
+        ids = _check_ids(leave_out, queries, gallery, same_set)
+        order, left_out = _leave_out(query_labels, gallery_labels, *ids)
     begin, size = class_ranges(gallery_labels[order], query_labels)
-    own = order.argsort() if same_set else None
     count, query_order = len(order), None
     if isinstance(queries, StoredEmbeddings):
 
@@ -168,7 +176,35 @@ def prepare_sets(
             f'overflow {dtype}; scale the embeddings down or use '
             "similarity='cosine'"
         )
-    return RetrievalSets(rows, sorted_gallery, begin, size, own, count, query_order)
+    return RetrievalSets(rows, sorted_gallery, begin, size, left_out, count, query_order)
+
+
+def _check_ids(
+    leave_out: Tensor | tuple[Tensor, Tensor],
+    queries: Tensor | StoredEmbeddings,
+    gallery: Tensor | StoredEmbeddings,
+    same_set: bool,
+) -> tuple[Tensor, Tensor]:
+    """(Q,) and (N,) ids as int64."""
+    parts = (leave_out,) if isinstance(leave_out, Tensor) else tuple(leave_out)
+    if len(parts) != (1 if same_set else 2):
+        what = '(Q,) ids of the queries' if same_set else 'a pair, ids of the queries and gallery'
+        raise ValueError(f'leave_out must be {what}, got {len(parts)} tensors')
+    names = 'leave_out of the queries', 'leave_out of the gallery'
+    checked = [_check_labels(*x) for x in zip(parts, (queries, gallery), names)]
+    return checked[0], checked[-1]
+
+
+def _leave_out(
+    query_labels: Tensor, gallery_labels: Tensor, query_ids: Tensor, gallery_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(N,) gallery rows by class and id, and (Q, 2) first one of the query's, and how many."""
+    count = len(query_labels)
+    _, label = torch.cat([query_labels, gallery_labels]).unique(return_inverse=True)
+    values, number = torch.cat([query_ids, gallery_ids]).unique(return_inverse=True)
+    pair = label * len(values) + number
+    order = pair[count:].argsort(stable=True)
+    return order, torch.stack(class_ranges(pair[count:][order], pair[:count]), 1)
 
 
 def _sorted_on_disk(

@@ -73,8 +73,9 @@ def level_metrics(
     count = len(levels)
     place = torch.arange(2, count + 2, device=levels.device).double().log2()
     # The rows of the sorted gallery in their own order.
-    rows = sets.own
-    if rows is None:
+    if sets.left_out is not None:
+        rows = sets.left_out[:, 0]
+    else:
         rows = levels[:, -1].argsort(stable=True).argsort()
     ranked = sets.gallery[rows]
     most = max(memory_limit // (_BYTES_PER_SCORE * max(count, 1)), 1)
@@ -82,7 +83,7 @@ def level_metrics(
     for part in torch.arange(len(queries), device=levels.device).split(most):
         scores = sets.queries[part] @ ranked.T
         level = (query_labels[part, None] == levels).sum(2)
-        if sets.own is not None:
+        if sets.left_out is not None:
             itself = part[:, None]
             scores.scatter_(1, itself, -torch.inf)
             level.scatter_(1, itself, 0)

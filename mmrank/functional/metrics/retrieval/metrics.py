@@ -79,6 +79,7 @@ def retrieval_metrics(
     scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
+    leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalFigures:
     """AP, R-Precision, MAP@R and the best positive's rank of each query.
 
@@ -120,6 +121,11 @@ def retrieval_metrics(
         group: Processes that share the work. All pass the same input and get the same figures,
             which are those of a single process bit for bit where the machines are equal. None: this
             process alone.
+        leave_out: Integer ids, (Q,) of the queries and (N,) of the gallery, or (Q,) alone without a
+            gallery: gallery samples of the query's class and id are neither positive nor negative.
+            With cameras it is the protocol of re-identification (Zheng et al., Scalable Person
+            Re-identification, ICCV 2015, section 3.3); with numbers of samples a query leaves
+            itself out of a gallery that holds it.
 
     Returns:
         Figures per query; ``summary()`` averages them.
@@ -138,7 +144,7 @@ def retrieval_metrics(
         0.75
     """
     inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
-    sets = prepare_sets(*inputs)
+    sets = prepare_sets(*inputs, leave_out)
     result = _empty_figures(sets, torch.nan if recall_only else 0.0)
     rank_positives(
         sets,
@@ -165,6 +171,7 @@ def retrieval_curves(
     scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
+    leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalCurves:
     """Figures and precision-recall curve of each query, in one pass.
 
@@ -190,7 +197,7 @@ def retrieval_curves(
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise ValueError(f'points must be an integer of at least 2, got {points!r}')
     inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
-    sets = prepare_sets(*inputs)
+    sets = prepare_sets(*inputs, leave_out)
     figures = _empty_figures(sets)
     precision = figures.average_precision.new_zeros(len(figures.num_positives), points)
 

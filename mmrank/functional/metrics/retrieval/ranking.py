@@ -65,8 +65,13 @@ class _RowWorkers:
 
 
 def count_positives(sets: RetrievalSets) -> Tensor:
-    """Positives of each query, (Q,) int64, itself left out."""
-    return sets.size - int(sets.own is not None)
+    """Positives of each query, (Q,) int64, without what is left out."""
+    return sets.size if sets.left_out is None else sets.size - sets.left_out[:, 1]
+
+
+def _most_left_out(sets: RetrievalSets) -> int:
+    """How many gallery samples a query leaves out at most."""
+    return 0 if sets.left_out is None else int(sets.left_out[:, 1].max())
 
 
 def rank_positives(
@@ -104,12 +109,13 @@ def rank_positives(
         buffer = sets.queries.new_empty(shape[0], shape[1] + _GAP)[:, : shape[1]]
         if group is not None:
             panels = panels[dist.get_rank(group) :: dist.get_world_size(group)]
+        spare = _most_left_out(sets)
         done, total = 0, sum(end - begin for begin, end in panels)
         for begin, end in panels:
             part = slice(begin, end)
-            scores = _PanelScores(sets, rows[part], chosen[part], buffer)
+            scores = _PanelScores(sets, rows[part], chosen[part], buffer, spare)
             tiles = [
-                _Tile(sets, x, int(most.max()), best_only)
+                _Tile(sets, x, int(most.max()), spare, best_only)
                 for x, most in zip(chosen[part].split(tile), sizes[part].split(tile))
             ]
             _rank(sets, chosen[part], tiles, scores, tile, shape[1], workers)
@@ -126,12 +132,20 @@ def rank_positives(
 class _PanelScores:
     """Products of some queries with blocks of the gallery, the last one kept."""
 
-    def __init__(self, sets: RetrievalSets, rows: Tensor, chosen: Tensor, buffer: Tensor) -> None:
+    def __init__(
+        self, sets: RetrievalSets, rows: Tensor, chosen: Tensor, buffer: Tensor, spare: int
+    ) -> None:
         self._sets, self._buffer, self._count = sets, buffer, len(rows)
         # Fewer than whole tiles where there is no memory.
         filled = min(whole_tiles(len(rows), QUERY_TILE), len(buffer))
         self._queries = sets.queries[pad(rows, (0, filled - len(rows)))]
-        self._own = None if sets.own is None else sets.own[chosen]
+        self._left_out = None
+        if sets.left_out is not None:
+            first, count = sets.left_out[chosen].unbind(1)
+            place = torch.arange(spare, device=first.device)
+            # -1 behind the last one.
+            column = first[:, None] + place
+            self._left_out = column.masked_fill(place >= count[:, None], -1)
         self._first = None
 
     def of_block(self, first: int) -> Tensor:
@@ -141,10 +155,11 @@ class _PanelScores:
         if first != self._first:
             torch.mm(self._queries, gallery.T, out=out)
             out[:, max(self._sets.num_rows - first, 0) :] = float('-inf')
-            if self._own is not None:
-                column = self._own - first
-                here = ((column >= 0) & (column < len(gallery))).nonzero()[:, 0]
-                out[here, column[here]] = float('-inf')
+            if self._left_out is not None:
+                column = self._left_out - first
+                here = (self._left_out >= first) & (column < len(gallery))
+                row, place = here.nonzero(as_tuple=True)
+                out[row, column[row, place]] = float('-inf')
             self._first = first
         return out[: self._count]
 
@@ -152,12 +167,13 @@ class _PanelScores:
 class _Tile:
     """The positives of some queries of a panel, ranked by one worker."""
 
-    def __init__(self, sets: RetrievalSets, chosen: Tensor, most: int, best_only: bool) -> None:
-        itself = int(sets.own is not None)
+    def __init__(
+        self, sets: RetrievalSets, chosen: Tensor, most: int, spare: int, best_only: bool
+    ) -> None:
         self.chosen, self._most, self._best_only = chosen, most, best_only
         self._begin, self._size = sets.begin[chosen], sets.size[chosen]
-        self._sizes = self._size - itself
-        self._found = sets.queries.new_full((len(chosen), most + itself), float('-inf'))
+        self._sizes = count_positives(sets)[chosen]
+        self._found = sets.queries.new_full((len(chosen), most + spare), float('-inf'))
         self._counts = torch.empty(0)  # (n, P), once the positives are sorted
 
     def take_positives(self, first: int, scores: Tensor) -> None:
@@ -170,7 +186,7 @@ class _Tile:
         self._found = torch.where(here, found, self._found)
 
     def sort_positives(self) -> None:
-        """Put them in descending order, the query itself after them, before the padding."""
+        """Put them in descending order, what is left out after them, before the padding."""
         found = self._found.sort(1, descending=True).values[:, : self._most].contiguous()
         real = torch.arange(self._most, device=found.device) < self._sizes[:, None]
         thresholds = found.masked_fill(~real, float('inf'))
@@ -215,7 +231,7 @@ def plan_panels(
     Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once, and
     the first query of each panel and that behind its last.
     """
-    total, most = len(sizes), int(sizes[0]) + 1
+    total, most = len(sizes), int(sizes[0]) + max(_most_left_out(sets), 1)
     width = whole_tiles(len(sets.gallery), _ROW_MULTIPLE)
     item = sets.queries.element_size()
     panel_row = (width + _GAP) * item + (item + 8) * most
@@ -260,9 +276,9 @@ def plan_blocks(
     if block == 0:
         raise too_small(8 * of_row * GALLERY_TILE)
     block = min(block, whole_tiles(sets.num_rows, GALLERY_TILE))
-    panels, begin = [], 0
+    panels, begin, spare = [], 0, max(_most_left_out(sets), 1)
     while begin < len(sizes):
-        widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + 1
+        widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + spare
         rows = torch.arange(1, len(widest) + 1)
         needed = rows * (_BYTES_PER_POSITIVE * widest + bytes_per_query)
         needed += whole_tiles(rows, QUERY_TILE) * (block * item + 2 * row_bytes)

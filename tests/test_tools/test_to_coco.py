@@ -1,0 +1,236 @@
+"""Labels of YOLO, VOC and CSV as COCO: the same boxes, and one message for what is not a label."""
+
+import json
+
+import pytest
+from PIL import Image
+
+TOOL = 'dataset_converters/to_coco'
+#: Pictures as they are shown, and boxes [x, y, width, height] of class and image.
+SIZES = {'a.jpg': (40, 100), 'sub/b.png': (64, 32), 'c.png': (20, 20)}
+BOXES = {'a.jpg': [('cat', [5, 10, 20, 30])], 'sub/b.png': [('dog', [0, 0, 64, 32])]}
+NAMES = ('dog', 'cat')
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Folder with ``img``, of which EXIF turns one, and ``names.txt``."""
+    (tmp_path / 'img/sub').mkdir(parents=True)
+    (tmp_path / 'labels/sub').mkdir(parents=True)
+    for name, (width, height) in SIZES.items():
+        exif = Image.Exif()
+        exif[0x0112] = 6 if name == 'a.jpg' else 1
+        size = (height, width) if name == 'a.jpg' else (width, height)
+        Image.new('RGB', size).save(tmp_path / 'img' / name, exif=exif.tobytes())
+    (tmp_path / 'names.txt').write_text('\n'.join(NAMES))
+    return tmp_path
+
+
+def write_yolo(place):
+    for name, labels in BOXES.items():
+        width, height = SIZES[name]
+        rows = [
+            f'{NAMES.index(kind)} {(x + w / 2) / width} {(y + h / 2) / height} '
+            f'{w / width} {h / height}'
+            for kind, (x, y, w, h) in labels
+        ]
+        (place / 'labels' / name).with_suffix('.txt').write_text('\n'.join(rows) + '\n')
+    return place / 'labels'
+
+
+def xml(name, labels, size, first=1):
+    objects = ''.join(
+        f'<object><name>{kind}</name><difficult>{hard}</difficult><bndbox><xmin>{x + first}</xmin>'
+        f'<ymin>{y + first}</ymin><xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>'
+        for hard, (kind, (x, y, w, h)) in enumerate(labels)
+    )
+    width, height = size
+    return (
+        f'<annotation><filename>{name}</filename><size><width>{width}</width>'
+        f'<height>{height}</height></size>{objects}</annotation>'
+    )
+
+
+def write_voc(place, first=1):
+    for name, labels in BOXES.items():
+        path = (place / 'labels' / name).with_suffix('.xml')
+        path.write_text(xml(name.rpartition('/')[2], labels, SIZES[name], first))
+    return place / 'labels'
+
+
+def write_csv(place, header='image,xmin,ymin,xmax,ymax,class', row=None):
+    row = row or (lambda name, kind, x, y, w, h: f'{name},{x},{y},{x + w},{y + h},{kind}')
+    rows = [row(name, kind, *box) for name, labels in BOXES.items() for kind, box in labels]
+    (place / 'labels.csv').write_text('\n'.join([*([header] if header else []), *rows]) + '\n')
+    return place / 'labels.csv'
+
+
+def convert(run, place, form, source, *words, status=0):
+    """Document and what the tool says."""
+    out = place / 'out/train.json'
+    options = ('--from', form, '--images', place / 'img', '--out', out)
+    said = run(TOOL, source, *options, '--classes', place / 'names.txt', *words, status=status)
+    return json.loads(out.read_text()) if out.exists() else None, ' '.join(said.split())
+
+
+def boxes_of(document):
+    names = {x['id']: x['file_name'] for x in document['images']}
+    kinds = {x['id']: x['name'] for x in document['categories']}
+    found = {}
+    for ann in document['annotations']:
+        label = kinds[ann['category_id']], pytest.approx(ann['bbox'], abs=1e-3)
+        found.setdefault(names[ann['image_id']], []).append(label)
+    return found
+
+
+FORMS = {
+    'yolo': ('yolo', write_yolo),
+    'voc': ('voc', write_voc),
+    'voc from 0': ('voc', lambda place: write_voc(place, first=0)),
+    'csv': ('csv', write_csv),
+    'csv without names': ('csv', lambda place: write_csv(place, header=None)),
+    'csv of sizes': (
+        'csv',
+        lambda place: write_csv(
+            place,
+            'label,x,y,width,height,path',
+            lambda name, kind, *box: ','.join(map(str, [kind, *box, f'img/{name}'])),
+        ),
+    ),
+    'csv in fractions': (
+        'csv',
+        lambda place: write_csv(
+            place,
+            'ImageID,LabelName,XMin,XMax,YMin,YMax',
+            lambda name, kind, x, y, w, h: (
+                f'{name.rpartition("/")[2][:-4]},{kind},{x / SIZES[name][0]},'
+                f'{(x + w) / SIZES[name][0]},{y / SIZES[name][1]},{(y + h) / SIZES[name][1]}'
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize('name', FORMS)
+def test_each_form_has_the_same_boxes(place, run, name):
+    form, write = FORMS[name]
+    document, said = convert(run, place, form, write(place))
+    assert boxes_of(document) == BOXES
+    assert [x['name'] for x in document['categories']] == [*NAMES]
+    sizes = {x['file_name']: (x['width'], x['height']) for x in document['images']}
+    # YOLO knows a picture without labels as one without objects.
+    wanted = SIZES if form == 'yolo' else BOXES
+    assert sizes == {x: SIZES[x] for x in wanted}
+    assert f'Wrote {place}/out/train.json: {len(wanted)} images' in said
+
+
+def test_polygons_difficult_objects_and_empty_images(place, run):
+    (place / 'labels/c.txt').write_text('1 0.1 0.1 0.6 0.1 0.6 0.6\n\n')
+    document, _ = convert(run, place, 'yolo', place / 'labels')
+    (ann,) = document['annotations']
+    assert ann['bbox'] == pytest.approx([2, 2, 10, 10])
+    assert ann['area'] == pytest.approx(50)
+    assert ann['segmentation'] == [pytest.approx([2, 2, 12, 2, 12, 12])]
+    labels = [('cat', [1, 1, 5, 5]), ('dog', [8, 8, 4, 4])]
+    (place / 'labels/c.xml').write_text(xml('other.jpg', labels, (0, 0)))
+    document, said = convert(run, place, 'voc', place / 'labels')
+    assert [x['iscrowd'] for x in document['annotations']] == [0, 1]
+    assert 'class of crowds alone' in said
+    (place / 'labels.csv').write_text('image,class,x1,y1,x2,y2\nc.png,,,,,\na.jpg,cat,0,0,9,9\n')
+    document, _ = convert(run, place, 'csv', place / 'labels.csv')
+    assert [x['file_name'] for x in document['images']] == ['a.jpg', 'c.png']
+    assert len(document['annotations']) == 1
+
+
+@pytest.mark.parametrize('form', ['yolo', 'voc'])
+def test_a_list_chooses_images_and_names_may_be_of_another_file(place, run, form):
+    source = dict(yolo=write_yolo, voc=write_voc)[form](place)
+    convert(run, place, form, source)
+    names = place / 'out/train.json'
+    names.rename(place / 'names.json')
+    (place / 'data.yaml').write_text('names: {0: dog, 1: cat}\n')
+    (place / 'val.txt').write_text('b\n')
+    for file in ('names.json', 'data.yaml'):
+        words = '--list', place / 'val.txt', '--classes', place / file
+        document, _ = convert(run, place, form, source, *words)
+        assert boxes_of(document) == {'sub/b.png': BOXES['sub/b.png']}
+        assert [x['name'] for x in document['categories']] == [*NAMES]
+
+
+def yolo(text, name='c.txt'):
+    return 'yolo', lambda place: (place / 'labels' / name).write_text(text)
+
+
+def voc(text):
+    return 'voc', lambda place: (place / 'labels/c.xml').write_text(text)
+
+
+def table(text):
+    return 'csv', lambda place: (place / 'labels.csv').write_text(text)
+
+
+HEAD = 'image,class,xmin,ymin,xmax,ymax\n'
+GOOD = xml('c.png', [('cat', [1, 1, 5, 5])], (20, 20))
+WRONG = {
+    'pixels': (yolo('0 5 5 4 4'), 'line 1 reaches to', 'fractions'),
+    'confidence': (yolo('0 0.5 0.5 0.1 0.1 0.9'), 'has 6 numbers', 'no confidence'),
+    'class beyond': (yolo('7 0.5 0.5 0.1 0.1'), 'class 7 is none of 0 to 1'),
+    'class in words': (yolo('cat 0.5 0.5 0.1 0.1'), "'cat' is not a number"),
+    'nan': (yolo('0 nan 0.5 0.1 0.1'), "'nan' is not a number"),
+    'empty box': (yolo('0 0.5 0.5 0 0.1'), 'c.txt, line 1: a box from'),
+    'no image': (yolo('0 0.5 0.5 0.1 0.1', 'x.txt'), 'x.txt has no image x.jpg'),
+    'no file': (('yolo', lambda place: None), 'labels has no .txt file'),
+    'cut xml': (voc(GOOD[:-20]), 'c.xml is not XML'),
+    'entities': (voc('<!DOCTYPE a [<!ENTITY b "c">]>' + GOOD), 'defines entities'),
+    'no box': (voc(GOOD.replace('ymin', 'y')), 'object 1 lacks its name or bndbox'),
+    'other size': (voc(GOOD.replace('<width>20', '<width>21')), 'the size is 21 x 20'),
+    'turned': (voc(xml('a.jpg', [('cat', [1, 1, 5, 5])], (100, 40))), 'c.png is 20 x 20'),
+    'corners swapped': (voc(GOOD.replace('>6<', '>1<')), 'a box from (1, 1) to (1, 1)'),
+    'outside': (voc(GOOD.replace('>6<', '>60<')), 'to (60, 60) is not in c.png'),
+    'unknown class': (voc(GOOD.replace('cat', 'cow')), "class 'cow' is not in --classes: dog, cat"),
+    'columns': (table('image,a,b\nc.png,1,2\n'), 'and none for class'),
+    'no rows': (table('\n'), 'has no row'),
+    'short row': (table(HEAD + 'c.png,cat,1,2\n'), 'row 2 has 4 columns of 6'),
+    'text': (table(HEAD + 'c.png,cat,1,2,x,4\n'), "row 2: 'x' is not a number"),
+    'lost image': (table(HEAD + 'no.png,cat,1,2,3,4\n'), "image 'no.png' is not there"),
+    'no class': (table(HEAD + 'c.png,,1,2,3,4\n'), 'has a box and no class'),
+    'turned table': (
+        table('filename,width,height,class,xmin,ymin,xmax,ymax\na.jpg,100,40,cat,1,2,30,30\n'),
+        'the size is 100 x 40, and a.jpg is 40 x 100, its sides swapped: EXIF turns it',
+    ),
+}
+
+
+@pytest.mark.parametrize('name', WRONG)
+def test_what_is_no_label_is_one_message(place, run, name):
+    (form, write), *words = WRONG[name]
+    write(place)
+    source = place / ('labels.csv' if form == 'csv' else 'labels')
+    document, said = convert(run, place, form, source, status=2)
+    assert document is None
+    assert said.count('error: ') == 1
+    for word in (*words, 'Fix: '):
+        assert word in said
+
+
+def test_arguments_are_checked_before_the_work(place, run):
+    source = write_csv(place)
+    options = '--from', 'csv', '--images', place / 'img'
+    before = source.read_bytes()
+    said = run(TOOL, source, *options, '--out', source, status=2)
+    assert 'is the source' in said
+    assert source.read_bytes() == before
+    for words, text in (
+        ((place, *options), 'is not a file. Fix: the file with the labels'),
+        ((source, '--from', 'yolo', '--images', place / 'img'), 'is not a folder'),
+        ((source, '--from', 'csv', '--images', place / 'none'), '--images'),
+        ((source, '--from', 'csv', '--images', place / 'labels'), 'has no image'),
+        ((source, *options, '--classes', place / 'img/c.png'), 'is not UTF-8 text'),
+    ):
+        assert text in run(TOOL, *words, '--out', place / 'out.json', status=2)
+    (place / 'data.yaml').write_text('nc: 2\n')
+    words = source, *options, '--classes', place / 'data.yaml', '--out', place / 'out.json'
+    assert "a .yaml with 'names'" in run(TOOL, *words, status=2)
+    (place / 'labels.csv').write_text(HEAD + 'c.png,cat,1,2,9,9\n' * 2)
+    said = run(TOOL, source, *options, '--out', place / 'out.json')
+    assert 'same box twice' in said
