@@ -258,6 +258,20 @@ class TestBuilding:
         (beta,) = loss.parameters()
         assert beta.grad.abs().sum() > 0
 
+    @pytest.mark.parametrize('name', ['ProxyAnchorLoss', 'ProxyNCALoss', 'ArcFaceLoss'])
+    def test_proxies_are_those_of_the_package(self, name):
+        loss = build(dict(type=name, num_classes=4, embedding_size=5))
+        x, labels = embeddings(12)
+        x = x.float()
+        batch = EmbeddingBatch.of_one_batch(x, labels % 4)
+        torch.testing.assert_close(loss.embedding_loss(batch), loss.loss(x, labels % 4))
+        with pytest.raises(ValueError, match='a label is 4, but .* num_classes=4'):
+            loss.embedding_loss(EmbeddingBatch.of_one_batch(x, labels % 4 + 1))
+        with pytest.raises(ValueError, match='compares images with its classes'):
+            build(
+                dict(type=name, num_classes=4, embedding_size=5), miner=dict(type='BatchHardMiner')
+            )
+
     @pytest.mark.parametrize(
         ('config', 'message'),
         [

@@ -11,6 +11,7 @@ from mmrank.losses import (
     ALRPLoss,
     AUCLoss,
     EmbeddingBatch,
+    EmbeddingLoss,
     RankingLoss,
     RankSortLoss,
     SmoothAPLoss,
@@ -83,6 +84,31 @@ def test_embeddings():
     expected = alone[0].embedding_loss(queries)
     expected = expected + 0.25 * alone[1].embedding_loss(queries)
     assert torch.equal(total.embedding_loss(queries), expected)
+
+
+@pytest.mark.parametrize(
+    'peer',
+    [
+        dict(type='NTXentLoss', temperature=0.1),
+        dict(type='ProxyAnchorLoss', num_classes=4, embedding_size=5),
+    ],
+    ids=lambda x: x['type'],
+)
+def test_losses_of_embeddings_alone_are_parts(peer):
+    pml = dict(type='mmrank.PMLLoss', loss=peer)
+    total = EmbeddingLoss(build(AP, pml, weights=[0.9, 0.1]))
+    g = torch.Generator().manual_seed(0)
+    embeddings = torch.randn(20, 5, generator=g).requires_grad_()
+    labels = torch.arange(20) % 4
+    first, second = (EmbeddingLoss(copy.deepcopy(x)) for x in total.loss.losses)
+    expected = 0.9 * first(embeddings, labels) + 0.1 * second(embeddings, labels)
+    assert torch.equal(total(embeddings, labels), expected)
+    # Proxies reach the optimiser, and have a gradient.
+    total(embeddings, labels).backward()
+    assert len([*total.parameters()]) == (peer['type'] == 'ProxyAnchorLoss')
+    assert all(x.grad.abs().sum() > 0 for x in total.parameters())
+    with pytest.raises(TypeError, match=r'losses\[1\] \(PMLLoss\) takes embeddings, not scores'):
+        total.loss(torch.randn(6), torch.tensor([1, 0, 0, 1, 0, 0]))
 
 
 def test_one_part_is_that_loss_bit_for_bit():
@@ -195,9 +221,9 @@ class _Two(RankingLoss):
     [
         ([], {}, ValueError, r'losses=\[\] is empty; give at least one'),
         (AP, {}, TypeError, 'losses must be a list of configs'),
-        ([nn.L1Loss()], {}, TypeError, r'losses\[0\]=L1Loss is not a rank'),
+        ([nn.L1Loss()], {}, TypeError, r'losses\[0\]=L1Loss ranks neither'),
         (AUCLoss(), {}, TypeError, 'losses must be a list .* got AUCLoss'),
-        (['AUC'], {}, TypeError, r'losses\[0\]=str is not a ranking loss'),
+        (['AUC'], {}, TypeError, r'losses\[0\]=str ranks neither'),
         ([{'tau': 1}], {}, KeyError, r'losses\[0\].* has no type'),
         ([AP, dict(type='No')], {}, KeyError, r"losses\[1\].type='No' is not"),
         ([AP], dict(weights=[1, 2]), ValueError, '2 numbers for 1 losses'),

@@ -19,8 +19,10 @@ class PMLLoss(nn.Module):
     """A loss of pytorch-metric-learning for queries and their gallery.
 
     Takes its pair losses (contrastive, multi-similarity, NT-Xent, circle ...),
-    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``. A query never meets its own image. For
-    cross-batch memory (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
+    ``TripletMarginLoss``, ``MarginLoss`` and ``FastAPLoss``, and its losses with a weight or proxy
+    for each class (proxy anchor, proxy NCA, soft triple, ArcFace, normalised softmax ...): give
+    their parameters to the optimiser. A query never meets its own image. For cross-batch memory
+    (XBM) set ``memory`` of ``mmrank.RetrievalHead``: it is saved and resumed,
     whereas the package's own ``CrossBatchMemory`` keeps its write position outside of its
     ``state_dict``.
 
@@ -59,11 +61,18 @@ class PMLLoss(nn.Module):
         self.loss = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
+        #: Classes that have a weight or a proxy; None for losses of pairs.
+        self.proxy_classes = loss['num_classes'] if _has_proxies(self.loss) else None
         self.miner = None
         if miner is not None:
             if loss['type'] == 'FastAPLoss':
                 raise ValueError(
                     f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
+                )
+            if self.proxy_classes is not None:
+                raise ValueError(
+                    f'miner={miner!r} chooses pairs of images, and {loss["type"]} compares images '
+                    'with its classes. Fix: remove the miner'
                 )
             self.miner = _build_part('miners', miner, 'miner')
 
@@ -73,6 +82,8 @@ class PMLLoss(nn.Module):
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         """Scalar loss of a retrieval batch; 0, attached to the graph, when there is no pair."""
+        if self.proxy_classes is not None:
+            return self._proxy_loss(batch)
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             batch = _with_gallery_of_all_ranks(batch, group)
@@ -92,6 +103,21 @@ class PMLLoss(nn.Module):
                     ref_emb=gallery,
                     ref_labels=batch.gallery_labels,
                 )
+        return self.loss_weight * value
+
+    def _proxy_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Loss of queries and classes; every rank has the queries of all, as with pairs."""
+        labels = batch.query_labels
+        if len(labels) and int(labels.max()) >= self.proxy_classes:
+            raise ValueError(
+                f'a label is {int(labels.max())}, but {type(self.loss).__name__} has '
+                f'num_classes={self.proxy_classes}. Fix: the number of classes of the training set'
+            )
+        queries = batch.queries.to(torch.promote_types(batch.queries.dtype, torch.float32))
+        value = 0 * (queries.sum() + batch.gallery.sum())
+        if len(queries):
+            with torch.autocast(queries.device.type, enabled=False):
+                value = value + self.loss(queries, labels)
         return self.loss_weight * value
 
     def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
@@ -192,7 +218,7 @@ def _check_loss(loss: nn.Module) -> None:
     losses = _package('losses')
     kind = type(loss).__name__
     fits = losses.GenericPairLoss, losses.FastAPLoss, *_triplet_losses()
-    if not isinstance(loss, fits):
+    if not isinstance(loss, fits) and not _has_proxies(loss):
         raise ValueError(
             f'loss.type={kind!r} takes its pairs from the labels alone, so a query could not be '
             'left out of its own gallery. Use a pair loss (ContrastiveLoss, MultiSimilarityLoss, '
@@ -215,6 +241,11 @@ def _check_loss(loss: nn.Module) -> None:
                 f'{type(part).__name__} does not return one number for '
                 'queries and a gallery; use MeanReducer or AvgNonZeroReducer'
             )
+
+
+def _has_proxies(loss: nn.Module) -> bool:
+    """Whether the loss compares images with a weight or a proxy of each class."""
+    return isinstance(loss, _package('losses').WeightRegularizerMixin)
 
 
 def _triplet_losses() -> tuple[type, ...]:

@@ -1,4 +1,4 @@
-"""Several ranking losses as one."""
+"""Several losses as one."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.protocols import TakesClassCounts
+from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
 
 from .base import RankingLoss
 
 
 class SumLoss(RankingLoss):
-    """Weighted sum of ranking losses, used in place of one ranking loss.
+    """Weighted sum of losses, used in place of one.
 
     ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
     ``reduction`` and state, which is saved under ``losses.0``, ...::
@@ -25,11 +25,21 @@ class SumLoss(RankingLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
+    For embeddings any loss of :class:`EmbeddingLoss` is a part, those of pytorch-metric-learning
+    and their proxies included::
+
+        loss=dict(
+            type='mmrank.SumLoss',
+            losses=[
+                dict(type='mmrank.StableAPLoss'),
+                dict(type='mmrank.PMLLoss', loss=dict(type='NTXentLoss', temperature=0.07))],
+            weights=[0.9, 0.1])
+
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
     ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
 
     Args:
-        losses: The parts, at least one: configs or modules of ranking losses that return a scalar.
+        losses: The parts, at least one: configs or modules of losses that return a scalar.
             ``num_classes`` is filled in for configs of parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None: that of the parts.
@@ -38,7 +48,8 @@ class SumLoss(RankingLoss):
 
     Raises:
         KeyError: If a part is not registered.
-        TypeError: If a part is not a ranking loss.
+        TypeError: If a part ranks neither scores nor embeddings, or scores meet a part that takes
+            embeddings alone.
         ValueError: If there are no parts, or a setting does not fit.
         ImportError: If a part is a config and mmengine is not installed.
 
@@ -50,7 +61,7 @@ class SumLoss(RankingLoss):
 
     def __init__(
         self,
-        losses: Sequence[Mapping | RankingLoss],
+        losses: Sequence[Mapping | RankingLoss | TrainsEmbeddings],
         weights: Sequence[float] | None = None,
         num_classes: int | None = None,
         loss_weight: float = 1.0,
@@ -63,9 +74,7 @@ class SumLoss(RankingLoss):
                 f'{type(losses).__name__}'
             )
         if not len(losses):
-            raise ValueError(
-                f'losses=[] is empty; give at least one ranking loss, such as {example}'
-            )
+            raise ValueError(f'losses=[] is empty; give at least one loss, such as {example}')
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
         if len(set(map(id, parts))) < len(parts):
             raise ValueError(
@@ -81,12 +90,12 @@ class SumLoss(RankingLoss):
         self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
-        self.requires_boxes = any(part.box_input and part.requires_boxes for part in parts)
+        self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._ranking_parts())
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
         self.num_samples = _common('num_samples', parts)
 
-    def _parts(self) -> Iterator[RankingLoss]:
-        return (cast(RankingLoss, part) for part in self.losses)
+    def _ranking_parts(self) -> Iterator[RankingLoss]:
+        return (part for part in self.losses if isinstance(part, RankingLoss))
 
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
@@ -101,8 +110,14 @@ class SumLoss(RankingLoss):
             raise ValueError(
                 f'no part of SumLoss takes quality, got shape {tuple(quality.shape)}; leave it out'
             )
+        for i, part in enumerate(self.losses):
+            if not isinstance(part, RankingLoss):
+                raise TypeError(
+                    f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
+                    'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
+                )
         values = []
-        for part in self._parts():
+        for part in self._ranking_parts():
             extra = {} if part.box_input is None else {'quality': quality}
             if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
@@ -110,11 +125,12 @@ class SumLoss(RankingLoss):
         return self._sum(values)
 
     def expect_cosines(self) -> None:
-        for part in self._parts():
+        for part in self._ranking_parts():
             part.expect_cosines()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
-        return self._sum([part.embedding_loss(batch) for part in self._parts()])
+        parts = cast(Sequence[TrainsEmbeddings], self.losses)
+        return self._sum([part.embedding_loss(batch) for part in parts])
 
     def _sum(self, values: list[Tensor]) -> Tensor:
         for i, (part, value) in enumerate(zip(self.losses, values)):
@@ -129,20 +145,22 @@ class SumLoss(RankingLoss):
         return sum(values[1:], values[0])
 
     def logit_centre(self) -> Tensor | None:
-        centres = (part.logit_centre() for part in self._parts())
+        centres = (part.logit_centre() for part in self._ranking_parts())
         return next((c for c in centres if c is not None), None)
 
     def shift_logits(self, offset: Tensor) -> None:
-        for part in self._parts():
+        for part in self._ranking_parts():
             part.shift_logits(offset)
 
     def get_cls_channels(self, num_classes: int) -> int:
-        for part in self._parts():
+        for part in self._ranking_parts():
             part.get_cls_channels(num_classes)
         return super().get_cls_channels(num_classes)
 
     def _count_parts(self) -> list[RankingLoss]:
-        return [part for part in self._parts() if getattr(part, 'wants_class_counts', False)]
+        return [
+            part for part in self._ranking_parts() if getattr(part, 'wants_class_counts', False)
+        ]
 
     @property
     def wants_class_counts(self) -> bool:
@@ -160,18 +178,20 @@ class SumLoss(RankingLoss):
             cast(TakesClassCounts, part).set_class_counts(counts, num_samples)
 
 
-def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None) -> RankingLoss:
+def _build_part(
+    name: str, part: Mapping | RankingLoss | TrainsEmbeddings, num_classes: int | None
+) -> RankingLoss | TrainsEmbeddings:
     if isinstance(part, Mapping):
         # Needs mmengine, which a loss made of modules does not.
         from mmrank.losses.loss_type import build_loss
 
-        part = cast(RankingLoss, build_loss(name, part, num_classes))
-    if not isinstance(part, RankingLoss):
+        part = build_loss(name, part, num_classes)
+    if not isinstance(part, (RankingLoss, TrainsEmbeddings)):
         raise TypeError(
-            f'{name}={type(part).__name__} is not a ranking loss; use one such as '
-            'mmrank.StableAPLoss, or a subclass of mmrank.losses.RankingLoss'
+            f'{name}={type(part).__name__} ranks neither scores nor embeddings. Fix: a ranking '
+            'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings'
         )
-    if part.box_input not in (None, 'quality'):
+    if getattr(part, 'box_input', None) not in (None, 'quality'):
         raise ValueError(
             f'{name}={type(part).__name__} has box_input={part.box_input!r}: it returns a '
             'classification and a box loss, which SumLoss cannot add up; use it alone, or '
@@ -181,7 +201,7 @@ def _build_part(name: str, part: Mapping | RankingLoss, num_classes: int | None)
 
 
 def _common(
-    field: str, parts: list[RankingLoss], own: Any = None, attribute: str | None = None
+    field: str, parts: Sequence[object], own: Any = None, attribute: str | None = None
 ) -> Any:
     """The value that a field of the parts, kept as ``attribute``, has in common, or None."""
     found = {field: own}
