@@ -33,6 +33,29 @@ def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tupl
     return backward(grad_output, at_least_float32(input), *tensors, *settings)
 
 
+def _of_size(tensor: Tensor, output: Tensor) -> Tensor:
+    """Return offsets or masks in the height and width of the output.
+
+    mmcv reads the first values of each image as if they had them. DyHead trains that way: it gives
+    a coarse level the offsets of a finer one.
+    """
+    size = output.shape[-2:]
+    if tensor.shape[-2:] == size or tensor.shape[-2:].numel() < size.numel():
+        return tensor
+    values = tensor.flatten(1)[:, : tensor.shape[1] * size.numel()]
+    return values.reshape(len(tensor), -1, *size)
+
+
+def _write(target: Tensor, grad: Tensor) -> None:
+    """Write a gradient; values that :func:`_of_size` leaves out have none."""
+    if target.shape == grad.shape:
+        target.copy_(grad)
+        return
+    values = target.new_zeros(target.shape).flatten(1)
+    values[:, : grad.shape[1:].numel()] = grad.flatten(1)
+    target.copy_(values.view(target.shape))
+
+
 def _settings_of_version_1(
     kW: int,
     kH: int,
@@ -148,6 +171,8 @@ def modulated_deform_conv_forward(
         with_bias: Whether there is a bias.
         settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
     """
+    offset = _of_size(offset, output)
+    mask = _of_size(mask, output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
     _convolve(output, input, tensors, _settings_of_version_2(**settings))
 
@@ -170,10 +195,12 @@ def modulated_deform_conv_backward(
     **settings: int,
 ) -> None:
     """Write all gradients; see :func:`modulated_deform_conv_forward`."""
+    offset = _of_size(offset, grad_output)
+    mask = _of_size(mask, grad_output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
     grads = _gradients(grad_output, input, tensors, _settings_of_version_2(**settings))
     targets = [grad_input, grad_weight, grad_offset, grad_mask]
     if with_bias:
         targets.append(grad_bias)
     for target, grad in zip(targets, grads):
-        target.copy_(grad)
+        _write(target, grad)
