@@ -49,11 +49,7 @@ def roi_pool(number=12):
 
 
 def deformable(version, groups=1, deform_groups=1, batch=2, bias=True, stride=2, finer=False):
-    """Offsets of several pixels: some samples lie outside of the image.
-
-    Args:
-        finer: Whether offsets have the size of the input where the output is smaller.
-    """
+    """Offsets of several pixels, some beyond the image; ``finer`` ones have the input's size."""
     taps, channels = 9 * deform_groups, 4
 
     def case(dtype):
