@@ -31,6 +31,7 @@ SIZES = 128, 320
 #: Weights are random: boxes of lower scores count, too.
 SCORE = 0.005
 TRIES = 4
+FIGURES = 'loss', 'gradient norms', 'number', 'scores', 'boxes'
 #: Configs of these need what a detector of one image has not.
 NO_DETECTOR = re.compile(r'Track|SORT|Sort|QDTrack|ReID|VIS|Mask2FormerVideo|BaseMOT')
 
@@ -63,7 +64,7 @@ def inputs(config, size):
 
 
 def figures(model, config, state, operators, size):
-    """Return loss, sum of the gradients' norms, number, scores and boxes of the predictions."""
+    """Return :data:`FIGURES`: the last three are of the predictions, norms and values summed."""
     with operators:
         model.load_state_dict(state, strict=False)
         model.zero_grad()
@@ -100,9 +101,14 @@ def compare(mine, model, config, state, size):
         if missing:
             return f'has no `{missing[1]}` on a CPU'
         raise
-    pairs = [(a, b) for a, b in zip(mine, theirs) if a != b and not (isnan(a) and isnan(b))]
-    gaps = [abs(a - b) / max(abs(b), 1e-9) for a, b in pairs]
-    return f'differs by {max(gaps):.0e}' if gaps else 'equal digits'
+    gaps = [
+        (abs(a - b) / max(abs(b), 1e-9), name)
+        for name, a, b in zip(FIGURES, mine, theirs, strict=True)
+        if a != b and not (isnan(a) and isnan(b))
+    ]
+    if not gaps:
+        return 'equal digits'
+    return ', '.join(f'{name} differs by {gap:.0e}' for gap, name in gaps)
 
 
 def row(path, size):
