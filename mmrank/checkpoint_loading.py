@@ -31,6 +31,8 @@ _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, whatever its caller wants.
 _SWITCH = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
+#: Asks for the opposite, which upstream mmengine needs. torch loads nothing where both are set.
+_OPPOSITE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 _is_trusting = False
 
 
@@ -105,6 +107,7 @@ def guard_checkpoints(trust: bool = False) -> None:
         os.environ.pop(_SWITCH, None)
     else:
         os.environ[_SWITCH] = '1'
+        os.environ.pop(_OPPOSITE, None)
     # Imports what all models need, which the help of a tool need not wait for.
     from mmengine.runner import CheckpointLoader, checkpoint
 

@@ -108,7 +108,7 @@ def compare(mine, model, config, state, size):
     ]
     if not gaps:
         return 'equal digits'
-    return ', '.join(f'{name} differs by {gap:.0e}' for gap, name in gaps)
+    return ', '.join(f'{name} {gap:.0e} apart' for gap, name in gaps)
 
 
 def row(path, size):
