@@ -35,6 +35,8 @@ _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 _SWITCH = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
 #: Start of a SHA-256 in the name of a file, as OpenMMLab and torchvision give it; a date is none.
 _HASH_IN_NAME = re.compile(r'-(?!20\d{6}\.)([0-9a-f]{8,64})\.[a-z]+$')
+#: Asks for the opposite, which upstream mmengine needs. torch loads nothing where both are set.
+_OPPOSITE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
 _is_trusting = False
 
 
@@ -109,6 +111,7 @@ def guard_checkpoints(trust: bool = False) -> None:
         os.environ.pop(_SWITCH, None)
     else:
         os.environ[_SWITCH] = '1'
+        os.environ.pop(_OPPOSITE, None)
     # Imports what all models need, which the help of a tool need not wait for.
     from mmengine.runner import CheckpointLoader, checkpoint
     from mmengine.utils.dl_utils import load_url

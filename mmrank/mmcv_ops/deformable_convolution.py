@@ -26,11 +26,55 @@ def _convolve(output: Tensor, input: Tensor, tensors: list, settings: tuple) -> 
     output.copy_(result.view_as(output))
 
 
+def _locations(offset: Tensor, weight: Tensor, settings: tuple) -> Tensor:
+    """Return y and x of all samples, shape (N, deformable groups, taps, 2, height, width)."""
+    stride, padding, dilation = settings[:2], settings[2:4], settings[4:6]
+    groups = settings[7]
+    axes = []
+    for axis in (0, 1):
+        places = torch.arange(offset.shape[axis + 2], device=offset.device) * stride[axis]
+        taps = torch.arange(weight.shape[axis + 2], device=offset.device) * dilation[axis]
+        axes.append(taps[:, None] + places - padding[axis])
+    y = axes[0][:, None, :, None]
+    x = axes[1][None, :, None, :]
+    grid = torch.stack(torch.broadcast_tensors(y, x), dim=2).flatten(0, 1)
+    return offset.reshape(len(offset), groups, *grid.shape) + grid
+
+
 def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tuple) -> tuple:
     """Return the gradients of input, weight, offset, mask and bias."""
     backward = torch.ops.torchvision._deform_conv2d_backward
     grad_output = at_least_float32(grad_output).contiguous()
-    return backward(grad_output, at_least_float32(input), *tensors, *settings)
+    grads = backward(grad_output, at_least_float32(input), *tensors, *settings)
+    weight, offset = tensors[:2]
+    # One pixel before the image, where the taps of a new layer with padding lie, mmcv has no
+    # gradient, and torchvision that of a step inwards.
+    outside = _locations(offset, weight, settings) <= -1
+    grads[2].masked_fill_(outside.view_as(offset), 0)
+    return grads
+
+
+def _of_size(tensor: Tensor, output: Tensor) -> Tensor:
+    """Return offsets or masks in the height and width of the output.
+
+    mmcv reads the first values of each image as if they had them. DyHead trains that way: it gives
+    a coarse level the offsets of a finer one.
+    """
+    size = output.shape[-2:]
+    if tensor.shape[-2:] == size or tensor.shape[-2:].numel() < size.numel():
+        return tensor
+    values = tensor.flatten(1)[:, : tensor.shape[1] * size.numel()]
+    return values.reshape(len(tensor), -1, *size)
+
+
+def _write(target: Tensor, grad: Tensor) -> None:
+    """Write a gradient; values that :func:`_of_size` leaves out have none."""
+    if target.shape == grad.shape:
+        target.copy_(grad)
+        return
+    values = target.new_zeros(target.shape).flatten(1)
+    values[:, : grad.shape[1:].numel()] = grad.flatten(1)
+    target.copy_(values.view(target.shape))
 
 
 def _settings_of_version_1(
@@ -148,6 +192,8 @@ def modulated_deform_conv_forward(
         with_bias: Whether there is a bias.
         settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
     """
+    offset = _of_size(offset, output)
+    mask = _of_size(mask, output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
     _convolve(output, input, tensors, _settings_of_version_2(**settings))
 
@@ -170,10 +216,12 @@ def modulated_deform_conv_backward(
     **settings: int,
 ) -> None:
     """Write all gradients; see :func:`modulated_deform_conv_forward`."""
+    offset = _of_size(offset, grad_output)
+    mask = _of_size(mask, grad_output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
     grads = _gradients(grad_output, input, tensors, _settings_of_version_2(**settings))
     targets = [grad_input, grad_weight, grad_offset, grad_mask]
     if with_bias:
         targets.append(grad_bias)
     for target, grad in zip(targets, grads):
-        target.copy_(grad)
+        _write(target, grad)

@@ -203,6 +203,16 @@ def test_caches_of_others_are_guarded(tmp_path, marker):
             torch.load(str(path), **options)
 
 
+def test_a_reader_that_runs_code_cannot_be_asked_for(tmp_path, marker, monkeypatch, request):
+    # Upstream mmengine needs the variable for its own checkpoints.
+    monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', '1')
+    request.getfixturevalue('loads_as_data')
+    torch.save({'weight': torch.ones(2)}, tmp_path / 'good.pth')
+    assert CheckpointLoader.load_checkpoint(str(tmp_path / 'good.pth'))['weight'].sum() == 2
+    with pytest.raises(CheckpointError, match='evil.pth calls'):
+        CheckpointLoader.load_checkpoint(str(evil_file(tmp_path / 'evil.pth', marker)))
+
+
 def test_config_text_of_the_checkpoint_does_not_run(trained, tmp_path, marker, run_script):
     work_dir, config = trained
     content = torch.load(work_dir / 'epoch_3.pth', weights_only=False)

@@ -48,14 +48,16 @@ def roi_pool(number=12):
     return case
 
 
-def deformable(version, groups=1, deform_groups=1, batch=2, bias=True, stride=2):
-    """Offsets of several pixels: some samples lie outside of the image."""
+def deformable(
+    version, groups=1, deform_groups=1, batch=2, bias=True, stride=2, finer=False, spread=1.7
+):
+    """Offsets of several pixels, some beyond the image; ``finer`` ones have the input's size."""
     taps, channels = 9 * deform_groups, 4
 
     def case(dtype):
         x = normal(batch, channels, 9, 8, dtype=dtype)
-        size = (5, 4) if stride == 2 else (9, 8)
-        offset = 1.7 * normal(batch, 2 * taps, *size, dtype=dtype, seed=1)
+        size = (5, 4) if stride == 2 and not finer else (9, 8)
+        offset = spread * normal(batch, 2 * taps, *size, dtype=dtype, seed=1)
         mask = normal(batch, taps, *size, dtype=dtype, seed=2).sigmoid()
         weight = normal(6, channels // groups, 3, 3, dtype=dtype, seed=3)
         settings = stride, 1, 1, groups, deform_groups
@@ -118,6 +120,7 @@ DIFFERENTIABLE = {
     'modulated_deform_conv': deformable(2),
     'modulated_deform_conv-groups': deformable(2, groups=2, deform_groups=2, stride=1),
     'modulated_deform_conv-no-bias': deformable(2, bias=False),
+    'modulated_deform_conv-finer-offsets': deformable(2, deform_groups=2, finer=True),
     'roi_pool': roi_pool(),
     'sigmoid_focal_loss': focal(ops.sigmoid_focal_loss),
     'sigmoid_focal_loss-weights': focal(ops.sigmoid_focal_loss, weighted=True),
@@ -126,6 +129,11 @@ DIFFERENTIABLE = {
     'ms_deform_attn': attention(),
     'carafe': carafe(),
     'carafe-kernel-5': carafe(kernel=5, groups=1, batch=1, scale=1),
+}
+#: A new layer has offsets of zero. Its samples lie on pixels, where slopes of both sides differ.
+AT_REST = {
+    'deform_conv-at-rest': deformable(1, spread=0),
+    'modulated_deform_conv-at-rest': deformable(2, spread=0, groups=2, deform_groups=2),
 }
 EMPTY = {
     'roi_align': roi_align(0),

@@ -39,9 +39,9 @@ def test_gradients_are_those_of_the_output(name):
 
 @needs_compiled
 @pytest.mark.parametrize('dtype', TOLERANCES)
-@pytest.mark.parametrize('name', cases.COMPILED_ON_A_CPU)
+@pytest.mark.parametrize('name', [*cases.COMPILED_ON_A_CPU, *cases.AT_REST])
 def test_outputs_and_gradients_equal_the_compiled_ones(name, dtype):
-    case = cases.DIFFERENTIABLE[name]
+    case = {**cases.DIFFERENTIABLE, **cases.AT_REST}[name]
     found = cases.run(case, dtype)
     with operators_of(compiled_extension()):
         wanted = cases.run(case, dtype)
@@ -75,6 +75,15 @@ def test_empty_inputs_give_empty_outputs_and_gradients_of_zero(name):
     output, *grads = cases.run(cases.EMPTY[name], torch.float32)
     assert output.numel() == 0
     assert all((x == 0).all() for x in grads)
+
+
+def test_offsets_of_zero_have_no_gradient_before_the_image():
+    offset = torch.zeros(1, 18, 4, 5, requires_grad=True)
+    ops.deform_conv2d(torch.ones(1, 1, 4, 5), offset, torch.ones(1, 1, 3, 3), 1, 1).sum().backward()
+    y, x = offset.grad.view(3, 3, 2, 4, 5).unbind(2)
+    assert not y[0, :, 0].any()  # the upper taps of the first row
+    assert not x[:, 0, :, 0].any()
+    assert (y[2, 1, 2] == -1).all()  # the lower taps of the last but one row lie on the last
 
 
 def test_roi_pool_takes_the_largest_pixel_of_each_bin():

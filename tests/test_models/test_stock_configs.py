@@ -92,6 +92,8 @@ def build(head, loss, folder):
     ],
 )
 def test_detector_with_masks(head, loss, tmp_path):
+    if head.startswith('BoxInst'):
+        pytest.importorskip('skimage', reason='BoxInst of mmdet needs scikit-image')
     detector, wrapper = build(head, loss, tmp_path)
     (ranking,) = [m for m in detector.modules() if isinstance(m, RankingLoss)]
     kinds = dict(StableAPLoss=StableAPLoss, RankSortLoss=RankSortLoss)
