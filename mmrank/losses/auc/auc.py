@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmrank.autograd import on_host
 from mmrank.distributed import all_reduce_sum
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import like_scores, positive_index, split_lists
@@ -281,6 +282,12 @@ class MAUCLoss(RankingLoss):
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)
         self.surrogate, self.huber = surrogate, OneSidedHuber(tau)
+
+    def rank_groups(self, *given) -> Tensor:
+        raise UserError(
+            'MAUCLoss compares the columns of a classifier, and group= has one column. Fix: '
+            'AUCLoss(), the loss of one column'
+        )
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:

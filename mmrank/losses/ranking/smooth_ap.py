@@ -93,7 +93,7 @@ class SmoothAPLoss(StatelessRankingLoss):
     def losses(self, lists: RankedLists) -> Tensor:
         return _smooth_ap(lists, self.surrogate, self.relevance(lists))
 
-    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""
-        risk = losses.sum() / lists.has_positive.sum().clamp(min=1)
+        risk = losses.sum() / has_positive.sum().clamp(min=1)
         return {'argument': risk / (1 - risk).clamp(min=1e-12)}
