@@ -20,7 +20,7 @@ from mmrank.functional.metrics.labels import refuse_nan
 from mmrank.losses.options import QualityOptions, Unpack
 
 from .lists import positive_index
-from .pairs.pair_sums import clamp_infinite
+from .pairs.surrogates import clamp_infinite
 from .ranking.base import RankingLoss
 
 

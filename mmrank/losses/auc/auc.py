@@ -15,12 +15,8 @@ from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import like_scores, positive_index, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import (
-    OneSidedHuber,
-    Sigmoid,
-    clamp_infinite,
-    pairwise_surrogate_sum,
-)
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinite
 from mmrank.losses.ranking.base import RankedLists, RankingLoss, StatelessRankingLoss
 from mmrank.state.base import check_share
 

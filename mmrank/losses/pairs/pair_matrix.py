@@ -1,23 +1,15 @@
-"""Sums of a surrogate over all pairs of a positive and a negative of a list.
+"""Sums of any surrogate by the matrix of pairs, in blocks of bounded size."""
 
-The one-sided Huber is summed exactly in near-linear time and linear memory (``interval_sums``),
-other surrogates and small problems by the matrix of pairs, in blocks of bounded size.
-"""
-
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import is_compiling, on_host, once_differentiable
+from mmrank.autograd import on_host
 
-#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
-SCORE_LIMIT = 1e30
+from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
+
 # Far below every score, and far enough from infinity to be multiplied.
 _FAR_BELOW = {torch.float64: -1e100, torch.float32: -1e36}
 # Pairs of a block of the matrix on a device, and bytes of one that a CPU's cache holds.
@@ -27,85 +19,6 @@ _CACHED_BYTES = 2**20
 _KEPT_BYTES = 2**23
 # Pairs from which it pays to leave padding out.
 _PAIRS_TO_REGROUP = 2**15
-#: Pairs up to which the matrix is faster than the intervals.
-DENSE_PAIRS = 2**18
-# Positives of a list up to which it is, on a CPU, for any number of pairs: a pair costs 4 ns there,
-# a score of the intervals 35 ns.
-_FEW_POSITIVES = 8
-
-
-def clamp_infinite(scores: Tensor) -> Tensor:
-    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
-    limit = min(SCORE_LIMIT, torch.finfo(scores.dtype).max)
-    return scores.clamp(-limit, limit)
-
-
-@dataclass(frozen=True)
-class Surrogate:
-    """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
-
-    x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
-    defines :meth:`terms`. ``tau`` is a margin or temperature in units of the scores, > 0.
-    """
-
-    tau: float = 1.0
-    value_factor = 1.0
-    #: Whether pairs of float32 scores are float32, as their difference has all its digits. Not
-    #: where the sums are to be exact, or a square might overflow.
-    in_float32 = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.tau < math.inf:
-            raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
-
-    @property
-    def slope_factor(self) -> float:
-        return -2 / self.tau
-
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        """Values over ``value_factor`` at differences x, any shape, which are overwritten.
-
-        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
-        """
-        raise NotImplementedError
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Value at score differences of any shape and float dtype; no gradient."""
-        return self.value_factor * cast(Tensor, self.terms(clamp_infinite(x.detach())))
-
-    def bound(self, low: float, high: float) -> float:
-        """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
-        if not -math.inf < low < high < math.inf:
-            raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
-        return float(self(torch.tensor(low - high, dtype=torch.float64)))
-
-
-class OneSidedHuber(Surrogate):
-    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
-
-    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
-    """
-
-    value_factor = 2.0
-
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
-        # The slope without its factor; the value is 2 c (z - c/2).
-        c = torch.clamp(z, 0, 1, out=slopes)
-        return z.sub_(c, alpha=0.5).mul_(c) if values else None
-
-
-class Sigmoid(Surrogate):
-    """``2 sigmoid(-x/tau)``: at most 2, bounds ``l01``, not convex."""
-
-    value_factor = 2.0
-    in_float32 = True
-
-    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
-        s = x.mul_(-1 / self.tau).sigmoid_()
-        if slopes is not None:
-            torch.addcmul(s, s, s, value=-1, out=slopes)
-        return s if values else None
 
 
 class Buffers:
@@ -276,117 +189,3 @@ class PairMatrix:
             elif kept:
                 out = own
         return out
-
-
-class _PairSum(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, pos_mask, neg_mask, evaluator, group):
-        slopes = is_compiling() or any(ctx.needs_input_grad[:2])
-        total, slope, extra = evaluator.sums(pos, pos_mask, neg, neg_mask, slopes=slopes)
-        if group is not None:
-            # Sums over negatives add up over the ranks that hold them.
-            both = torch.stack([total, slope])
-            dist.all_reduce(both, group=group)
-            total, slope = both
-        ctx.evaluator = evaluator
-        ctx.save_for_backward(pos, neg, pos_mask, slope, *extra)
-        return torch.where(pos_mask, total, 0)
-
-    @staticmethod
-    @once_differentiable('pairwise_surrogate_sum')
-    def backward(ctx, grad):
-        pos, neg, pos_mask, slope, *extra = ctx.saved_tensors
-        grad = torch.where(pos_mask, grad, 0)
-        grad_pos = grad_neg = None
-        if ctx.needs_input_grad[0]:
-            grad_pos = torch.where(pos_mask, grad * slope, 0).to(pos.dtype)
-        if ctx.needs_input_grad[1]:
-            grad_neg = ctx.evaluator.gradient_of_negatives(grad, neg, *extra)
-        return grad_pos, grad_neg, None, None, None, None
-
-
-def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: str = 'auto'):
-    """A fresh :class:`PairMatrix`, or ``IntervalSums`` where that is faster for N = ``width``.
-
-    While a graph is compiled it is one that the compiler does not look into.
-    """
-    if method not in ('auto', 'intervals', 'pairs'):
-        raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
-    is_huber = isinstance(surrogate, OneSidedHuber)
-    if method == 'intervals' and not is_huber:
-        raise ValueError(
-            f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'
-        )
-    # They import what stands above.
-    if is_compiling():
-        from .compiled_sums import CompiledSums
-
-        return CompiledSums(surrogate)
-    pairs = pos_mask.numel() * width
-    if not is_huber or method == 'pairs' or pairs == 0:
-        return PairMatrix(surrogate)
-    if method == 'auto':
-        few = pos_mask.size(1) <= _FEW_POSITIVES
-        # On a device it is not measured, and the host would wait for the count.
-        if on_host(pos_mask) and not few:
-            few = int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask)
-        if pairs <= DENSE_PAIRS or (few and on_host(pos_mask)):
-            return PairMatrix(surrogate)
-    from .interval_sums import IntervalSums
-
-    return IntervalSums(surrogate.tau)
-
-
-def pairwise_surrogate_sum(
-    pos: Tensor,
-    neg: Tensor,
-    surrogate: Surrogate,
-    *,
-    pos_mask: Tensor | None = None,
-    neg_mask: Tensor | None = None,
-    method: str = 'auto',
-    group=None,
-) -> Tensor:
-    """``sum_j l(s_i - t_j)`` for every positive of L lists at once.
-
-    Args:
-        pos: (L, P) float scores of the positives, padded.
-        neg: (L, N) float scores, any strides.
-        surrogate: The pair surrogate l.
-        pos_mask: (L, P) bool, False for padding. None: no padding.
-        neg_mask: (L, N) bool, True at the negatives. None: all scores are negatives.
-        method: ``'intervals'`` (one-sided Huber only: O((P + N) log P) time, O(N) memory),
-            ``'pairs'`` (the matrix of pairs in blocks) or ``'auto'``: the faster of both.
-        group: Process group over which the negatives are spread: every rank passes the same ``pos``
-            and its own ``neg``, and receives the sums over all and the gradient of its own.
-
-    Returns:
-        (L, P) float64 sums, 0 at padding; differentiable once, in ``pos`` and ``neg``. Infinite
-        scores act as +-1e30; NaN gives NaN.
-
-    Raises:
-        ValueError, TypeError: On shapes, a method or dtypes that do not fit.
-    """
-    for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
-        if not scores.is_floating_point():
-            raise TypeError(
-                f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
-            )
-        if mask is not None and mask.shape != scores.shape:
-            shape = tuple(scores.shape)
-            raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')
-    if pos.dim() != 2 or neg.dim() != 2 or pos.size(0) != neg.size(0):
-        raise ValueError(
-            'pos and neg must be (lists, scores) with as many lists, '
-            f'got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    if pos_mask is None:
-        pos_mask = torch.ones_like(pos, dtype=torch.bool)
-    if neg is pos:
-        # torch.compile (2.12) gives a wrong gradient to a tensor that is an argument of a Function
-        # twice.
-        neg = pos.view_as(pos)
-    if neg_mask is pos_mask:
-        neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
-    evaluator = pair_evaluator(surrogate, pos_mask, neg.size(1), method)
-    return _PairSum.apply(pos, neg, pos_mask, neg_mask, evaluator, group)

@@ -9,7 +9,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
 
 from .ap_loss import (

@@ -6,7 +6,8 @@ from torch import Tensor
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pair_sum
-from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import Sigmoid
 
 from .base import RankedLists, StatelessRankingLoss
 

@@ -14,13 +14,8 @@ from mmrank.autograd import on_host, once_differentiable
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import (
-    OneSidedHuber,
-    Surrogate,
-    clamp_infinite,
-    pairwise_surrogate_sum,
-)
-from mmrank.losses.pairs.surrogates import OneSidedSigmoid
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
 from mmrank.state import ClassPrior, ScoreVector
 
 from .base import RankedLists, RankingLoss, all_positives, idle_share, number_of_positives

@@ -12,9 +12,9 @@ from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import like_scores, padded, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
-from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
-from mmrank.losses.pairs.surrogates import build_surrogate
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
 from .base import RankedLists, RankingLoss, all_positives
