@@ -44,6 +44,11 @@ def test_losses_are_names_of_the_package():
         mmrank.NoSuchLoss()
     with pytest.raises(AttributeError, match="'mmrank' has no attribute 'Dataset'"):
         mmrank.Dataset()
+    with pytest.raises(ImportError, match="did you mean 'StableAPLoss'"):
+        from mmrank import StableApLoss  # noqa: F401
+    with pytest.raises(ImportError, match="did you mean 'SmoothAPLoss'"):
+        from mmrank.losses import SmoothApLoss  # noqa: F401
+    assert {'StableAPLoss', '__version__'} <= {*dir(mmrank)}
     code = "import mmrank, sys; assert 'torch' not in sys.modules; from mmrank import StableAPLoss"
     subprocess.run([sys.executable, '-c', code], check=True)
 
