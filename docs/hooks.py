@@ -7,6 +7,7 @@ page. A page of results shows a section of such a README, and the troubleshootin
 messages of the source. notebook_pages.py makes the pages of the notebooks.
 """
 
+import ast
 import os
 import re
 import sys
@@ -20,8 +21,6 @@ sys.path.insert(0, str(ROOT / 'docs'))
 
 import notebook_pages  # noqa: E402  lies beside this file
 from messages import as_markdown  # noqa: E402  likewise
-
-from mmrank.lazy import public_names  # noqa: E402
 
 PAGES = ROOT / 'docs' / 'pages'
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)')
@@ -71,8 +70,12 @@ def on_page_markdown(markdown, page, config, files):
 
 def names_of(package):
     """Entries of the names that a package imports when they are first used."""
-    listed = public_names(ROOT / package.replace('.', '/') / '__init__.pyi').items()
-    homes = {name: package + x if x.startswith('.') else x for name, x in listed}
+    stub = ast.parse((ROOT / package.replace('.', '/') / '__init__.pyi').read_text('utf-8'))
+    homes = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            home = f'{package}.{node.module}' if node.level else node.module
+            homes |= {x.name: home for x in node.names}
     return '\n\n'.join(f'::: {homes[name]}.{name}' for name in sorted(homes))
 
 

@@ -8,6 +8,7 @@ here, too: ``from mmrank import StableAPLoss`` imports torch.
 
 from importlib import import_module
 
+from .lazy import missing_name
 from .mmcv_ops import make_available
 from .version import __version__
 
@@ -21,5 +22,10 @@ def __getattr__(name: str) -> object:
     """A name of ``mmrank.losses``, imported when it is first asked for."""
     losses = import_module('.losses', __name__)
     if name not in losses.__all__:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        raise missing_name(__name__, name, losses.__all__)
     return getattr(losses, name)
+
+
+def __dir__() -> list[str]:
+    """Names of the module, and of ``mmrank.losses``."""
+    return sorted({*globals(), *import_module('.losses', __name__).__all__})

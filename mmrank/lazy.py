@@ -1,30 +1,33 @@
 """Public names of a package that are imported when they are first used."""
 
-import ast
+import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 
 
-def public_names(stub: str | Path) -> dict[str, str]:
-    """Names by the module, as it is written, that a file of ``from module import a as a`` names."""
-    tree = ast.parse(Path(stub).read_text('utf-8'))
-    found = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    return {x.name: '.' * node.level + (node.module or '') for node in found for x in node.names}
+def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
+    """What to raise for a name that a package does not have; a near one is named.
 
-
-def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from the stub that it ships.
-
-    Type checkers and editors read the same file, so there is one list of the names.
+    An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
+    message of the former.
     """
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    if not near:
+        return AttributeError(f'module {package!r} has no attribute {name!r}')
+    return ImportError(f'{package} has no {name!r}. Fix: did you mean {near[0]!r}?')
+
+
+def lazy_package(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[list[str], Callable, Callable]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from its names by module."""
     module = sys.modules[package]
-    places = public_names(Path(str(module.__file__)).with_suffix('.pyi'))
+    places = {name: place for place, names in modules.items() for name in names}
 
     def get(name: str) -> object:
         if name not in places:
-            raise AttributeError(f'module {package!r} has no attribute {name!r}')
+            raise missing_name(package, name, [*places])
         value = getattr(import_module(places[name], package), name)
         setattr(module, name, value)
         return value

@@ -7,4 +7,10 @@ it.
 
 from mmrank.lazy import lazy_package
 
-__all__, __getattr__, __dir__ = lazy_package(__name__)
+#: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
+_NAMES = {
+    '.interactions': ('InteractionDataset', 'TopKDataset', 'pair_collate'),
+    '.one_size': ('IndexedConcatDataset', 'one_size_collate'),
+}
+
+__all__, __getattr__, __dir__ = lazy_package(__name__, _NAMES)

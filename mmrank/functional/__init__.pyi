@@ -66,9 +66,7 @@ from mmrank.losses.long_tail.ldam import ldam_margins as ldam_margins
 from mmrank.losses.long_tail.ldam import ldam_sigmoid as ldam_sigmoid
 from mmrank.losses.long_tail.ldam import ldam_softmax as ldam_softmax
 from mmrank.losses.long_tail.logit_adjusted_ce import log_shares as log_shares
-from mmrank.losses.pairs.pair_sums import OneSidedHuber as OneSidedHuber
-from mmrank.losses.pairs.pair_sums import Sigmoid as Sigmoid
-from mmrank.losses.pairs.pair_sums import Surrogate as Surrogate
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_mean as pairwise_surrogate_mean
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum as pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one as mean_one
 from mmrank.losses.pairs.rank_weights import practical_weight as practical_weight
@@ -76,12 +74,14 @@ from mmrank.losses.pairs.rank_weights import smoothed_rank as smoothed_rank
 from mmrank.losses.pairs.rank_weights import theorem1_weight as theorem1_weight
 from mmrank.losses.pairs.surrogates import SURROGATES as SURROGATES
 from mmrank.losses.pairs.surrogates import Logistic as Logistic
+from mmrank.losses.pairs.surrogates import OneSidedHuber as OneSidedHuber
 from mmrank.losses.pairs.surrogates import OneSidedSigmoid as OneSidedSigmoid
+from mmrank.losses.pairs.surrogates import Sigmoid as Sigmoid
 from mmrank.losses.pairs.surrogates import SquaredHinge as SquaredHinge
+from mmrank.losses.pairs.surrogates import Surrogate as Surrogate
 from mmrank.losses.pairs.surrogates import build_surrogate as build_surrogate
 from mmrank.losses.pairs.surrogates import one_sided_huber as one_sided_huber
 from mmrank.losses.pairs.surrogates import one_sided_sigmoid as one_sided_sigmoid
-from mmrank.losses.pairs.surrogates import pairwise_surrogate_mean as pairwise_surrogate_mean
 from mmrank.losses.ranking.alrp import ALRP as ALRP
 from mmrank.losses.ranking.alrp import alrp_loss as alrp_loss
 from mmrank.losses.ranking.ap_loss import ap_loss as ap_loss

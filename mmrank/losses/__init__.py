@@ -1,5 +1,61 @@
-"""Losses, which need torch alone. ``__init__.pyi`` lists them."""
+"""Losses, which need torch alone."""
 
 from mmrank.lazy import lazy_package
 
-__all__, __getattr__, __dir__ = lazy_package(__name__)
+#: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
+_NAMES = {
+    '.auc.auc': ('AUCLoss', 'MAUCLoss'),
+    '.auc.partial_auc': ('PartialAUCLoss',),
+    '.contrastive.base': ('ContrastiveLoss',),
+    '.contrastive.clip': ('CLIPLoss', 'IndividualCLIPLoss'),
+    '.contrastive.cyclip': ('CyCLIPLoss',),
+    '.contrastive.decorrelation': ('BarlowTwinsLoss', 'VICRegLoss'),
+    '.contrastive.info_nce': ('FlatCLRLoss', 'InfoNCELoss'),
+    '.contrastive.others': ('SimCoLoss', 'SpectralContrastiveLoss', 'TaUSimCLRLoss'),
+    '.contrastive.siglip': ('SigLIPLoss',),
+    '.contrastive.sogclr': ('BimodalISogCLRLoss', 'ISogCLRLoss', 'SogCLRLoss'),
+    '.embeddings': ('EmbeddingLoss',),
+    '.inputs': ('EmbeddingBatch',),
+    '.long_tail.asymmetric': ('AsymmetricLoss',),
+    '.long_tail.balanced_softmax': ('BalancedSoftmaxLoss',),
+    '.long_tail.base': ('ClassCountLoss', 'PointwiseLoss'),
+    '.long_tail.class_balanced_ce': ('ClassBalancedCELoss',),
+    '.long_tail.ldam': ('LDAMLoss',),
+    '.long_tail.logit_adjusted_ce': ('LogitAdjustedCELoss',),
+    '.metric_learning.pml': ('PMLLoss',),
+    '.protocols': (
+        'HasDiagnostics',
+        'HasLogitCentre',
+        'KeepsSampleState',
+        'Prefetches',
+        'Reweights',
+        'ShiftsLogits',
+        'TakesBoxValues',
+        'TakesClassCounts',
+        'TakesClassLabels',
+        'TakesPairCounts',
+        'TakesPairLabels',
+        'TrainsEmbeddings',
+    ),
+    '.quality_losses': ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss'),
+    '.ranking.alrp': ('ALRPLoss',),
+    '.ranking.ap_loss': ('APLoss', 'ErrorDrivenLoss', 'GradedAPLoss'),
+    '.ranking.base': ('RankedLists', 'RankingLoss', 'StatelessRankingLoss'),
+    '.ranking.blackbox_ap': ('BlackBoxAPLoss',),
+    '.ranking.dr_loss': ('DRLoss',),
+    '.ranking.listwise_ap': ('ListwiseAPLoss',),
+    '.ranking.rank_sort': ('RankSortLoss',),
+    '.ranking.smooth_ap': ('SmoothAPLoss',),
+    '.ranking.soap': ('SOAPLoss',),
+    '.ranking.sodeep': ('RankSorter', 'SoDeepLoss'),
+    '.ranking.soprc': ('SOPRCLoss',),
+    '.ranking.stable_ap': ('StableAPLoss',),
+    '.ranking.sum': ('SumLoss',),
+    '.retrieval.hierarchical': ('HAPLoss', 'NDCGLoss'),
+    '.retrieval.recall_at_k': ('RecallAtKLoss',),
+    '.two_tower.in_batch': ('InBatchLoss',),
+    '.two_tower.in_batch_softmax': ('InBatchSoftmaxLoss',),
+    '.two_tower.labelled_pairs': ('LabelledPairLoss',),
+}
+
+__all__, __getattr__, __dir__ = lazy_package(__name__, _NAMES)

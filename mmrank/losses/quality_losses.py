@@ -16,10 +16,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.functional.metrics.labels import refuse_nan
 from mmrank.losses.options import QualityOptions, Unpack
 
 from .lists import positive_index
-from .pairs.pair_sums import clamp_infinite
+from .pairs.surrogates import clamp_infinite
 from .ranking.base import RankingLoss
 
 
@@ -111,6 +112,11 @@ class QualityLoss(RankingLoss):
             loss = total.to(loss.dtype)
         self.diagnostics = {'num_positive': number.detach()}
         return loss / number.detach().clamp(min=1).to(loss.dtype)
+
+    def rank_groups(self, lists, group: Tensor, values_of_row) -> Tensor:
+        """The loss of all scores: they do not meet, in whatever list they are."""
+        refuse_nan('group', group, 'give each score the number of its list')
+        return self.rank(*lists, values_of_row)
 
 
 class VarifocalLoss(QualityLoss):

@@ -1,6 +1,7 @@
 """Running estimates of the scores: the sorted positives, and the spread of the negatives."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,8 @@ from .base import SavedState, check_count, check_rows, check_share
 from .running_mean import OutlierWarning, RunningMean, within_reach
 
 MODES = ('ema', 'off')
+# Lists of a batch beyond which those of one row are not compared in pairs.
+_MANY_LISTS = 1024
 
 
 def interpolate_scores(
@@ -157,7 +160,7 @@ class ScoreVector(SavedState):
         not: the class of a query. None: list i is row i or, with ``size`` 1, all lists share the
         row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the same.
         """
-        size, length = self.vector.shape
+        size = len(self.vector)
         if rows is None:
             if size not in (1, pos.size(0)):
                 raise ValueError(
@@ -168,8 +171,7 @@ class ScoreVector(SavedState):
             check_rows('rows', rows, pos.size(0), size)
         if group is not None and rows is None:
             pos, mask = all_gather_lists(pos, mask, group)
-        phi = interpolate_scores(pos, length, *self.score_range, mask)
-        usable = mask.any(1) & phi.float().isfinite().all(1)
+        phi, usable = self._points(pos, mask)
         index = self._row_index(rows, pos)
         if self.training and not inside_backward():
             if group is not None and rows is not None:
@@ -180,6 +182,25 @@ class ScoreVector(SavedState):
             return phi.float()
         seen = self.seen[index].unsqueeze(1)
         return torch.where(seen, self.vector[index], phi.float())
+
+    @torch.no_grad()
+    def update_parts(self, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """:meth:`update` of a state of one row, from lists of unlike lengths.
+
+        Takes (L, P) positives and their mask of each part and returns (L, length) v of each.
+        """
+        points = [self._points(*part) for part in parts]
+        phi, usable = (torch.cat(x) for x in zip(*points))
+        if self.training and not inside_backward():
+            self._step(phi, usable, torch.zeros(len(phi), dtype=torch.long, device=phi.device))
+        if self.mode == 'off':
+            return [own.float() for own, _ in points]
+        return [torch.where(self.seen, self.vector, own.float()) for own, _ in points]
+
+    def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(L, length) phi of (L, P) positives, and (L,) bool whether a list has one."""
+        phi = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask)
+        return phi, mask.any(1) & phi.float().isfinite().all(1)
 
     def _row_index(self, rows: Tensor | None, pos: Tensor) -> Tensor:
         if rows is not None:
@@ -192,6 +213,12 @@ class ScoreVector(SavedState):
         """One step of every row that a usable list names."""
         if index.numel() == 0:
             return
+        if len(self.vector) == 1 and len(index) > _MANY_LISTS:
+            # Their mean counts as one list: no matrix of pairs of lists.
+            phi = torch.where(usable[:, None], phi, 0).sum(0, keepdim=True)
+            phi = phi / usable.sum().clamp(min=1)
+            index = index[:1]
+            usable = usable.any().unsqueeze(0)
         same = (index[:, None] == index) & usable
         count = same.sum(1, keepdim=True)
         phi = torch.where(usable[:, None], phi, 0)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -23,10 +24,12 @@ from mmrank.losses import (
     MALLoss,
     MAUCLoss,
     RankSortLoss,
+    RecallAtKLoss,
     SOAPLoss,
     SOPRCLoss,
     SumLoss,
 )
+from mmrank.losses.lists import group_index
 
 LOSSES = [StableAPLoss, SmoothAPLoss, APLoss, AUCLoss]
 
@@ -41,6 +44,11 @@ def test_losses_are_names_of_the_package():
         mmrank.NoSuchLoss()
     with pytest.raises(AttributeError, match="'mmrank' has no attribute 'Dataset'"):
         mmrank.Dataset()
+    with pytest.raises(ImportError, match="did you mean 'StableAPLoss'"):
+        from mmrank import StableApLoss  # noqa: F401
+    with pytest.raises(ImportError, match="did you mean 'SmoothAPLoss'"):
+        from mmrank.losses import SmoothApLoss  # noqa: F401
+    assert {'StableAPLoss', '__version__'} <= {*dir(mmrank)}
     code = "import mmrank, sys; assert 'torch' not in sys.modules; from mmrank import StableAPLoss"
     subprocess.run([sys.executable, '-c', code], check=True)
 
@@ -100,6 +108,63 @@ def test_lists_of_groups(kind):
         loss(made_up(3, 5), torch.ones(3, 5), group=torch.zeros(3))
     empty = torch.zeros(0, requires_grad=True)
     assert loss(empty, torch.zeros(0), group=torch.zeros(0, dtype=torch.long)) == 0
+
+
+#: Losses of lists of unlike lengths; ``mean_mode`` off: the mean of the batch.
+BY_GROUP = {
+    'SmoothAP': SmoothAPLoss,
+    'AP': APLoss,
+    'Rank & Sort': RankSortLoss,
+    'DR': DRLoss,
+    'AUC': AUCLoss,
+    'list-wise AP': ListwiseAPLoss,
+    'BlackBox AP': BlackBoxAPLoss,
+    'recall': partial(RecallAtKLoss, mixup=False),
+    'stable AP': StableAPLoss,
+    'graded stable AP': partial(StableAPLoss, quality=0.9),
+    'stable AP, auto': partial(StableAPLoss, tau='auto'),
+    'SOPRC': SOPRCLoss,
+    'SOPRC, batch': partial(SOPRCLoss, lam1=1.0, lam2=5.0, semi_variance='batch'),
+    'SOPRC, list': partial(SOPRCLoss, lam1=1.0, lam2=5.0, use_vector=False),
+}
+
+
+@pytest.mark.parametrize('name', BY_GROUP)
+def test_groups_of_unlike_sizes_are_split_by_size(name, monkeypatch):
+    """Values, gradients, state and diagnostics are those of one padded matrix."""
+    sizes = torch.tensor([1, 30, 2, 1, 3, 7, 1, 4, 1])
+    group = torch.arange(len(sizes)).repeat_interleave(sizes)
+    group = group[torch.randperm(len(group), generator=torch.Generator().manual_seed(3))]
+    labels = torch.arange(len(group)) % 3 == 0
+    results = []
+    for shared in (0, 2**16):
+        monkeypatch.setattr('mmrank.losses.lists._SHARED_ENTRIES', shared)
+        assert len(group_index(group)) == (1 if shared else 5)
+        loss, leaf = BY_GROUP[name](), made_up(len(group)).double().requires_grad_()
+        boxes = {}
+        if loss.box_input is not None:
+            boxes = {'quality': torch.linspace(0.2, 1, int(labels.sum()))}
+        value = loss(leaf, labels, group=group, **boxes)
+        (slope,) = torch.autograd.grad(value, leaf)
+        results.append([value, slope, *loss.state_dict().values(), *loss.diagnostics.values()])
+    assert results[0][1].abs().sum() > 0
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize('kind', [StableAPLoss, APLoss, SOPRCLoss])
+def test_one_long_group_and_many_short_ones_take_little_memory(kind):
+    n = 4000
+    group = torch.arange(2 * n).sub(n).clamp(min=0)
+    scores = made_up(2 * n).requires_grad_()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        kind()(scores, torch.arange(2 * n) % 8 == 0, group=group).backward()
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert 0 < largest < 8e6, 'a matrix of 4,000 x 4,000 has 16 MB in a byte an entry'
+
+
+def test_groups_of_a_classifier_are_refused():
+    with pytest.raises(UserError, match=r'Fix: AUCLoss\(\)'):
+        MAUCLoss()(made_up(4), torch.ones(4), group=torch.zeros(4))
 
 
 def test_groups_of_other_processes_are_refused(monkeypatch):

@@ -14,7 +14,7 @@ from mmrank.functional import (
 )
 from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.pairs import graded_sums
-from mmrank.losses.pairs.pair_sums import OneSidedHuber
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 MU = 0.2

@@ -5,6 +5,8 @@ Read from the source, so that imports inside functions count as well.
 
 import ast
 import sys
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,29 @@ def test_no_folder_is_crowded():
     folders = {path.parent for path in FILES}
     crowded = {str(x.relative_to(ROOT)): len([*x.glob('*.py')]) for x in folders}
     assert not {name: count for name, count in crowded.items() if count > MOST_FILES}
+
+
+def test_no_folder_has_a_circle_of_imports():
+    """Each module can be read after those of its folder that it imports."""
+    circles = []
+    for folder in sorted({path.parent for path in FILES}):
+        modules = [path for path in folder.glob('*.py') if path.name != '__init__.py']
+        names = {module_of(path) for path in modules}
+        graph = {module_of(path): {x for x, _ in imports(path)} & names for path in modules}
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circles.append(' -> '.join(error.args[1]))
+    assert not circles, '\n'.join(circles)
+
+
+@pytest.mark.parametrize('package', ['adapters', 'apis', 'datasets', 'functional', 'losses'])
+def test_type_checkers_read_the_same_names(package):
+    stub = ast.parse((PACKAGE / package / '__init__.pyi').read_text('utf-8'))
+    places = {}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            place = '.' * node.level + (node.module or '')
+            places |= {x.name: place for x in node.names}
+    names = import_module(f'mmrank.{package}')._NAMES
+    assert {name: place for place, own in names.items() for name in own} == places

@@ -10,16 +10,13 @@ from torch import Tensor
 
 from mmrank.autograd import on_host
 from mmrank.distributed import all_reduce_sum
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import like_scores, positive_index, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import (
-    OneSidedHuber,
-    Sigmoid,
-    clamp_infinite,
-    pairwise_surrogate_sum,
-)
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinite
 from mmrank.losses.ranking.base import RankedLists, RankingLoss, StatelessRankingLoss
 from mmrank.state.base import check_share
 
@@ -281,6 +278,12 @@ class MAUCLoss(RankingLoss):
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)
         self.surrogate, self.huber = surrogate, OneSidedHuber(tau)
+
+    def rank_groups(self, *given) -> Tensor:
+        raise UserError(
+            'MAUCLoss compares the columns of a classifier, and group= has one column. Fix: '
+            'AUCLoss(), the loss of one column'
+        )
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:

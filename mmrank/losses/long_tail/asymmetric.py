@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from mmrank.losses.options import HeadOptions, Unpack
-from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 
 from .base import PointwiseLoss
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .interval_sums import IntervalSums, compared_dtype, empty_bins
-from .pair_sums import OneSidedHuber, PairMatrix, Surrogate
+from .pair_matrix import PairMatrix
+from .surrogates import CLASSES, OneSidedHuber, Surrogate
 from .tables import PairwiseTables
 
 
@@ -36,13 +37,13 @@ def _opaque_operator(name: str, fake: Callable) -> Callable:
 def _surrogate(kind: str, numbers: str) -> Surrogate:
     """A surrogate by the name of its class and its settings, which an operator can take."""
     settings = map(float.fromhex, numbers.split())
-    return {x.__name__: x for x in Surrogate.__subclasses__()}[kind](*settings)
+    return CLASSES[kind](*settings)
 
 
 def fake_sums(pos, pos_mask, neg, neg_mask, kind, numbers):
     """Empty tensors like the sums, their slopes and what backward reads of the negatives."""
     total = torch.empty(pos.shape, dtype=torch.float64, device=pos.device)
-    bins = empty_bins(pos, neg if kind == OneSidedHuber.__name__ else neg[:0])
+    bins = empty_bins(pos, neg if kind == OneSidedHuber.name else neg[:0])
     return total, torch.empty_like(total), bins
 
 
@@ -57,7 +58,7 @@ def _sums(
     total, slope, bins = fake_sums(pos, pos_mask, neg, neg_mask, kind, numbers)
     if not pos.numel():
         return total, slope, bins  # nothing is read of these
-    if kind == OneSidedHuber.__name__:
+    if kind == OneSidedHuber.name:
         evaluator = IntervalSums(float.fromhex(numbers))
         total, slope, (bins,) = evaluator.sums(pos, pos_mask, neg, neg_mask)
     else:
@@ -79,7 +80,7 @@ def _gradient(
 ) -> Tensor:
     if not pos.numel():
         return torch.zeros_like(neg, memory_format=torch.contiguous_format)
-    if kind != OneSidedHuber.__name__:
+    if kind != OneSidedHuber.name:
         matrix = PairMatrix(_surrogate(kind, numbers))
         return matrix.gradient_of_negatives(grad, neg, pos, pos_mask, neg_mask)
     evaluator = IntervalSums(float.fromhex(numbers))
@@ -94,7 +95,7 @@ class CompiledSums:
     def __init__(self, surrogate: Surrogate) -> None:
         # As a text: two operators that take one symbol of a float are not traced.
         numbers = ' '.join(float(x).hex() for x in astuple(surrogate))
-        self.settings = type(surrogate).__name__, numbers
+        self.settings = surrogate.name, numbers
 
     def sums(
         self,

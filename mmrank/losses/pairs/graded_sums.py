@@ -14,7 +14,8 @@ from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
 
-from .pair_sums import Buffers, OneSidedHuber, Surrogate, clamp_infinite
+from .pair_matrix import Buffers
+from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
 from .tables import column_blocks
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
@@ -131,7 +132,7 @@ class _GradedPairSum(Function):
     def forward(ctx, pos, mask, grade, weight, surrogate):
         many = len(pos) == 1 and pos.size(1) >= _MANY_POSITIVES and on_host(pos)
         found = None
-        if many and isinstance(surrogate, OneSidedHuber) and mask.all():
+        if many and surrogate.has_intervals and mask.all():
             found = _sums_by_moments(pos[0], grade[0], weight[0], surrogate.tau)
         if found is not None:
             rows, slope = (x.unsqueeze(0) for x in found)

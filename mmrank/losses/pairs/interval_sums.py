@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
+from .pair_matrix import Buffers
+from .surrogates import SCORE_LIMIT, clamp_infinite
 from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.

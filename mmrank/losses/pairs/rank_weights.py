@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .pair_sums import Surrogate
+from .surrogates import Surrogate
 
 
 def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:

@@ -1,11 +1,103 @@
-"""Further surrogates, and surrogates by name or as functions with a gradient."""
+"""Surrogates of the 0-1 loss of a pair, by name or as functions with a gradient."""
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from .pair_sums import OneSidedHuber, Sigmoid, Surrogate, pairwise_surrogate_sum
+#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
+SCORE_LIMIT = 1e30
+
+
+def clamp_infinite(scores: Tensor) -> Tensor:
+    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
+    limit = min(SCORE_LIMIT, torch.finfo(scores.dtype).max)
+    return scores.clamp(-limit, limit)
+
+
+#: All surrogates, by :attr:`Surrogate.name`: an operator of a compiled graph takes a text.
+CLASSES: dict[str, type['Surrogate']] = {}
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
+
+    x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
+    defines :meth:`terms`. ``tau`` is a margin or temperature in units of the scores, > 0.
+    """
+
+    tau: float = 1.0
+    #: The key of the class in :data:`CLASSES`.
+    name: ClassVar[str] = ''
+    value_factor = 1.0
+    #: Whether pairs of float32 scores are float32, as their difference has all its digits. Not
+    #: where the sums are to be exact, or a square might overflow.
+    in_float32 = False
+
+    def __init_subclass__(cls) -> None:
+        cls.name = f'{cls.__module__}.{cls.__qualname__}'
+        CLASSES[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tau < math.inf:
+            raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether it is exactly the surrogate that moments of intervals sum; a subclass is not."""
+        return type(self) is OneSidedHuber
+
+    @property
+    def slope_factor(self) -> float:
+        return -2 / self.tau
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        """Values over ``value_factor`` at differences x, any shape, which are overwritten.
+
+        ``slopes`` receives the derivatives over ``slope_factor``. None without ``values``.
+        """
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Value at score differences of any shape and float dtype; no gradient."""
+        return self.value_factor * cast(Tensor, self.terms(clamp_infinite(x.detach())))
+
+    def bound(self, low: float, high: float) -> float:
+        """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
+        if not -math.inf < low < high < math.inf:
+            raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
+        return float(self(torch.tensor(low - high, dtype=torch.float64)))
+
+
+class OneSidedHuber(Surrogate):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
+
+    Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
+    """
+
+    value_factor = 2.0
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        z = torch.add(x.new_ones(()), x, alpha=-1 / self.tau, out=x)
+        # The slope without its factor; the value is 2 c (z - c/2).
+        c = torch.clamp(z, 0, 1, out=slopes)
+        return z.sub_(c, alpha=0.5).mul_(c) if values else None
+
+
+class Sigmoid(Surrogate):
+    """``2 sigmoid(-x/tau)``: at most 2, bounds ``l01``, not convex."""
+
+    value_factor = 2.0
+    in_float32 = True
+
+    def terms(self, x: Tensor, values: bool = True, slopes: Tensor | None = None) -> Tensor | None:
+        s = x.mul_(-1 / self.tau).sigmoid_()
+        if slopes is not None:
+            torch.addcmul(s, s, s, value=-1, out=slopes)
+        return s if values else None
 
 
 def one_sided_huber(x: Tensor, tau: float) -> Tensor:
@@ -104,23 +196,3 @@ def build_surrogate(name: str, tau: float) -> Surrogate:
     if name not in SURROGATES:
         raise ValueError(f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}')
     return SURROGATES[name](tau)
-
-
-def pairwise_surrogate_mean(pos: Tensor, neg: Tensor, tau: float, method: str = 'auto') -> Tensor:
-    """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate, 0 without negatives.
-
-    Arguments and errors as of :func:`pairwise_surrogate_sum`, for one list; float64 if an input is,
-    else float32. Source: stable AP (2025), eq. 2.
-
-    Example:
-        >>> pairwise_surrogate_mean(torch.tensor([1.0, 0.0]),
-        ...                         torch.tensor([0.5, -2.0]), tau=1.0)
-        tensor([0.1250, 1.0000])
-    """
-    if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError(
-            f'pos and neg must be 1-D, got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
-    dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
-    return (total / max(neg.numel(), 1)).to(dtype)

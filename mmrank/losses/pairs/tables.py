@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .pair_sums import clamp_infinite
+from .surrogates import clamp_infinite
 
 # Scores per pass: few enough that the temporaries of a pass stay in cache, many enough that the
 # calls cost little.

@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import is_compiling, on_host, once_differentiable
 
-from .pair_sums import SCORE_LIMIT, Buffers, clamp_infinite
+from .pair_matrix import Buffers
+from .surrogates import SCORE_LIMIT, clamp_infinite
 from .tables import column_blocks
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.

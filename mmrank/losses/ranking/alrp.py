@@ -108,10 +108,12 @@ class ALRPLoss(ErrorDrivenLoss):
         super().__init__(delta, momentum, **kwargs)
         self.balance = None if balance is None else SelfBalance(balance, balance_period)
 
-    def evaluate(self, lists: RankedLists) -> dict[str, Tensor]:
-        """Both parts of aLRP, the box part balanced."""
-        parts = _alrp(lists, self.delta)
-        scores, boxes = (self.reduce_lists(p, lists.has_positive) for p in parts)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """Both parts of aLRP."""
+        return _alrp(lists, self.delta)
+
+    def combine(self, scores: Tensor, boxes: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+        """Both parts, that of the boxes balanced."""
         if self.balance is not None:
             ratio = self.balance.update(scores, boxes, lists.state_group)
             self.note(box_balance=ratio)

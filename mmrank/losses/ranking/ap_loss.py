@@ -9,6 +9,7 @@ so the exact near-linear evaluation of that surrogate serves them as well.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,10 +22,12 @@ from mmrank.functional.metrics.labels import check_tensors, shares
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pairs
-from mmrank.losses.pairs.pair_sums import Buffers, OneSidedHuber, pair_evaluator
+from mmrank.losses.pairs.pair_matrix import Buffers
+from mmrank.losses.pairs.pair_sums import pair_evaluator
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.state import MeanPositiveScore
 
-from .base import GRADED, RankedLists, RankingLoss
+from .base import GRADED, RankedLists, RankingLoss, all_positives, number_of_positives
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -289,20 +292,31 @@ class ErrorDrivenLoss(RankingLoss):
         self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        self.mean_positive.update(lists.pos, lists.pos_mask, lists.state_group)
+        return self.part_losses([lists])
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        first = parts[0]
+        self.mean_positive.update(*all_positives(parts), first.state_group)
         self.diagnostics = {
             'mean_positive': self.mean_positive.mean.mean(),
-            'num_positive': lists.pos_mask.sum(),
+            'num_positive': number_of_positives(parts),
         }
-        dtype = torch.promote_types(lists.pos.dtype, torch.float32)
-        losses = self.evaluate(lists)
+        evaluated = [self.evaluate(lists) for lists in parts]
+        terms = [torch.cat(values) for values in zip(*evaluated)]
+        counted = torch.cat([lists.has_positive for lists in parts])
+        losses = self.combine(*(self.reduce_lists(term, counted) for term in terms), first)
+        dtype = torch.promote_types(first.pos.dtype, torch.float32)
         if isinstance(losses, dict):
             return {name: loss.to(dtype) for name, loss in losses.items()}
         return losses.to(dtype)
 
-    def evaluate(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        """Float64 loss of the lists, reduced; what a subclass defines."""
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """(L,) float64 terms of the loss of each list; what a subclass defines."""
         raise NotImplementedError
+
+    def combine(self, *terms) -> Tensor | dict[str, Tensor]:
+        """Loss from the reduced terms of :meth:`evaluate`; last come lists with the groups."""
+        return terms[0]
 
     def note(self, **scalars: Tensor) -> None:
         """Add detached scalars to the diagnostics."""
@@ -345,9 +359,8 @@ class APLoss(ErrorDrivenLoss):
         self.count_quality(quality)
         self.interpolate = interpolate
 
-    def evaluate(self, lists: RankedLists) -> Tensor:
-        losses = _ap(lists, self.delta, self.interpolate, self.relevance(lists))
-        return self.reduce_lists(losses, lists.has_positive)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        return (_ap(lists, self.delta, self.interpolate, self.relevance(lists)),)
 
 
 class GradedAPLoss(APLoss):

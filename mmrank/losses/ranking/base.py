@@ -1,6 +1,7 @@
 """Bases of the ranking losses: from the scores of a batch to lists of positives and negatives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -20,6 +21,7 @@ from mmrank.losses.lists import (
     columns_of,
     group_index,
     one_vs_all,
+    padded,
     positive_index,
 )
 from mmrank.losses.setting_names import NamedSettings
@@ -178,17 +180,25 @@ class RankingLoss(NamedSettings, HeadInterface):
         values_of_row = None
         if any(x is not None for x in (self.box_input, quality, box_loss)):
             values_of_row = inputs.box_values(self, *column, quality, box_loss)
-        index, mask = group_index(group)
-        scores, is_positive, is_negative = (x[0][index] for x in lists)
-        values_at = None
-        if values_of_row is not None:
+        return self.rank_groups(lists, group, values_of_row)
 
-            def values_at(columns: Tensor) -> Tensor:
-                return values_of_row(index.gather(1, columns))
-
-        first = index.new_zeros(len(index))
-        counted = is_positive & mask, is_negative & mask
-        return self.rank(scores, *counted, values_at, list_classes=first)
+    def rank_groups(
+        self,
+        lists: tuple[Tensor, Tensor, Tensor],
+        group: Tensor,
+        values_of_row: Callable[[Tensor], Tensor] | None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of (1, n) scores, positives and negatives, a list for each value of ``group``."""
+        parts = []
+        for index, mask in group_index(group):
+            scores, is_positive, is_negative = (x[0][index] for x in lists)
+            values_at = None
+            if values_of_row is not None:
+                values_at = partial(_values_in_lists, values_of_row, index)
+            counted = is_positive & mask, is_negative & mask
+            first = index.new_zeros(len(index))
+            parts.append(self.ranked_lists(scores, *counted, values_at, list_classes=first))
+        return self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
 
     def one_vs_all_lists(
         self,
@@ -320,10 +330,39 @@ class RankingLoss(NamedSettings, HeadInterface):
         """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
         raise NotImplementedError
 
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
+
+        The default joins them in one padded matrix, which serves every loss. One that knows the
+        loss of each list overrides it and needs no such matrix.
+        """
+        return self.list_losses(padded(parts))
+
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()
         return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+
+
+def _values_in_lists(
+    values_of_row: Callable[[Tensor], Tensor], index: Tensor, columns: Tensor
+) -> Tensor:
+    """(L, P) values at columns of lists whose (L, N) ``index`` holds rows."""
+    return values_of_row(index.gather(1, columns))
+
+
+def number_of_positives(parts: Sequence[RankedLists]) -> Tensor:
+    """Scalar number of positives of all lists."""
+    return torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
+
+
+def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
+    """(1, n) positives of all lists, padding included, and their mask; of one part (L, P) as is."""
+    if len(parts) == 1:
+        return parts[0].pos, parts[0].pos_mask
+    pos = torch.cat([lists.pos.flatten().double() for lists in parts])
+    mask = torch.cat([lists.pos_mask.flatten() for lists in parts])
+    return pos.unsqueeze(0), mask.unsqueeze(0)
 
 
 @torch.no_grad()
@@ -342,17 +381,22 @@ class StatelessRankingLoss(RankingLoss):
         raise NotImplementedError
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        losses = self.losses(lists)
-        self.diagnostics = {
-            'num_positive': lists.pos_mask.sum(),
-            'idle': idle_share(losses, lists.has_positive),
-            **self.extra_diagnostics(losses.detach(), lists),
-        }
-        loss = self.reduce_lists(losses, self.counted(lists))
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        return self.part_losses([lists])
 
-    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
-        """Detached scalars to log beside the number of positives."""
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        losses = torch.cat([self.losses(lists) for lists in parts])
+        has_positive = torch.cat([lists.has_positive for lists in parts])
+        self.diagnostics = {
+            'num_positive': number_of_positives(parts),
+            'idle': idle_share(losses, has_positive),
+            **self.extra_diagnostics(losses.detach(), has_positive),
+        }
+        counted = torch.cat([self.counted(lists) for lists in parts])
+        loss = self.reduce_lists(losses, counted)
+        return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
+
+    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
+        """Further scalars to log, of (L,) detached losses."""
         return {}
 
     def counted(self, lists: RankedLists) -> Tensor:

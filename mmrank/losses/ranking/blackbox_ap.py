@@ -10,7 +10,7 @@ from torch.autograd import Function
 from mmrank.autograd import once_differentiable
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
 
 from .base import RankedLists, StatelessRankingLoss

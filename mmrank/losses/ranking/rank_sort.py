@@ -9,7 +9,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
 
 from .ap_loss import (
@@ -152,9 +152,10 @@ class RankSortLoss(ErrorDrivenLoss):
             raise ValueError(f'sort_weight must be >= 0, got {sort_weight!r}')
         self.sort_weight = sort_weight
 
-    def evaluate(self, lists: RankedLists) -> Tensor:
-        """Ranking plus weighted sorting error."""
-        parts = _rank_sort(lists, self.delta)
-        ranking, sorting = (self.reduce_lists(p, lists.has_positive) for p in parts)
+    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
+        """Ranking and sorting errors."""
+        return _rank_sort(lists, self.delta)
+
+    def combine(self, ranking: Tensor, sorting: Tensor, lists: RankedLists) -> Tensor:
         self.note(ranking=ranking, sorting=sorting)
         return ranking + self.sort_weight * sorting

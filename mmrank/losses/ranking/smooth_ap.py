@@ -6,7 +6,8 @@ from torch import Tensor
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pair_sum
-from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import Sigmoid
 
 from .base import RankedLists, StatelessRankingLoss
 
@@ -93,7 +94,7 @@ class SmoothAPLoss(StatelessRankingLoss):
     def losses(self, lists: RankedLists) -> Tensor:
         return _smooth_ap(lists, self.surrogate, self.relevance(lists))
 
-    def extra_diagnostics(self, losses: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """``argument``: the x whose ``x/(1 + x)`` is the mean loss."""
-        risk = losses.sum() / lists.has_positive.sum().clamp(min=1)
+        risk = losses.sum() / has_positive.sum().clamp(min=1)
         return {'argument': risk / (1 - risk).clamp(min=1e-12)}

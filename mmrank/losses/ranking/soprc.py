@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -13,16 +14,11 @@ from mmrank.autograd import on_host, once_differentiable
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import (
-    OneSidedHuber,
-    Surrogate,
-    clamp_infinite,
-    pairwise_surrogate_sum,
-)
-from mmrank.losses.pairs.surrogates import OneSidedSigmoid
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
 from mmrank.state import ClassPrior, ScoreVector
 
-from .base import RankedLists, RankingLoss, idle_share
+from .base import RankedLists, RankingLoss, all_positives, idle_share, number_of_positives
 
 
 def soprc_loss(
@@ -220,6 +216,17 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool
     return total if per_batch else torch.where(lists.has_positive, total, 0)
 
 
+def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
+    """Positives and negatives of the lists that have a positive, as one list."""
+    pos, mask = all_positives(parts)
+    scores = torch.cat([lists.scores.flatten() for lists in parts])
+    counted = [(lists.is_negative & lists.has_positive[:, None]).flatten() for lists in parts]
+    is_negative = torch.cat(counted)
+    return replace(
+        parts[0], pos=pos, pos_mask=mask, scores=scores[None], is_negative=is_negative[None]
+    )
+
+
 class SOPRCLoss(RankingLoss):
     """Area under the precision-recall curve with a class prior.
 
@@ -361,27 +368,49 @@ class SOPRCLoss(RankingLoss):
         self.prior.set_counts(counts, num_samples)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        pos, has, rows = lists.pos, lists.has_positive, lists.list_classes
+        rows = lists.list_classes
         if rows is not None and self.score_vector.vector.size(0) == 1:
             rows = torch.zeros_like(rows)
-        v = self.score_vector.update(pos, lists.pos_mask, rows, lists.state_group)
-        prior = None
-        if self.prior is not None:
-            prior = self.prior.of(pos.size(0), lists.list_classes)
-        terms = soprc_terms(
-            lists, v, prior, self.surrogate, self.tau2, self.rank_gradient, lone_points=1
-        )
-        spread = _semi_variance(lists, self.lam1, self.lam2, self.per_batch)
-        spread = spread[0] if self.per_batch else self.reduce_lists(spread, has)
+        v = self.score_vector.update(lists.pos, lists.pos_mask, rows, lists.state_group)
+        return self._evaluate([lists], [v])
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        # Groups have one column of scores, and with it one v.
+        vectors = self.score_vector.update_parts([(x.pos, x.pos_mask) for x in parts])
+        return self._evaluate(parts, vectors)
+
+    def _evaluate(self, parts: Sequence[RankedLists], vectors: Sequence[Tensor]) -> Tensor:
+        """SOPRC and the semi-variance of all lists, from (L, V) v of each part."""
+        has = torch.cat([lists.has_positive for lists in parts])
+        terms = [self._terms(*both) for both in zip(parts, vectors)]
+        losses = torch.cat([x.loss for x in terms])
+        argument = torch.cat([x.argument for x in terms])
+        spread = self._spread(parts, has)
         self.diagnostics = {
-            'argument': self.reduce_lists(terms.argument, has).detach(),
-            'idle': idle_share(terms.argument, has),
+            'argument': self.reduce_lists(argument, has).detach(),
+            'idle': idle_share(argument, has),
             'mean_positive': self.logit_centre().mean(),
             'semi_variance': spread.detach(),
-            'num_positive': lists.pos_mask.sum(),
+            'num_positive': number_of_positives(parts),
         }
-        loss = self.reduce_lists(terms.loss, has) + spread
-        return loss.to(torch.promote_types(pos.dtype, torch.float32))
+        loss = self.reduce_lists(losses, has) + spread
+        return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
+
+    def _terms(self, lists: RankedLists, v: Tensor) -> SOPRCTerms:
+        prior = None
+        if self.prior is not None:
+            prior = self.prior.of(lists.pos.size(0), lists.list_classes)
+        return soprc_terms(
+            lists, v, prior, self.surrogate, self.tau2, self.rank_gradient, lone_points=1
+        )
+
+    def _spread(self, parts: Sequence[RankedLists], has: Tensor) -> Tensor:
+        """Semi-variance of all lists."""
+        if self.per_batch:
+            lists = parts[0] if len(parts) == 1 else _in_one_row(parts)
+            return _semi_variance(lists, self.lam1, self.lam2, True)[0]
+        values = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
+        return self.reduce_lists(torch.cat(values), has)
 
     def logit_centre(self) -> Tensor:
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""

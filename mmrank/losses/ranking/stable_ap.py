@@ -1,7 +1,7 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.inputs import one_of
-from mmrank.losses.lists import like_scores, split_lists
+from mmrank.losses.lists import like_scores, padded, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
-from mmrank.losses.pairs.pair_sums import OneSidedHuber, Surrogate, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
-from mmrank.losses.pairs.surrogates import build_surrogate
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
-from .base import RankedLists, RankingLoss
+from .base import RankedLists, RankingLoss, all_positives
 
 WEIGHTS = ('normalised', 'printed')
 
@@ -317,7 +317,10 @@ class StableAPLoss(RankingLoss):
             self.imbalance.largest = largest
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        return self._evaluate(lists, torch.sum)
+        return self._evaluate([lists], torch.sum)
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        return self._evaluate(parts, torch.sum)
 
     @property
     def can_be_separate(self) -> bool:
@@ -336,16 +339,17 @@ class StableAPLoss(RankingLoss):
         Buffers and diagnostics of one number then have one for each list, see
         :func:`mmrank.losses.separate_rankings.separate_rankings`.
         """
-        return self._evaluate(lists, _list_sums)
+        return self._evaluate([lists], _list_sums)
 
-    def _evaluate(self, lists: RankedLists, total: Callable[[Tensor], Tensor]) -> Tensor:
+    def _evaluate(self, parts: Sequence[RankedLists], total: Callable[[Tensor], Tensor]) -> Tensor:
         """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
-        pos, mask, has = lists.pos, lists.pos_mask, lists.has_positive
-        relevance = self.relevance(lists)
-        if relevance is not None:
-            # A positive without relevance is no positive.
-            has = (mask & (relevance != 0)).any(1)
-        scaled, unit, own = lists, 1, {}
+        if self.spread is not None:
+            # The spread is one of all lists together.
+            parts = parts if len(parts) == 1 else [padded(parts)]
+        lists, (pos, mask) = parts[0], all_positives(parts)
+        relevances = [self.relevance(lists) for lists in parts]
+        has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
+        scaled, unit, own = parts, 1, {}
         if self.spread is not None:
             unit = self.spread.spread(
                 lists.scores, lists.is_negative, has, lists.group, lists.state_group
@@ -354,11 +358,12 @@ class StableAPLoss(RankingLoss):
             self.mean_positive.score_range = (-reach, reach)
             own = {'tau': total(unit) * self.MARGIN}
             divisor = unit.to(pos.dtype)[:, None]
-            scaled = replace(lists, pos=pos / divisor, scores=lists.scores / divisor)
-        mu = self.mean_positive.update(pos, mask, lists.state_group, lists.list_classes)
-        weighted = weighted_risk(
-            scaled, mu / unit, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
-        )
+            scaled = [replace(lists, pos=pos / divisor, scores=lists.scores / divisor)]
+        # Lists of unlike lengths are those of groups, which share one mean.
+        classes = lists.list_classes if len(parts) == 1 else None
+        mu = self.mean_positive.update(pos, mask, lists.state_group, classes)
+        risks = [self._weighted_risk(x, mu / unit, u) for x, u in zip(scaled, relevances)]
+        weighted = _together(risks)
         rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
         loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
@@ -388,6 +393,13 @@ class StableAPLoss(RankingLoss):
         # gather: DDP finds no unused parameter.
         return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
 
+    def _weighted_risk(
+        self, lists: RankedLists, mean_pos: Tensor, relevance: Tensor | None
+    ) -> WeightedRisk:
+        return weighted_risk(
+            lists, mean_pos, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
+        )
+
     def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
         """(L,) imbalances of the lists."""
         if not isinstance(self.rho, str):
@@ -397,7 +409,7 @@ class StableAPLoss(RankingLoss):
         # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
         # All queries share one.
         rows = lists.list_classes
-        rows = None if rows is None else torch.zeros_like(rows)
+        rows = None if rows is None else rows.new_zeros(len(has))
         return self.imbalance.rho(weighted.risk, weighted.ratio, has, lists.state_group, rows)
 
     def logit_centre(self) -> Tensor:
@@ -411,6 +423,23 @@ class StableAPLoss(RankingLoss):
         # place.
         mean = self.mean_positive.mean
         mean.copy_(self._shifted(mean, offset))
+
+
+def _counted(lists: RankedLists, relevance: Tensor | None) -> Tensor:
+    """(L,) bool, lists with a positive; one without relevance is no positive."""
+    if relevance is None:
+        return lists.has_positive
+    return (lists.pos_mask & (relevance != 0)).any(1)
+
+
+def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
+    """Those of all lists; several have the weights of all lists in one row."""
+    if len(risks) == 1:
+        return risks[0]
+    risk = torch.cat([x.risk for x in risks])
+    ratio = torch.cat([x.ratio for x in risks])
+    weight = torch.cat([x.weight.flatten() for x in risks])
+    return WeightedRisk(risk, ratio, weight.unsqueeze(0))
 
 
 def _list_sums(values: Tensor) -> Tensor:

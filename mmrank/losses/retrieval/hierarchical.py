@@ -11,7 +11,8 @@ from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.inputs import EmbeddingBatch, check_positive
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import Surrogate, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import Surrogate
 from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
 
 

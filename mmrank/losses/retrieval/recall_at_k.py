@@ -12,7 +12,8 @@ from mmrank.errors import UserError
 from mmrank.losses.inputs import EmbeddingBatch, check_positive
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import Sigmoid, pairwise_surrogate_sum
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import Sigmoid
 from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
 
 

@@ -12,10 +12,10 @@ from mmrank.functional import (
     pairwise_surrogate_mean,
     pairwise_surrogate_sum,
 )
-from mmrank.losses.pairs import compiled_sums, interval_sums, pair_sums
+from mmrank.losses.pairs import compiled_sums, interval_sums, pair_matrix
 from mmrank.losses.pairs.interval_sums import IntervalSums
-from mmrank.losses.pairs.pair_sums import DENSE_PAIRS, SCORE_LIMIT, Sigmoid
-from mmrank.losses.pairs.surrogates import OneSidedSigmoid
+from mmrank.losses.pairs.pair_sums import DENSE_PAIRS
+from mmrank.losses.pairs.surrogates import SCORE_LIMIT, OneSidedSigmoid, Sigmoid
 from mmrank.losses.pairs.tables import PairwiseTables, ScoreBinner
 from mmrank.losses.retrieval.hierarchical import SupRankStep
 
@@ -138,7 +138,7 @@ def test_gradcheck(method):
 
 @pytest.mark.parametrize('name', sorted(SURROGATES))
 def test_every_surrogate_in_blocks(name, monkeypatch):
-    monkeypatch.setattr(pair_sums, '_PAIRS_PER_BLOCK', 50)
+    monkeypatch.setattr(pair_matrix, '_PAIRS_PER_BLOCK', 50)
     surrogate = build_surrogate(name, 0.6)
     pos = torch.randn(1, 7, dtype=torch.float64, requires_grad=True)
     neg = torch.randn(1, 33, dtype=torch.float64, requires_grad=True)
@@ -191,9 +191,9 @@ def _lists_of_many_lengths(lists, positives, negatives):
 def test_padding_is_left_out_of_the_pair_matrix(name, kept, monkeypatch):
     """Positives anywhere in a row, lists without any, NaN at what is out."""
     if not kept:
-        monkeypatch.setattr(pair_sums, '_KEPT_BYTES', 0)
+        monkeypatch.setattr(pair_matrix, '_KEPT_BYTES', 0)
     pos, neg, pos_mask, neg_mask = _lists_of_many_lengths(150, 20, 40)
-    groups = pair_sums._groups(pos_mask, 40)
+    groups = pair_matrix._groups(pos_mask, 40)
     assert len(groups) > 2
     work = sum(group.keep.numel() for group in groups)
     assert work <= 2 * pos_mask.sum() < pos_mask.numel() / 4
@@ -519,3 +519,30 @@ def test_cuda_equals_cpu(dtype):
 
     for got, want in zip(run('cuda'), run('cpu')):
         torch.testing.assert_close(got, want)
+
+
+class _ThreeTimes(OneSidedHuber):
+    """A subclass with other values than its base."""
+
+    def terms(self, x, values=True, slopes=None):
+        value = super().terms(x, values, slopes)
+        if slopes is not None:
+            slopes.mul_(3)
+        return None if value is None else value.mul_(3)
+
+
+@pytest.mark.parametrize('compiled', [False, True])
+def test_a_subclass_is_summed_as_itself(compiled):
+    """Also from 2^18 pairs on, and in a compiled graph."""
+    g = torch.Generator().manual_seed(0)
+    pos, neg = torch.randn(1, 20, generator=g).double(), torch.randn(1, 2**14, generator=g).double()
+    compiled_sum = torch.compile(pairwise_surrogate_sum, backend='aot_eager')
+    results = []
+    for surrogate in (_ThreeTimes(1.0), OneSidedHuber(1.0)):
+        own = compiled and type(surrogate) is _ThreeTimes
+        leaf = neg.clone().requires_grad_()
+        total = (compiled_sum if own else pairwise_surrogate_sum)(pos, leaf, surrogate)
+        results.append([total, *torch.autograd.grad(total.sum(), leaf)])
+    torch.testing.assert_close(results[0], [3 * x for x in results[1]])
+    with pytest.raises(ValueError, match='one-sided Huber surrogate, got _ThreeTimes'):
+        pairwise_surrogate_sum(pos, neg, _ThreeTimes(1.0), method='intervals')

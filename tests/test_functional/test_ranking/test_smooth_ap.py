@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from score_lists import joined
 
 from mmrank.functional import average_precision, smooth_ap_loss
-from mmrank.losses.pairs import pair_sums
+from mmrank.losses.pairs import pair_matrix
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-1, 1)), max_size=6)
 
@@ -64,7 +64,7 @@ def test_blocks_of_pairs_add_up(monkeypatch):
     g = torch.Generator().manual_seed(2)
     pos, neg = torch.rand(2, 7, generator=g), torch.rand(2, 50, generator=g)
     whole = smooth_ap_loss(*joined(pos, neg), tau=0.1)
-    monkeypatch.setattr(pair_sums, '_PAIRS_PER_BLOCK', 40)
+    monkeypatch.setattr(pair_matrix, '_PAIRS_PER_BLOCK', 40)
     torch.testing.assert_close(smooth_ap_loss(*joined(pos, neg), tau=0.1), whole)
 
 
