@@ -1,4 +1,4 @@
-"""Infinite scores, long embeddings, lists without negatives: the loss and its gradient are numbers."""
+"""Infinite scores, long embeddings, short lists: the loss and its gradient are numbers."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def test_infinite_embeddings_are_left_to_the_gradient_scaler():
 
 
 def test_short_lists_leave_the_margin_alone():
-    """tau='auto' measures the spread of the negatives in a list, which one negative does not have."""
+    """One negative has no spread for tau='auto' to measure."""
     scores, index = made_up(400).double(), torch.arange(400)
     group = index // 20
     half = (index % 20 == 0) | (index >= 200)
