@@ -155,7 +155,8 @@ class ScoreVector(SavedState):
         Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
         returns the phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of
         the lists, repeated or not: the class of a query. None: list i is row i or, with ``size`` 1,
-        all lists share the row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the same.
+        all lists share the row. The ranks of ``group`` hold different lists, or without ``rows``
+        parts of the same.
         """
         size, length = self.vector.shape
         if rows is None:
