@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.autograd import fails
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.functional import average_precision
@@ -196,7 +197,7 @@ class SentenceRetrievalLoss(SentenceLoss):
             counts, dtype = rows_and_dtype(queries, group)
             offset = sum(counts[: dist.get_rank(group)])
         rows = offset + torch.arange(len(queries), device=queries.device)
-        own = rows if labels is None else labels.to(rows)
+        own = rows if labels is None else self._classes(labels).to(rows)
         known = torch.cat([own, own.new_full((sum(map(len, documents[1:])),), -1)])
         gallery = torch.cat(documents or [queries])
         if group is not None:
@@ -208,6 +209,17 @@ class SentenceRetrievalLoss(SentenceLoss):
         return self.loss.embedding_loss(
             EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself)
         )
+
+    @staticmethod
+    def _classes(labels: Tensor) -> Tensor:
+        """The column label; UserError for rows without a class, such as the -1 of SNLI."""
+        if fails((labels >= 0).all(), "the column 'label' holds classes below 0"):
+            raise UserError(
+                f"the column 'label' holds {labels.min().item()}, which would be a class like any "
+                "other. Fix: dataset.filter(lambda row: row['label'] >= 0); of pairs of texts that "
+                'entail each other or not, those that do, without the column label'
+            )
+        return labels
 
     def _check_without_labels(self, documents: list[Tensor]) -> None:
         if not documents:

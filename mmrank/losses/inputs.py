@@ -158,11 +158,33 @@ class EmbeddingBatch:
         return cls(embeddings, labels, embeddings, labels, itself)
 
     def scores(self) -> Tensor:
-        """(Q, G) inner products, at least in float32."""
+        """(Q, G) inner products, at least in float32.
+
+        ValueError, on a GPU a device-side assertion, if finite embeddings are so long that inf -
+        inf may come up among the products.
+        """
         dtype = torch.promote_types(self.queries.dtype, torch.float32)
+        self._refuse_overflow(dtype)
         # Autocast would put the product into half precision, where close cosines tie.
         with torch.autocast(self.queries.device.type, enabled=False):
             return self.queries.to(dtype) @ self.gallery.to(dtype).t()
+
+    def _refuse_overflow(self, dtype: torch.dtype) -> None:
+        sides = self.queries.detach(), self.gallery.detach()
+        if not all(x.numel() for x in sides):
+            return
+        largest = [torch.maximum(x.amax(), -x.amin()).double() for x in sides]
+        product = largest[0] * largest[1] * self.queries.size(1)
+        # Infinite embeddings, as of a step that overflowed in half precision, make the loss NaN,
+        # which a gradient scaler sees.
+        fits = product < torch.finfo(dtype).max
+        fits = fits | ~(largest[0].isfinite() & largest[1].isfinite())
+        if fails(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
+            raise ValueError(
+                f'inner products of embeddings with entries up to {largest[0].item():.3g} and '
+                f'{largest[1].item():.3g} overflow {dtype}. Fix: embeddings of length 1, as by '
+                'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
+            )
 
     def is_positive(self) -> Tensor:
         """(Q, G) bool: of the query's class, but not its own image."""

@@ -156,9 +156,10 @@ class ScoreVector(SavedState):
         """Take in the positives of a batch and return (L, length) float32 v for its lists.
 
         Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
-        returns the phi of the list itself. ``rows`` are (L,) int64 rows of the lists, repeated or
-        not: the class of a query. None: list i is row i or, with ``size`` 1, all lists share the
-        row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the same.
+        returns the phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of
+        the lists, repeated or not: the class of a query. None: list i is row i or, with ``size`` 1,
+        all lists share the row. The ranks of ``group`` hold different lists, or without ``rows``
+        parts of the same.
         """
         size = len(self.vector)
         if rows is None:
@@ -198,9 +199,11 @@ class ScoreVector(SavedState):
         return [torch.where(self.seen, self.vector, own.float()) for own, _ in points]
 
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(L, length) phi of (L, P) positives, and (L,) bool whether a list has one."""
-        phi = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask)
-        return phi, mask.any(1) & phi.float().isfinite().all(1)
+        """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
+        infinite = mask & pos.isinf()
+        finite = mask & ~infinite
+        phi = interpolate_scores(pos, self.vector.size(1), *self.score_range, finite)
+        return phi, mask.any(1) & ~infinite.any(1) & phi.float().isfinite().all(1)
 
     def _row_index(self, rows: Tensor | None, pos: Tensor) -> Tensor:
         if rows is not None:
@@ -256,7 +259,8 @@ class ScoreSpread(RunningMean):
 
     ``log sigma <- (1-lam) log sigma + lam log s``, s the mean over the lists of a batch. A batch
     counts as one within a factor of :attr:`LARGEST_STEP` of the average, and the first within
-    :attr:`RANGE`, so that a broken score widens no margin for long. Infinite scores do not count.
+    :attr:`RANGE`, so that a broken score widens no margin for long. Infinite scores do not count,
+    and a list with fewer than two negatives, which has no spread, does not either.
     """
 
     LARGEST_STEP = 10.0
@@ -264,13 +268,19 @@ class ScoreSpread(RunningMean):
 
     @torch.no_grad()
     def spread(
-        self, scores: Tensor, is_negative: Tensor, counted: Tensor, group=None, state_group=None
+        self,
+        scores: Tensor,
+        is_negative: Tensor,
+        counted: Tensor,
+        default: float = 1.0,
+        group=None,
+        state_group=None,
     ) -> Tensor:
         """Take in (L, N) scores of a batch; returns (1,) or (L,) float64 spreads > 0.
 
         ``counted`` are the (L,) bool lists that have a say. The ranks of ``group`` hold parts of
         the same lists, those of ``state_group`` other lists. Where no batch was seen yet, it is
-        that of the batch itself.
+        that of the batch itself, and ``default`` if that has none.
         """
         taken = is_negative & scores.isfinite()
         x = torch.where(taken, scores.detach(), 0).double()
@@ -284,9 +294,14 @@ class ScoreSpread(RunningMean):
         if group is not None:
             dist.all_reduce(squares, group=group)
         own = (squares / count).sqrt().clamp(*self.RANGE).log()
+        has_spread = count > 1
+        own = torch.where(has_spread, own, math.log(default))
+        counted = counted & has_spread
         mean = self.update(own[:, None], counted[:, None], state_group).double()
         if mean.numel() == 1:
-            own = torch.where(counted, own, 0).sum() / counted.sum().clamp(min=1)
+            number = counted.sum()
+            own = torch.where(counted, own, 0).sum() / number.clamp(min=1)
+            own = torch.where(number > 0, own, math.log(default))
         return torch.where(self.num_updates > 0, mean, own).exp()
 
     def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:

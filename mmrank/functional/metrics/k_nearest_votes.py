@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from .labels import check_tensors
 from .top_k_inner_product import top_k_with_scores
 
 
@@ -22,7 +23,7 @@ def k_nearest_votes(
 
     Args:
         queries: (Q, D) features; of length 1 for cosines.
-        bank: (N, D) features.
+        bank: (N, D) features. The very tensor ``queries``: no query votes for itself.
         bank_labels: (N,) integer classes in ``[0, num_classes)``.
         num_classes: C.
         k: Number of neighbours; those of a smaller bank all vote.
@@ -31,6 +32,7 @@ def k_nearest_votes(
     Returns:
         (Q, C), at least float32: shares of the votes, rows sum to 1, or 0 where the bank is empty.
     """
+    check_tensors(queries=queries, bank=bank, bank_labels=bank_labels)
     if not tau > 0:
         raise ValueError(f'tau must be > 0, got {tau!r}')
     if (
@@ -42,14 +44,17 @@ def k_nearest_votes(
             'queries must be (Q, D), bank (N, D) and bank_labels (N,), got '
             f'{tuple(queries.shape)}, {tuple(bank.shape)} and {tuple(bank_labels.shape)}'
         )
+    excluded = torch.zeros(0, dtype=torch.long, device=queries.device)
+    if bank is queries:
+        excluded = torch.arange(len(queries), device=queries.device)
     dtype = torch.promote_types(queries.dtype, torch.float32)
     queries, bank = queries.to(dtype), bank.to(dtype)
     votes = queries.new_zeros(queries.size(0), num_classes)
     if bank.size(0) == 0:
         return votes
-    none = torch.zeros(0, dtype=torch.long, device=queries.device)
-    found = top_k_with_scores(queries, bank, k, none, none)
-    # Columns beyond a small bank are -1.
+    found = top_k_with_scores(queries, bank, k, excluded, excluded)
+    # Columns beyond a small bank, and of the query itself, are -1 and have no vote.
     scores, nearest = (x[:, : bank.size(0)] for x in found)
-    weights = (scores / tau).softmax(1)
+    weights = (scores / tau).softmax(1).masked_fill(nearest < 0, 0)
+    nearest = nearest.clamp(min=0)
     return votes.scatter_add_(1, bank_labels[nearest].long(), weights)

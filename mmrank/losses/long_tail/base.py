@@ -10,6 +10,7 @@ from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
+from mmrank.losses.pairs.pair_sums import clamp_infinite
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
@@ -83,6 +84,7 @@ class PointwiseLoss(NamedSettings):
         if weight is not None:
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
             cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)
+        cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
         if self.use_sigmoid:
             is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)

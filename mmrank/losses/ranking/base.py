@@ -119,7 +119,8 @@ class RankingLoss(NamedSettings, HeadInterface):
         """Loss of all scores of a batch.
 
         Args:
-            cls_score: (n,) raw scores of one list, or (n, C), any float dtype. Embeddings go into
+            cls_score: (n,) raw scores of one list, or (n, C), any float dtype. A row of (n, C) is
+                no list of its own: see ``group``. Embeddings go into
                 :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
@@ -131,8 +132,10 @@ class RankingLoss(NamedSettings, HeadInterface):
             reduction_override: Only None is supported.
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
-            group: (n,) integers for (n,) scores: those with the same number, such as the documents
-                of a query, are one list. In one process, or with ``scope='local'``.
+            group: (n,) integers: scores with the same number, such as the documents of a query,
+                are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is that of a
+                row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
+                ``scope='local'``.
 
         Returns:
             Scalar >= 0; 0, still attached to the graph, without a positive. With
@@ -164,11 +167,18 @@ class RankingLoss(NamedSettings, HeadInterface):
     ) -> Tensor | dict[str, Tensor]:
         """Loss of a list for each value of (n,) ``group``."""
         check_tensors(cls_score=scores, target=target, group=group)
+        if scores.dim() == 2 and target.shape == scores.shape and group.shape == scores.shape[:1]:
+            if weight is not None and weight.dim() == 1:
+                weight = weight[:, None].expand(scores.shape)
+            weight = None if weight is None else weight.reshape(-1)
+            group = group.repeat_interleave(scores.size(1))
+            scores, target = scores.reshape(-1), target.reshape(-1)
         if scores.dim() != 1 or group.shape != scores.shape:
             raise ValueError(
-                f'group needs (n,) scores and must have their shape, got {tuple(group.shape)} for '
-                f'scores of shape {tuple(scores.shape)}. Fix: of padded (lists, N) scores '
-                'loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
+                f'group must be (n,), one number for each of (n,) scores or for each row of (n, C) '
+                f'scores with (n, C) labels, got {tuple(group.shape)} for scores of shape '
+                f'{tuple(scores.shape)} and labels of shape {tuple(target.shape)}. Fix: of padded '
+                '(lists, N) scores loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
             )
         if self.scope == 'global' and world_group() is not None:
             raise UserError(

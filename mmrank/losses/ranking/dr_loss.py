@@ -42,7 +42,7 @@ def dr_loss(
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
-        authors' code: the negatives are still pushed down.
+        authors' code: the negatives are still pushed down. 0 for a list of which nothing counts.
 
     Example:
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
@@ -67,7 +67,13 @@ def _dr(
     high = softmax_mean(lists.scores, neg_lambda, mask=lists.is_negative, group=lists.group)
     low = torch.where(lists.has_positive, low, 1)
     gap = sharpness * (high - low + margin)
-    return scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+    losses = scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+    return torch.where(_counts(lists), losses, 0)
+
+
+def _counts(lists: RankedLists) -> Tensor:
+    """(L,) bool, False for a list whose scores are all left out, such as a group of weight 0."""
+    return lists.has_positive | (lists.num_negatives() > 0)
 
 
 def _weights(values, mask, temperature, peak):
@@ -192,5 +198,5 @@ class DRLoss(StatelessRankingLoss):
         return _dr(lists, *self.settings)
 
     def counted(self, lists: RankedLists) -> Tensor:
-        """All lists: one without a positive has a loss, too."""
-        return torch.ones_like(lists.has_positive)
+        """One without a positive has a loss, too."""
+        return _counts(lists)

@@ -184,8 +184,9 @@ class SoDeepLoss(RankingLoss):
         has_positive = num_positive > 0
         self._note(ranks, is_real & has_positive[:, None], num_positive)
         loss = self.reduce_lists(losses, has_positive)
-        # Attached to all scores, also where no list has a positive; NaN stays.
-        loss = loss + 0 * lists.pos.sum() + 0 * scores.sum()
+        # Attached to all scores, also where no list has a positive; NaN stays, and infinity would
+        # become NaN.
+        loss = loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
         return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
 
     def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:

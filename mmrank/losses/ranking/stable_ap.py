@@ -165,7 +165,8 @@ class StableAPLoss(RankingLoss):
     **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
     ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
     standard deviation of the negatives in a list, without gradient, and B that of a range of
-    :attr:`WIDTH` sigma. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
+    :attr:`WIDTH` sigma. Lists of one negative have no spread: where all are such, tau stays the
+    default. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
 
     **Relevance.** In a detector each positive has the ``relevance`` ``u = 1 - q + q IoU`` by its
     box, q the ``quality``: what is worse counts as a negative in proportion, as in COCO's mean of
@@ -304,7 +305,8 @@ class StableAPLoss(RankingLoss):
         score_range = defaults[1] if given_range is None else given_range
         self.score_penalty = defaults[2] if given_penalty is None else given_penalty
         if self.spread is not None:
-            self._limits = [x * defaults[0] / self.MARGIN for x in self.MARGIN_LIMITS]
+            self._usual_margin = defaults[0] / self.MARGIN
+            self._limits = [x * self._usual_margin for x in self.MARGIN_LIMITS]
             tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
         self.surrogate = build_surrogate(self._surrogate, tau)
         self.bound = self.surrogate.bound(*score_range)
@@ -352,7 +354,12 @@ class StableAPLoss(RankingLoss):
         scaled, unit, own = parts, 1, {}
         if self.spread is not None:
             unit = self.spread.spread(
-                lists.scores, lists.is_negative, has, lists.group, lists.state_group
+                lists.scores,
+                lists.is_negative,
+                has,
+                self._usual_margin,
+                lists.group,
+                lists.state_group,
             ).clamp(*self._limits)
             reach = unit * self.WIDTH / 2
             self.mean_positive.score_range = (-reach, reach)
@@ -369,7 +376,8 @@ class StableAPLoss(RankingLoss):
         loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
         if total is torch.sum:
             loss, mu = self.reduce_lists(loss, has), mu.mean()
-        offset = total(torch.where(mask, pos.double(), 0))
+        # What an infinite score, of a broken image, adds has no slope.
+        offset = total(torch.where(mask & ~pos.isinf(), pos.double(), 0))
         if self.penalty_reduction == 'mean':
             offset = offset / total(mask).clamp(min=1)
         penalty = self.score_penalty * offset.square()

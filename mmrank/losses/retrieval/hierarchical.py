@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrank.autograd import fails
 from mmrank.functional.metrics.labels import check_tensors
-from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.inputs import EmbeddingBatch, check_not_negative, check_positive
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -66,7 +66,8 @@ def hap_loss(
     ``1 - (1 / sum_i u_i) sum_i H_i / r_i`` with ``H_i = sum_{k at or above i} min(u_i, u_k)``, a
     constant, and ``r_i`` the number of scores at or above i of its level or more, a constant, plus
     ``sum_k step(s_k - s_i)`` over the lower levels, see :class:`SupRankStep`. The relevance of
-    level l of L is ``u = (l/L)^alpha / n_l``, with n_l scores of just that level in the list.
+    level l of L is ``u = (l/L)^alpha / n_l``, with n_l scores of just that level in the list. A tie
+    with a lower level counts as half in H too, as the step of 0 is 1/2.
     Source: Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval
     (HAPPIER), ECCV 2022, eqs. 2 to 7.
 
@@ -83,6 +84,7 @@ def hap_loss(
         >>> hap_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
         tensor(0.3099)
     """
+    check_not_negative(alpha=alpha)
     lists, step = _levelled(scores, levels, mask), SupRankStep(tau, delta, slope)
     return like_scores(_hap(lists, step, alpha), scores)
 
@@ -132,11 +134,14 @@ def _ranks(lists: RankedLists, step: SupRankStep) -> tuple[Tensor, Tensor, list[
     level = mask.double() if lists.values is None else torch.where(mask, lists.values.double(), 0)
     with torch.no_grad():
         ordered, order = torch.where(mask, -pos, torch.inf).sort(1)
+        begin = torch.searchsorted(ordered, -pos.detach())
         end = torch.searchsorted(ordered, -pos.detach(), right=True)
         sorted_level, found = level.gather(1, order), []
         for m in range(1, lists.num_levels + 1):
             count = torch.nn.functional.pad((sorted_level == m).double().cumsum(1), (1, 0))
-            found.append(count.gather(1, end))
+            at_or_above = count.gather(1, end)
+            above = count.gather(1, begin)
+            found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
         rank = sum(torch.where(level <= m, x, 0) for m, x in enumerate(found, 1))
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
@@ -212,7 +217,7 @@ class HAPLoss(_LevelLoss):
     it (:class:`mmrank.losses.SumLoss` does not add one of another kind; a head of your own does).
 
     Args:
-        alpha: Power of the level in the relevance; larger ones weigh the fine levels more.
+        alpha: Power of the level in the relevance, >= 0; larger ones weigh the fine levels more.
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
         delta: Difference of scores from which a negative above a positive counts by a line.
         slope: Slope of this line, > 0.
@@ -228,6 +233,7 @@ class HAPLoss(_LevelLoss):
         **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(tau, delta, slope, **kwargs)
+        check_not_negative(alpha=alpha)
         self.alpha = alpha
 
     def losses(self, lists: RankedLists) -> Tensor:

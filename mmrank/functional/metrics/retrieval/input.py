@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.functional.metrics.labels import check_tensors
+
 SIMILARITIES = ('cosine', 'dot')
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
@@ -129,6 +131,9 @@ def prepare_sets(
     same_set = gallery is None and gallery_labels is None
     _check_embeddings(queries, 'queries')
     query_labels = _check_labels(query_labels, queries, 'query_labels')
+    if gallery is queries and gallery_labels is not None:
+        same_set = True
+        _check_labels_of_itself(query_labels, gallery_labels)
     if same_set:
         gallery, gallery_labels = queries, query_labels
     elif gallery is None or gallery_labels is None:
@@ -232,7 +237,20 @@ def _sorted_on_disk(
         return torch.from_numpy(np.memmap(file, kind, 'c', 0, (rows, dimensions))), largest
 
 
+def _check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
+    """ValueError if a gallery that is the queries themselves has other labels."""
+    check_tensors(gallery_labels=gallery_labels)
+    if not torch.equal(gallery_labels.to(query_labels), query_labels):
+        raise ValueError(
+            'gallery is the very tensor queries, but gallery_labels are not query_labels. Fix: '
+            'pass the embeddings of the gallery; without gallery and gallery_labels the queries '
+            'search each other'
+        )
+
+
 def _check_embeddings(x: Tensor | StoredEmbeddings, name: str) -> None:
+    if not isinstance(x, StoredEmbeddings):
+        check_tensors(**{name: x})
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
@@ -262,6 +280,7 @@ def _check_gallery(x: Tensor | StoredEmbeddings, queries: Tensor | StoredEmbeddi
 
 def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
     """Labels as int64 on the embeddings' device, if there is one for each."""
+    check_tensors(**{name: labels})
     if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
         raise ValueError(
             f'{name} must hold one class index per sample, shape ({embeddings.shape[0]},), got '

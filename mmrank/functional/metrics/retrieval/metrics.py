@@ -105,7 +105,8 @@ def retrieval_metrics(
     Args:
         queries: (Q, D) embeddings of any float dtype.
         query_labels: (Q,) integers of any dtype, one class per sample.
-        gallery: (N, D) float embeddings on the queries' device; None for the queries themselves.
+        gallery: (N, D) float embeddings on the queries' device; None, or the very tensor
+            ``queries``, for the queries themselves, each left out of its own gallery.
         gallery_labels: (N,) integers.
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
         recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
@@ -250,7 +251,7 @@ def nearest_in_gallery(
         count: Samples per query, at least 1.
         similarity: ``'cosine'`` or ``'dot'``.
         own: (Q,) int64 gallery rows of the queries themselves, which are left out; None for
-            separate sets.
+            separate sets, or if the gallery is the very tensor ``queries``: row i is query i.
 
     Returns:
         (Q, K) scores and (Q, K) int64 gallery rows, with K the smaller of ``count`` and the
@@ -263,6 +264,8 @@ def nearest_in_gallery(
     """
     if count < 1:
         raise ValueError(f'count must be at least 1, got {count}')
+    if own is None and gallery is queries:
+        own = torch.arange(len(queries), device=queries.device)
     if isinstance(gallery, StoredEmbeddings):
         return _nearest_stored(queries, gallery, count, similarity, own)
     # One class: the gallery keeps its order.
