@@ -10,7 +10,7 @@ from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
-from mmrank.losses.pairs.pair_sums import clamp_infinite
+from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 
