@@ -18,7 +18,7 @@ Loss = Callable[..., object]
 def total(value: object) -> Tensor:
     """One number of what a loss returns: the sum of a dict, the first of a tuple."""
     if isinstance(value, dict):
-        return sum(x for x in value.values() if isinstance(x, Tensor) and x.requires_grad)
+        return sum(value.values())
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -66,6 +66,12 @@ class Batch:
     def mapped(self, change: Callable[[Tensor], Tensor]) -> 'Batch':
         """The batch with ``change`` applied to each leaf."""
         return self.with_leaves([change(x) for x in self.leaves])
+
+    def cast(self, dtype: torch.dtype) -> 'Batch':
+        """The batch with all floats in another dtype, those of the targets included."""
+        batch = self.mapped(lambda x: x.to(dtype))
+        fixed = [x.to(dtype) if x.is_floating_point() else x for x in self.fixed]
+        return batch.with_fixed(fixed)
 
 
 @dataclass(frozen=True)

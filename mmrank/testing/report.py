@@ -63,7 +63,7 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f'{self.subject}, called with {self.subject.call.name}']
-        lines += [f'{x.check:24} {x.outcome:15} {x.message}'.rstrip() for x in self.results]
+        lines += [f'{x.check:24} {x.outcome:15} {x.message:.120}'.rstrip() for x in self.results]
         counts = [f'{number} {outcome}' for outcome, number in self.counts().items()]
         return '\n'.join([*lines, ', '.join(counts)])
 

@@ -4,9 +4,18 @@ import inspect
 import textwrap
 from collections.abc import Callable
 
+import torch
+
 from mmrank.testing.calls import call_in_order
 from mmrank.testing.check import Check, Result
 from mmrank.testing.subject import Subject
+
+FLOAT32 = """
+make64 = make
+def make(size, seed):
+    x, y = make64(size, seed)
+    return [t.float() for t in x], y
+""".strip()
 
 
 def _source(function: Callable, name: str) -> str:
@@ -23,9 +32,12 @@ def script_of(check: Check, subject: Subject, result: Result) -> str:
     call = subject.call
     title = f'"""{subject}: {check.name}.\n\n{check.reason}\n\nFound: {result.message}\n"""'
     imports, _, build = subject.source.partition('\n\n')
-    if subject.has_parameters():
+    is_double = subject.dtype == torch.float64
+    if subject.has_parameters() and is_double:
         build += '.double()'
     parts = [title, f'import torch\n{imports}', build, _source(call.make, 'make')]
+    if not is_double:
+        parts.append(FLOAT32)
     if call.apply is not call_in_order:
         parts.append(_source(call.apply, 'apply'))
     for name in ('no_positives', 'all_positives', 'perfect'):

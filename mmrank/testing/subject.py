@@ -33,23 +33,28 @@ class Subject:
     metric: str = ''
     #: Returns the loss with settings that make it one minus the metric.
     limit: Callable[[], Loss] | None = None
+    #: In what the batches are; float32 for a loss whose state takes nothing else.
+    dtype: torch.dtype = torch.float64
     #: Lines of Python that define ``build()`` in a script.
     source: str = ''
 
     def __str__(self) -> str:
         return self.name
 
-    def build(self, dtype: torch.dtype = torch.float64) -> Loss:
-        """The loss with the same random numbers each time, its parameters in ``dtype``."""
+    def build(self, dtype: torch.dtype | None = None) -> Loss:
+        """The loss with the same random numbers each time, its parameters in ``dtype``.
+
+        None: that of the batches.
+        """
         torch.manual_seed(0)
         loss = self.builder()
         for x in loss.parameters() if isinstance(loss, nn.Module) else ():
-            x.data = x.data.to(dtype)
+            x.data = x.data.to(dtype or self.dtype)
         return loss
 
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
         """A batch that it takes."""
-        return self.call.batch(size, seed)
+        return self.call.batch(size, seed).cast(self.dtype)
 
     def is_module(self) -> bool:
         """Whether it is a module rather than a function."""

@@ -179,3 +179,25 @@ def test_command(tmp_path, capsys, monkeypatch):
 def test_command_names_the_mistake(arguments, message, capsys):
     assert main(arguments) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def needs_float32(scores, labels):
+    return torch.zeros(12).index_add(0, torch.arange(len(scores)), scores.square().mean(1)).mean()
+
+
+def test_a_loss_in_float32_alone():
+    assert check_loss(needs_float32).failures[0].check == 'value'
+    report = check_loss(needs_float32, dtype=torch.float32)
+    assert not report.failures
+
+
+def test_python_of_the_page(capsys):
+    page = Path(__file__).parents[2] / 'docs/pages/loss_checks.md'
+    first, second = re.findall(r'```python\n(.*?)```', page.read_text('utf-8'), re.DOTALL)
+    exec(first, {})
+    assert 'permutation              passed' in capsys.readouterr().out
+    made = {}
+    exec(second, made)
+    (mark,) = made['test_losses'].pytestmark
+    assert len(mark.args[1]) > 20
+    made['test_losses'](*mark.args[1][0].values)

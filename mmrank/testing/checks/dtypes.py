@@ -6,6 +6,8 @@ from torch import Tensor
 from mmrank.testing.check import check, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
+#: A line of the scripts.
+CAST = 'def to(t, dtype): return t.to(dtype) if t.is_floating_point() else t'
 SMALL = (torch.uint8, torch.int8, torch.int16, torch.int32)
 
 
@@ -52,12 +54,13 @@ def check_label_dtypes(subject: Subject) -> None:
 
 
 @check(
+    CAST,
     """
     exact = call(build(), x, y)
-    found = call(build(), [t.float() for t in x], y)
+    found = call(build(), [t.float() for t in x], [to(t, torch.float32) for t in y])
     print(float(found), 'instead of', float(exact))
     assert abs(found - exact) < 1e-3 * abs(exact) + 1e-3
-    """
+    """,
 )
 def check_float32(subject: Subject) -> None:
     """In float32 the loss is what it is in float64.
@@ -66,7 +69,7 @@ def check_float32(subject: Subject) -> None:
     """
     batch = subject.batch()
     value, gradients = batch.gradients(subject.build())
-    found = batch.mapped(Tensor.float).gradients(subject.build(torch.float32))
+    found = batch.cast(torch.float32).gradients(subject.build(torch.float32))
     require_same(found[0], value, 'the value in float32', rtol=1e-3, atol=1e-3)
     scale = max(float(x.abs().max()) for x in gradients)
     require_same(found[1], gradients, 'a gradient in float32', rtol=1e-2, atol=1e-3 * scale + 1e-6)
@@ -74,7 +77,8 @@ def check_float32(subject: Subject) -> None:
 
 HALF = """
 half = [t.detach().to(torch.{dtype}).requires_grad_() for t in x]
-exact, found = call(build(), [t.float() for t in half], y), call(build(), half, y)
+exact = call(build(), [t.float() for t in half], [to(t, torch.float32) for t in y])
+found = call(build(), half, [to(t, torch.{dtype}) for t in y])
 slopes = torch.autograd.grad(found, half)
 print(float(found), 'instead of', float(exact))
 assert all(s.isfinite().all() for s in slopes), slopes
@@ -83,14 +87,14 @@ assert abs(found - exact) < {tolerance} * abs(exact) + {tolerance}
 
 
 def _half(subject: Subject, dtype: torch.dtype, tolerance: float) -> None:
-    half = subject.batch().mapped(lambda x: x.to(dtype))
-    value = half.mapped(Tensor.float).of(subject.build(torch.float32))
+    half = subject.batch().cast(dtype)
+    value = half.cast(torch.float32).of(subject.build(torch.float32))
     found, gradients = half.gradients(subject.build(torch.float32))
     require_finite(found, gradients)
     require_same(found, value, f'the value in {dtype}', rtol=tolerance, atol=tolerance)
 
 
-@check(HALF.format(dtype='float16', tolerance=0.02), refusals=(Exception,))
+@check(CAST, HALF.format(dtype='float16', tolerance=0.02), refusals=(Exception,))
 def check_float16(subject: Subject) -> None:
     """Scores in float16 have the loss of the same numbers in float32, or are refused.
 
@@ -99,7 +103,7 @@ def check_float16(subject: Subject) -> None:
     _half(subject, torch.float16, 0.02)
 
 
-@check(HALF.format(dtype='bfloat16', tolerance=0.05), refusals=(Exception,))
+@check(CAST, HALF.format(dtype='bfloat16', tolerance=0.05), refusals=(Exception,))
 def check_bfloat16(subject: Subject) -> None:
     """Scores in bfloat16 have the loss of the same numbers in float32, or are refused.
 
@@ -109,13 +113,15 @@ def check_bfloat16(subject: Subject) -> None:
 
 
 @check(
+    CAST,
     """
-    plain = call(build(), [t.float() for t in x], y)
+    x, y = [t.float() for t in x], [to(t, torch.float32) for t in y]
+    plain = call(build(), x, y)
     with torch.autocast('cpu', dtype=torch.bfloat16):
-        found = call(build(), [t.float() for t in x], y)
+        found = call(build(), x, y)
     print(float(found), 'instead of', float(plain))
     assert abs(found - plain) < 0.05 * abs(plain) + 0.05
-    """
+    """,
 )
 def check_autocast(subject: Subject) -> None:
     """Under autocast to bfloat16 the loss is near what it is without.
@@ -123,7 +129,7 @@ def check_autocast(subject: Subject) -> None:
     Autocast turns a matrix product of the loss into bfloat16; a cosine of 0.996 is then 1, and the
     distance of two embeddings a zero or a NaN.
     """
-    batch = subject.batch().mapped(Tensor.float)
+    batch = subject.batch().cast(torch.float32)
     value = batch.of(subject.build(torch.float32))
     with torch.autocast('cpu', dtype=torch.bfloat16):
         found = batch.gradients(subject.build(torch.float32))

@@ -64,7 +64,7 @@ assert found[1].{what} < {limit} * found[0].{what}
 """
 
 
-@check(GROWTH.format(what='largest', limit=5.6))
+@check(GROWTH.format(what='largest', limit=5.6), is_usual=False)
 def check_memory(subject: Subject) -> None:
     """The largest tensor grows with the square of the batch at most.
 
