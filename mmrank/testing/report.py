@@ -70,6 +70,7 @@ class Report:
 
 def report_of(subject: Subject, checks: Sequence[Check]) -> Report:
     """Run checks on a subject; one that cannot be called is looked at by no other."""
+    subject.builder()  # An argument that is missing is no fault of the loss: it is raised.
     first = CHECKS['value'].result(subject)
     if first.outcome == FAILED:
         excuse = 'the check of the value has failed'

@@ -58,8 +58,7 @@ LOSSES = [
         'AngularLoss CircleLoss ContrastiveLoss DynamicSoftMarginLoss FastAPLoss '
         'GeneralizedLiftedStructureLoss IntraPairVarianceLoss LiftedStructureLoss MarginLoss '
         'MultiSimilarityLoss NCALoss NTXentLoss NPairsLoss SignalToNoiseRatioContrastiveLoss '
-        'SupConLoss ThresholdConsistentMarginLoss TripletMarginLoss TupletMarginLoss HistogramLoss '
-        'RankedListLoss',
+        'SupConLoss ThresholdConsistentMarginLoss TripletMarginLoss TupletMarginLoss HistogramLoss',
         {},
         'embeddings',
     ),
@@ -70,6 +69,7 @@ LOSSES = [
         PML_PROXIES,
         'embeddings',
     ),
+    ('pml', 'RankedListLoss', dict(margin=1.0, Tn=0.0), 'embeddings'),
     ('libauc', 'AUCMLoss PairwiseAUCLoss', {}, 'binary'),
     ('libauc', 'CompositionalAUCLoss CrossEntropyLoss FocalLoss', {}, 'float_binary'),
     ('libauc', 'AveragePrecisionLoss pAUC_DRO_Loss', dict(data_len=40), 'indexed_binary'),
