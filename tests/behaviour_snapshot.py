@@ -19,6 +19,7 @@ import inspect
 import sys
 import warnings
 from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def public_names() -> dict:
 
 def steps(case, loss, dtype: torch.dtype, seeds=(1, 2)) -> list[Tensor]:
     """Value and gradients of steps on small batches and, for rows of scores, on a large one."""
-    from registered_losses import CLASSES, Batch
+    from registered_losses import CLASSES
 
     found = []
     for seed in seeds:
@@ -73,7 +74,8 @@ def steps(case, loss, dtype: torch.dtype, seeds=(1, 2)) -> list[Tensor]:
             if not getattr(loss, 'use_sigmoid', True):
                 labels = labels.clamp(max=CLASSES - 1)
             if not getattr(loss, 'keeps_samples', False):
-                batches.append(Batch('rows', (scores,), (labels, torch.arange(ROWS))))
+                fixed = (labels, torch.arange(ROWS))
+                batches.append(replace(batches[0], leaves=(scores,), fixed=fixed))
         for batch in batches:
             try:
                 value, gradients = batch.mapped(lambda x: x.to(dtype)).gradients(loss)

@@ -16,17 +16,20 @@ labelled   ``left, right, is_positive``    a pair and its label
 
 import inspect
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import normalize
 
 from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
 from mmrank.registry import MODELS
+from mmrank.testing import Batch, Call, Subject
+from mmrank.testing.calls import call_in_order
 
 CLASSES, SAMPLES, WIDTH = 3, 40, 8
 HERE = 'tests/helpers/registered_losses.py'
@@ -157,41 +160,6 @@ def loss_names() -> list[str]:
     )
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Numbers of a batch; entry i of each tensor belongs to sample i."""
-
-    #: See the module.
-    kind: str
-    #: Scores or embeddings, which need a gradient.
-    leaves: tuple[Tensor, ...]
-    #: Labels, indices and others.
-    fixed: tuple[Tensor, ...]
-
-    def of(self, loss: nn.Module) -> Tensor:
-        """What the loss says of this batch, one number."""
-        value = CALLS[self.kind](loss, *self.leaves, *self.fixed)
-        return sum(value.values()) if isinstance(value, dict) else value
-
-    def gradients(self, loss: nn.Module) -> tuple[Tensor, list[Tensor]]:
-        """Detached value, and gradients of the leaves."""
-        leaves = [x.detach().clone().requires_grad_() for x in self.leaves]
-        value = replace(self, leaves=tuple(leaves)).of(loss)
-        return value.detach(), [*torch.autograd.grad(value, leaves)]
-
-    def entries(self, index) -> 'Batch':
-        """Some of the samples, or all in another order."""
-        return replace(
-            self,
-            leaves=tuple(x[index] for x in self.leaves),
-            fixed=tuple(x[index] for x in self.fixed),
-        )
-
-    def mapped(self, change) -> 'Batch':
-        """The batch with ``change`` applied to each leaf."""
-        return replace(self, leaves=tuple(change(x) for x in self.leaves))
-
-
 def _of_rows(loss, scores, *rest):
     *boxes, target, idx = rest
     options = {}
@@ -221,8 +189,8 @@ def _of_labelled(loss, left, right, is_positive):
 CALLS = {
     'rows': _of_rows,
     'queries': _of_queries,
-    'views': lambda loss, *batch: loss(*batch),
-    'pairs': lambda loss, *batch: loss(*batch),
+    'views': call_in_order,
+    'pairs': call_in_order,
     'labelled': _of_labelled,
 }
 # Twelve training pairs of seven left and five right entities.
@@ -315,16 +283,106 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
             # Half of the rows are background.
             background = torch.rand(size, generator=g) < 0.5
             labels = torch.where(background, CLASSES, labels)
-        return Batch(kind, tuple(leaves), (*fixed, labels, idx))
+        return Batch(kind, tuple(leaves), (*fixed, labels, idx), CALLS[kind])
     if kind == 'queries':
-        return Batch(kind, (normal(),), (labels,))
+        return Batch(kind, (normal(),), (labels,), CALLS[kind])
     leaves = normal(), normal()
     if kind == 'views':
-        return Batch(kind, leaves, (idx,))
+        return Batch(kind, leaves, (idx,), CALLS[kind])
     if kind == 'pairs':
         order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
-        return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]))
-    return Batch(kind, leaves, (labels == 0,))
+        return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
+    return Batch(kind, leaves, (labels == 0,), CALLS[kind])
+
+
+#: Losses whose gradient is not the derivative of the value that they show,
+#: and why.
+OWN_GRADIENT = {
+    'ALRPLoss': 'error-driven update',
+    'APLoss': 'error-driven update',
+    'BlackBoxAPLoss': 'difference to a perturbed ranking',
+    'GradedAPLoss': 'error-driven update',
+    'IABCELoss': 'the target of a positive is a constant',
+    'MALLoss': 'the weight of a negative is a constant',
+    'PartialAUCLoss': 'the weights of the pairs are constants',
+    'RankSortLoss': 'error-driven update',
+    'SOPRCLoss': 'the ranks among the positives are constants',
+    'SimCoLoss': 'the ratio of the two temperatures is a constant',
+    'StableAPLoss': 'the weights of the positives are constants',
+    'SumLoss': 'it has StableAPLoss as a part',
+    'VarifocalLoss': 'the weight of a negative is a constant',
+}
+#: A cross-entropy is infinite where a score is.
+POINTWISE = ('AsymmetricLoss', 'BalancedSoftmaxLoss', 'ClassBalancedCELoss', 'LDAMLoss')
+POINTWISE += ('LogitAdjustedCELoss',)
+POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
+#: Losses without one graph: the miners and distances of pytorch-metric-learning find pairs by
+#: nonzero.
+BREAKS = {'PMLLoss'}
+#: What each registered loss promises beyond the usual checks.
+PROMISES = {'no_element', 'infinities', 'computes_in_float32', 'compile', 'meta'}
+
+
+def _tensors(case: 'Case', size: int, seed: int):
+    batch = case.batch(size, seed)
+    return batch.leaves, batch.fixed
+
+
+def _of_one_class(x, y):
+    """No other sample, or the labels of one class alone; a row has its index behind its label."""
+    labels = max(len(y) - 2, 0)
+    return [torch.zeros_like(t) if i == labels else t for i, t in enumerate(y)]
+
+
+def _of_no_class(kind: str, loss: nn.Module, x, y):
+    """Background, queries that are alone, or pairs without a positive."""
+    if kind == 'queries':
+        return [torch.arange(len(y[0]))]
+    if kind == 'labelled':
+        return [torch.zeros_like(y[0])]
+    *boxes, labels, idx = y
+    # A softmax has no background.
+    other = CLASSES if getattr(loss, 'use_sigmoid', True) else 1
+    return [*boxes, torch.full_like(labels, other), idx]
+
+
+def _all_pairs_positive(x, y):
+    return [torch.ones_like(y[0])]
+
+
+def subject_of_case(case: 'Case') -> Subject:
+    """A registered loss as mmrank.testing checks it."""
+    same = _all_pairs_positive if case.kind == 'labelled' else _of_one_class
+    alone = partial(_of_no_class, case.kind, case.build())
+    call = Call(
+        case.kind,
+        partial(_tensors, case),
+        CALLS[case.kind],
+        no_positives=None if case.kind in ('views', 'pairs') else alone,
+        all_positives=None if case.kind == 'pairs' else same,
+    )
+    excused = {}
+    if case.name in POINTWISE or case.kind != 'rows':
+        excused['infinities'] = 'only what ranks scores takes them'
+    if case.settings.get('rank_gradient'):
+        excused['float32'] = 'the gradient jumps where a positive is its own threshold'
+    if case.settings.get('mode') == 'sogram':
+        excused['permutation'] = 'a sample is two rows'
+    if case.settings.get('storage') == 'host':
+        excused['meta'] = 'a state on the host is read there'
+    if case.name in BREAKS:
+        excused.update(compile='it breaks the graph', meta='it looks at values')
+    # The weights of negatives by their hardness are constants.
+    hardness = 'hardness_strength' in case.settings
+    own = 'the weights of the negatives are constants' if hardness else ''
+    return Subject(
+        str(case),
+        case.build,
+        call,
+        own_gradient=OWN_GRADIENT.get(case.name, own),
+        promises=PROMISES,
+        not_promised=excused,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,17 @@
 """Every registered loss on the path of a device: the host looks at no value, in one graph too.
 
-Meta tensors have no values, so that a step on them fails where it looks at one or where a shape
-depends on one: ``item``, ``nonzero``, a branch. (CUDA tensors of a ``FakeTensorMode`` would do as
-well, but autograd refuses those without a GPU.) The backend of the compiler is ``eager``: what is
-tested is that torch traces a loss right, its state and its own gradients included, not the code
-that it generates.
+That a step looks at no value is a check of mmrank.testing, too: test_registered_losses.py.
 """
 
 import contextlib
-from dataclasses import replace
 
 import pytest
 import registered_losses
 import torch
 
 from mmrank.losses.ranking import base
+from mmrank.testing import CHECKS
 
-#: Losses without one graph, and why.
-BREAKS = {
-    # Its miners and distances are those of pytorch-metric-learning, which finds pairs by nonzero.
-    'PMLLoss'
-}
 CASES = registered_losses.cases()
 #: Each loss once for each way to call it, with its first settings.
 FIRST = {(case.name, case.kind): case for case in reversed(CASES)}
@@ -47,19 +38,6 @@ def test_the_path_of_a_device_gives_the_same(case, monkeypatch):
     compare(case, take_it, [case.batch(seed=seed) for seed in range(2)])
 
 
-@pytest.mark.parametrize('case', [x for x in CASES if x.name not in BREAKS], ids=str)
-def test_a_step_looks_at_no_value(case, monkeypatch):
-    if case.settings.get('storage') == 'host':
-        pytest.skip('a state on the host is read there')
-    # Meta has no autocast, and the losses turn it off alone.
-    monkeypatch.setattr(torch, 'autocast', lambda *_, **__: contextlib.nullcontext())
-    batch = case.batch()
-    leaves, fixed = ([x.to('meta') for x in part] for part in (batch.leaves, batch.fixed))
-    value, slopes = replace(batch, leaves=leaves, fixed=fixed).gradients(case.build().to('meta'))
-    assert value.shape == ()
-    assert [x.shape for x in slopes] == [x.shape for x in leaves]
-
-
 def test_long_lists_are_worth_a_wait():
     """Where comparing every score takes longer, the positives alone are compared."""
     for pairs, scores, few in ((base.MOST_PAIRS, 2**12, False), (base.MOST_PAIRS, 2**13, True)):
@@ -76,16 +54,8 @@ def test_long_lists_are_worth_a_wait():
     [
         pytest.param(case, marks=[] if key in SHOWN else pytest.mark.slow, id='-'.join(key))
         for key, case in sorted(FIRST.items())
-        if case.name not in BREAKS
+        if case.name not in registered_losses.BREAKS
     ],
 )
-def test_compiled(case, monkeypatch):
-    torch.compiler.reset()
-    call = registered_losses.CALLS[case.kind]
-    compiled = torch.compile(call, backend='eager', fullgraph=True, dynamic=True)
-
-    def compile_it():
-        monkeypatch.setitem(registered_losses.CALLS, case.kind, compiled)
-
-    # Of the second one the lists have other lengths.
-    compare(case, compile_it, [case.batch(), case.batch(size=10, seed=1)])
+def test_compiled(case):
+    assert CHECKS['compile'](registered_losses.subject_of_case(case)).outcome == 'passed'

@@ -1,43 +1,44 @@
 """What every registered loss keeps to, a new one by being registered."""
 
-import copy
-import io
-import pickle
 import re
 from dataclasses import replace
 
 import pytest
 import torch
-from registered_losses import CLASSES, SETTINGS, build, cases, kinds, loss_names
+from registered_losses import (
+    CLASSES,
+    OWN_GRADIENT,
+    SETTINGS,
+    build,
+    cases,
+    kinds,
+    loss_names,
+    subject_of_case,
+)
 from torch import nn
 
 from mmrank.losses import RankingLoss, StableAPLoss
 from mmrank.models.federated_annotations import counted_scores
 from mmrank.registry import MODELS
+from mmrank.testing import CHECKS, parametrize_with_checks
 
 CASES = cases()
-every_loss = pytest.mark.parametrize('case', CASES, ids=str)
-#: Losses whose gradient is not the derivative of the value that they show,
-#: and why.
-OWN_GRADIENT = {
-    'ALRPLoss': 'error-driven update',
-    'APLoss': 'error-driven update',
-    'BlackBoxAPLoss': 'difference to a perturbed ranking',
-    'GradedAPLoss': 'error-driven update',
-    'IABCELoss': 'the target of a positive is a constant',
-    'MALLoss': 'the weight of a negative is a constant',
-    'PartialAUCLoss': 'the weights of the pairs are constants',
-    'RankSortLoss': 'error-driven update',
-    'SOPRCLoss': 'the ranks among the positives are constants',
-    'SimCoLoss': 'the ratio of the two temperatures is a constant',
-    'StableAPLoss': 'the weights of the positives are constants',
-    'SumLoss': 'it has StableAPLoss as a part',
-    'VarifocalLoss': 'the weight of a negative is a constant',
+#: Checks that need batches of more samples than a case has.
+NOT_HERE = ('memory', 'loops', 'metric')
+#: Which kinds of losses refuse what, and how the message says it.
+NO_PAIRS = (('pairs', 'labelled'), 'at least|not empty')
+EVERY_KIND = ('rows', 'queries', 'views', 'pairs', 'labelled')
+REFUSED = {
+    'one_element': NO_PAIRS,
+    'no_element': NO_PAIRS,
+    # Twelve queries of twelve classes, where a loss knows three.
+    'no_positives': (('queries',), 'classes'),
+    'second_derivative': (
+        EVERY_KIND,
+        'no second derivative.*create_graph=True|derivative for .* is not implemented',
+    ),
 }
-#: A cross-entropy is infinite where a score is.
-POINTWISE = ('AsymmetricLoss', 'BalancedSoftmaxLoss', 'ClassBalancedCELoss', 'LDAMLoss')
-POINTWISE += ('LogitAdjustedCELoss',)
-POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
+every_loss = pytest.mark.parametrize('case', CASES, ids=str)
 
 
 def assert_finite(value, gradients):
@@ -121,6 +122,19 @@ def test_a_loss_without_a_batch_says_what_to_add(register):
         kinds(loss)
 
 
+@parametrize_with_checks(
+    [subject_of_case(case) for case in CASES],
+    checks=[x for x in CHECKS if x not in NOT_HERE and not CHECKS[x].is_slow],
+)
+def test_contract(subject, check):
+    """The checks of mmrank.testing, stricter in what may be refused."""
+    result = check(subject)
+    if result.outcome == 'refused' and check.name not in subject.not_promised:
+        kinds, message = REFUSED[check.name]
+        assert subject.call.name in kinds
+        assert re.search(message, result.message)
+
+
 @every_loss
 def test_value_and_gradient(case):
     batch = case.batch()
@@ -133,71 +147,6 @@ def test_value_and_gradient(case):
     settings['loss_weight'] = 2 * settings.get('loss_weight', 1.0)
     twice = batch.gradients(build(case.name, settings))
     assert_same(twice, (2 * value, [2 * x for x in gradients]))
-
-
-@every_loss
-def test_order_and_memory_layout_do_not_matter(case):
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(3))
-    if case.settings.get('mode') == 'sogram':
-        order = torch.arange(12)  # its batch is two samples in a row
-    loss, other = case.build(), case.build()
-    for seed in range(2):
-        batch = case.batch(seed=seed)
-        value, gradients = batch.gradients(loss)
-        moved = batch.entries(order).gradients(other)
-        assert_same(moved, (value, [x[order] for x in gradients]))
-    for x, y in zip(loss.state_dict().values(), other.state_dict().values()):
-        torch.testing.assert_close(x, y)
-    batch = case.batch()
-    value, gradients = batch.gradients(case.build())
-    strided = batch.mapped(
-        lambda x: torch.stack([x, x], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0]
-    )
-    assert_same(strided.gradients(case.build()), (value, gradients))
-
-
-@every_loss
-@pytest.mark.parametrize('size', [0, 1])
-def test_nothing_to_compare(case, size):
-    loss = case.build()
-    batch = case.batch(size)
-    try:
-        assert_finite(*batch.gradients(loss))
-    except ValueError as error:
-        # A batch without pairs is a mistake, which the message names.
-        if case.kind not in ('pairs', 'labelled') or not re.search(
-            'at least|not empty', str(error)
-        ):
-            raise
-
-
-@pytest.mark.parametrize(
-    # A pair is always positive.
-    'case',
-    [x for x in CASES if x.kind != 'pairs'],
-    ids=str,
-)
-def test_one_side_alone(case):
-    """No positive, only one class, no other sample."""
-    batch, loss = case.batch(CLASSES), case.build()
-    if batch.kind == 'rows':
-        *boxes, labels, idx = batch.fixed
-        takes_background = getattr(loss, 'use_sigmoid', True)
-        sides = [
-            (*boxes, torch.full_like(labels, c), idx)
-            for c in (0, CLASSES if takes_background else 1)
-        ]
-    else:
-        (labels,) = batch.fixed
-        same = torch.zeros_like(labels)
-        sides = {
-            'queries': [(same,), (torch.arange(CLASSES),)],
-            'views': [(same,)],
-            'labelled': [(same,), (~same,)],
-        }[batch.kind]
-    for fixed in sides:
-        side = replace(batch, fixed=fixed)
-        assert_finite(*side.gradients(case.build()))
 
 
 def of_many_classes(value):
@@ -288,110 +237,9 @@ def test_ignored_scores_take_no_part(case):
             assert_same(again, (value, gradients))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
 @every_loss
-def test_ties(case):
-    tied = case.batch().mapped(torch.ones_like)
-    assert_finite(*tied.gradients(case.build()))
-
-
-@every_loss
-def test_nan_is_not_hidden(case):
-    def broken(x):
-        x = x.clone()
-        x[0] = float('nan')
-        return x
-
-    batch = case.batch()
-    if case.kind == 'rows':
-        # A row with a class, which no loss leaves out.
-        batch.fixed[-2][0] = 0
-    assert batch.mapped(broken).of(case.build()).isnan()
-
-
-@pytest.mark.parametrize(
-    'case', [x for x in CASES if x.kind == 'rows' and x.name not in POINTWISE], ids=str
-)
-def test_infinite_scores_stay_finite(case):
-    batch = case.batch()
-    scores = batch.leaves[0]
-    scores[0, 0], scores[1, 1], scores[2] = torch.inf, -torch.inf, torch.inf
-    assert_finite(*batch.gradients(case.build()))
-
-
-@every_loss
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(case, dtype):
-    half = case.batch().mapped(lambda x: x.to(dtype))
-    exact = half.mapped(torch.Tensor.double)
-    with torch.autocast('cpu', dtype=dtype):
-        value, gradients = half.gradients(case.build())
-    assert value.dtype == torch.float32
-    assert all(x.dtype == dtype for x in gradients)
-    assert all(x.isfinite().all() for x in gradients)
-    torch.testing.assert_close(value.double(), exact.of(case.build()), rtol=1e-3, atol=1e-3)
-
-
-@every_loss
-def test_float16_under_autocast_to_bfloat16(case):
-    half = case.batch().mapped(torch.Tensor.half)
-    with torch.autocast('cpu', dtype=torch.bfloat16):
-        value = half.of(case.build())
-    assert torch.equal(value, half.of(case.build()))
-
-
-@pytest.mark.parametrize(
-    'case',
-    # The weights of negatives by their hardness are constants.
-    [x for x in CASES if x.name not in OWN_GRADIENT and 'hardness_strength' not in x.settings],
-    ids=str,
-)
-def test_gradient_is_the_derivative(case):
-    batch, loss = case.batch(4, 1), case.build()
-
-    def value(*leaves):
-        return replace(batch, leaves=leaves).of(copy.deepcopy(loss))
-
-    leaves = [x.requires_grad_() for x in batch.leaves]
-    assert torch.autograd.gradcheck(value, leaves, fast_mode=True)
-
-
-def trained(case):
-    """A loss with two batches behind it."""
-    loss = case.build()
-    for seed in range(2):
-        case.batch(seed=seed).of(loss)
-    return loss
-
-
-@every_loss
-def test_saved_copied_and_pickled(case):
-    loss = trained(case)
-    file = io.BytesIO()
-    torch.save(loss.state_dict(), file)
-    file.seek(0)
-    loaded = case.build()
-    loaded.load_state_dict(torch.load(file, weights_only=True))
-    others = [loaded, copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))]
-    # One of them takes a step, which the others do not see.
-    batch = case.batch(seed=2)
-    expected = batch.gradients(loss)
-    for other in others:
-        value, gradients = batch.gradients(other)
-        assert torch.equal(value, expected[0])
-        assert all(map(torch.equal, gradients, expected[1]))
-        for x, y in zip(other.state_dict().values(), loss.state_dict().values()):
-            assert torch.equal(x, y)
-
-
-@every_loss
-def test_to_another_dtype(case):
-    """A model in half precision or float64 has its losses with it."""
-    for dtype in (torch.float64, torch.bfloat16):
-        loss = trained(case).to(dtype)
-        batch = case.batch(seed=2)
-        assert_finite(*batch.gradients(loss))
-    if torch.cuda.is_available():
-        loss = trained(case).cuda()
-        batch = case.batch(seed=2).mapped(lambda x: x.cuda())
-        batch = replace(batch, fixed=tuple(x.cuda() for x in batch.fixed))
-        assert_finite(*batch.gradients(loss))
+def test_moved_to_a_gpu(case):
+    loss = subject_of_case(case).trained().cuda()
+    batch = case.batch(seed=2).mapped(lambda x: x.cuda())
+    assert_finite(*batch.with_fixed([x.cuda() for x in batch.fixed]).gradients(loss))

@@ -74,6 +74,9 @@ BLOCKS = [
     (PYTORCH, 'EmbeddingLoss(StableAPLoss())'),
     (RECOMMENDATION, "_base_ = 'configs/tutorials"),
     (HOME, "_base_ = 'mmdet::atss"),
+    # tests/test_testing/test_checks.py runs these.
+    ('docs/pages/loss_checks.md', 'check_loss(partial('),
+    ('docs/pages/loss_checks.md', '@parametrize_with_checks'),
     # tests/test_tools/test_calibrate.py builds a model of these lines.
     (CALIBRATION, 'mmrank.CalibratedModel'),
     # tests/test_docs/test_practice_pages.py runs these.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import inside_backward
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
@@ -226,7 +227,8 @@ class InBatchSoftmaxLoss(NamedSettings):
             return None
         total = max(sum(counts), 1)
         if self.streaming is not None:
-            if self.training:
+            # A forward that a checkpointed block runs again has counted its batch already.
+            if self.training and not inside_backward():
                 self.streaming.update(cols, counts, group)
             # It counts batches, of so many candidates.
             return self.streaming.log_share(cols) - math.log(total)

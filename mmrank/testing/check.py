@@ -1,0 +1,168 @@
+"""A check: its name, its reason, its function and the script that repeats it."""
+
+import contextlib
+import inspect
+import textwrap
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from mmrank.testing.subject import Subject
+
+PASSED = 'passed'
+FAILED = 'failed'
+REFUSED = 'refused'
+NOT_APPLICABLE = 'not applicable'
+NOT_PROMISED = 'not promised'
+OUTCOMES = (PASSED, FAILED, REFUSED, NOT_APPLICABLE, NOT_PROMISED)
+#: What a loss raises that says no: an ``assert`` of its own is one.
+REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)
+
+
+class CheckFailedError(AssertionError):
+    """A check found what it looks for."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a check found."""
+
+    #: Name of the check.
+    check: str
+    #: One of :data:`OUTCOMES`.
+    outcome: str
+    #: What was found, in one line.
+    message: str = ''
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check. Called with a subject, it returns a :class:`Result` or raises."""
+
+    #: Its name.
+    name: str
+    #: Looks at a subject; raises CheckFailedError.
+    function: Callable[[Subject], None]
+    #: The last lines of a script that repeats it; see mmrank.testing.scripts.
+    script: str = ''
+    #: Whether every loss is held to it, not only one that promises it.
+    is_usual: bool = True
+    #: Whether it takes seconds.
+    is_slow: bool = False
+    #: Errors by which a loss says no.
+    refusals: tuple[type[Exception], ...] = REFUSALS
+    #: Why it says nothing of a subject; '': it does.
+    excuse: Callable[[Subject], str] = lambda subject: ''
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def reason(self) -> str:
+        """Why the check is there."""
+        return inspect.cleandoc(self.function.__doc__ or '')
+
+    def result(self, subject: Subject) -> Result:
+        """What it finds, without raising."""
+        excuse = self.excuse(subject)
+        if excuse:
+            return Result(self.name, NOT_APPLICABLE, excuse)
+        try:
+            with torch.random.fork_rng(devices=[]), _quiet():
+                self.function(subject)
+        except CheckFailedError as error:
+            return self._failure(subject, str(error))
+        except self.refusals as error:
+            return Result(self.name, REFUSED, _one_line(error))
+        except Exception as error:
+            return self._failure(subject, _one_line(error))
+        return Result(self.name, PASSED)
+
+    def _failure(self, subject: Subject, message: str) -> Result:
+        if self.name in subject.not_promised:
+            return Result(self.name, NOT_PROMISED, subject.not_promised[self.name])
+        promised = self.is_usual or self.name in subject.promises
+        return Result(self.name, FAILED if promised else NOT_PROMISED, message)
+
+    def __call__(self, subject: Subject) -> Result:
+        """What it finds.
+
+        Raises:
+            CheckFailedError: If the subject fails.
+        """
+        result = self.result(subject)
+        if result.outcome == FAILED:
+            raise CheckFailedError(f'{subject}: {self.name}: {result.message}\n\n{self.reason}')
+        return result
+
+
+@contextlib.contextmanager
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+
+
+def _one_line(error: Exception) -> str:
+    text = ' '.join(str(error).split())
+    return textwrap.shorten(f'{type(error).__name__}: {text}', 500, placeholder=' ...')
+
+
+def check(*lines: str, **options: object) -> Callable[[Callable], Check]:
+    """Make a check of a function, named as the function without ``check_``.
+
+    Args:
+        *lines: Parts of the script that repeats it.
+        **options: Other fields of :class:`Check`.
+    """
+    script = '\n'.join(textwrap.dedent(x).strip() for x in lines)
+
+    def decorate(function: Callable[[Subject], None]) -> Check:
+        name = function.__name__.removeprefix('check_')
+        return Check(name, function, script, **options)
+
+    return decorate
+
+
+def require(holds: object, message: str) -> None:
+    """Fail with a message unless something holds."""
+    if not holds:
+        raise CheckFailedError(message)
+
+
+def require_same(
+    found: object, expected: object, what: str, rtol: float = 1e-6, atol: float = 1e-8
+) -> None:
+    """Fail unless tensors, or lists of them, are the same up to a tolerance."""
+    if isinstance(found, torch.Tensor):
+        found, expected = [found], [expected]
+    for x, y in zip(found, expected, strict=True):
+        if x.shape != y.shape:
+            raise CheckFailedError(f'{what}: shape {tuple(x.shape)} instead of {tuple(y.shape)}')
+        # A loss that is checked in float32 alone has seven digits; 0 asks for the same bits.
+        least = 1e-4 if rtol and y.dtype == torch.float32 else 0.0
+        x, y = x.detach().double(), y.detach().double()
+        limits = dict(rtol=max(rtol, least), atol=max(atol, least / 10))
+        if not torch.allclose(x, y, **limits, equal_nan=True):
+            raise CheckFailedError(f'{what}: {_where(x, y)}')
+
+
+def _where(x: torch.Tensor, y: torch.Tensor) -> str:
+    """The two numbers that differ most."""
+    gap = torch.where(x.isnan() == y.isnan(), (x - y).abs().nan_to_num(0), torch.inf).flatten()
+    i = int(gap.argmax())
+    return f'{float(x.flatten()[i]):.6g} instead of {float(y.flatten()[i]):.6g}'
+
+
+def require_finite(value: torch.Tensor, gradients: list[torch.Tensor]) -> None:
+    """Fail unless a value and gradients are finite."""
+    require(value.isfinite().all(), f'the value is {_shown(value)}')
+    for gradient in gradients:
+        bad = gradient[~gradient.isfinite()]
+        require(not len(bad), f'{len(bad)} of {gradient.numel()} gradients are {bad[:1].tolist()}')
+
+
+def _shown(value: torch.Tensor) -> str:
+    return str(value.detach().flatten()[:3].tolist())

@@ -1,0 +1,153 @@
+"""Checks of what is saved, copied and evaluated."""
+
+import copy
+import io
+import pickle
+
+import torch
+import torch.utils.checkpoint
+from torch import Tensor, nn
+
+from mmrank.testing.calls import Loss
+from mmrank.testing.check import check, require, require_same
+from mmrank.testing.subject import Subject
+
+
+def _is_a_function(subject: Subject) -> str:
+    return '' if subject.is_module() else 'a function has no state'
+
+
+def _require_same_step(subject: Subject, found: Loss, expected: Loss, what: str) -> None:
+    """Fail unless two losses take the same third step, and have the same state after it."""
+    batch = subject.batch(seed=2)
+    torch.manual_seed(1)
+    one = batch.gradients(expected)
+    torch.manual_seed(1)
+    other = batch.gradients(found)
+    require_same(other[0], one[0], f'the third value {what}', rtol=0, atol=0)
+    require_same(other[1], one[1], f'a third gradient {what}', rtol=0, atol=0)
+    states = [
+        [x for x in loss.state_dict().values() if isinstance(x, Tensor)]
+        for loss in (found, expected)
+    ]
+    require_same(*states, f'the state {what}', rtol=0, atol=0)
+
+
+#: Two steps, something that is done to the loss, and the third step of both.
+THIRD = """
+loss = build()
+for seed in (0, 1): call(loss, *make(12, seed))
+{change}
+values = [float(call(one, *make(12, 2))) for one in (loss, other)]
+print(values)
+assert values[0] == values[1]
+"""
+
+
+@check(THIRD.format(change='import copy; other = copy.deepcopy(loss)'), excuse=_is_a_function)
+def check_deepcopy(subject: Subject) -> None:
+    """A copy takes the same step as the loss, and neither sees the step of the other.
+
+    An average of weights, or a search over settings, copies the model with its losses.
+    """
+    loss = subject.trained()
+    _require_same_step(subject, copy.deepcopy(loss), loss, 'of a copy')
+
+
+@check(
+    THIRD.format(change='import pickle; other = pickle.loads(pickle.dumps(loss))'),
+    refusals=(Exception,),
+    excuse=_is_a_function,
+)
+def check_pickle(subject: Subject) -> None:
+    """A pickled loss takes the same step.
+
+    Processes that are spawned get their model so.
+    """
+    loss = subject.trained()
+    data = pickle.dumps(loss)
+    loaded = pickle.loads(data)  # nosec B301: of the line before
+    _require_same_step(subject, loaded, loss, 'of a pickled loss')
+
+
+@check(
+    THIRD.format(change='other = build(); other.load_state_dict(loss.state_dict())'),
+    excuse=_is_a_function,
+)
+def check_state_dict(subject: Subject) -> None:
+    """A checkpoint holds what the third step needs.
+
+    A running mean, a queue or a step counter in a plain attribute is lost where a training goes on:
+    the loss starts anew, without a word.
+    """
+    loss = subject.trained()
+    file = io.BytesIO()
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    loaded = subject.build()
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    _require_same_step(subject, loaded, loss, 'after loading a checkpoint')
+
+
+@check(
+    THIRD.format(
+        change="""
+import copy; other = copy.deepcopy(loss)
+other.eval()
+with torch.no_grad(): call(other, *make(12, 5))
+other.train()
+""".strip()
+    ),
+    excuse=_is_a_function,
+)
+def check_evaluation(subject: Subject) -> None:
+    """A value that is asked for in evaluation does not move the state.
+
+    Who logs the loss of the validation set would train on it.
+    """
+    loss = subject.trained()
+    other = copy.deepcopy(loss)
+    other.eval()
+    with torch.no_grad():
+        subject.batch(seed=5).of(other)
+    other.train()
+    _require_same_step(subject, other, loss, 'after an evaluation')
+
+
+@check(
+    """
+    from torch.utils.checkpoint import checkpoint
+    plain, other = build(), build()
+    for seed in (0, 1):
+        x, y = make(12, seed)
+        x = [t.requires_grad_() for t in x]
+        one = call(plain, x, y)
+        two = checkpoint(lambda *x: call(other, x, y), *x, use_reentrant=False)
+        a, b = torch.autograd.grad(one, x), torch.autograd.grad(two, x)
+        print(float(one), float(two))
+        assert one == two and all(map(torch.equal, a, b))
+    """
+)
+def check_checkpointing(subject: Subject) -> None:
+    """Under ``torch.utils.checkpoint``, which runs the forward again, the step is the same.
+
+    A state that moves in the forward moves twice, and the gradient is of another value than the one
+    that was shown.
+    """
+    plain, other = subject.build(), subject.build()
+    for seed in range(2):
+        batch = subject.batch(seed=seed)
+        value, gradients = batch.gradients(plain)
+        leaves = [x.clone().requires_grad_() for x in batch.leaves]
+
+        def step(*leaves: Tensor, batch=batch) -> Tensor:
+            return batch.with_leaves(leaves).of(other)
+
+        found = torch.utils.checkpoint.checkpoint(step, *leaves, use_reentrant=False)
+        slopes = [*torch.autograd.grad(found, leaves)]
+        require_same(found, value, 'the value in a checkpointed block')
+        require_same(slopes, gradients, 'a gradient in a checkpointed block')
+    if isinstance(plain, nn.Module):
+        pairs = zip(plain.state_dict().values(), other.state_dict().values(), strict=True)
+        same = all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))
+        require(same, 'the state has moved twice')

@@ -1,0 +1,194 @@
+"""Checks of the value and of its first and second derivatives."""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from mmrank.testing.calls import Batch, Loss
+from mmrank.testing.check import check, require, require_finite, require_same
+from mmrank.testing.subject import Subject
+
+
+@check(
+    """
+    value = call(build(), x, y)
+    slopes = torch.autograd.grad(value, x)
+    print(value, slopes)
+    assert value.numel() == 1 and value.isfinite()
+    assert all(s.isfinite().all() for s in slopes) and any(s.any() for s in slopes)
+    """,
+    refusals=(),
+)
+def check_value(subject: Subject) -> None:
+    """One finite number, with a finite gradient that is not zero everywhere.
+
+    All other checks presuppose it. If it fails by an error, look whether the loss is called as it
+    wants to be.
+    """
+    value, gradients = subject.batch().gradients(subject.build())
+    require(value.numel() == 1, f'the value has the shape {tuple(value.shape)}, not ()')
+    require_finite(value, gradients)
+    require(any(x.any() for x in gradients), 'every gradient is zero')
+
+
+@check(
+    """
+    before = [t.clone() for t in [*x, *y]]
+    call(build(), x, y).backward()
+    assert all(map(torch.equal, [*x, *y], before)), ([*x, *y], before)
+    """
+)
+def check_inputs_untouched(subject: Subject) -> None:
+    """A loss does not write into its inputs.
+
+    Labels that it changes in place are wrong for the metric, and for the second loss, that read
+    them afterwards; nothing shows it.
+    """
+    batch = subject.batch()
+    before = [x.clone() for x in (*batch.leaves, *batch.fixed)]
+    leaves = [x.clone().requires_grad_() for x in batch.leaves]
+    batch.with_leaves(leaves).of(subject.build()).backward()
+    for x, y in zip((*leaves, *batch.fixed), before):
+        require(torch.equal(x, y), 'an input has other numbers after the call')
+
+
+@check(
+    """
+    first, second = call(build(), x, y), call(build(), x, y)
+    print(first, second)
+    assert torch.equal(first, second)
+    """
+)
+def check_same_twice(subject: Subject) -> None:
+    """Two losses that are built alike, with the same seed, say the same of the same batch.
+
+    A difference comes from a state that instances share, or from numbers that no seed reaches.
+    """
+    batch = subject.batch()
+    expected = batch.gradients(subject.build())
+    found = batch.gradients(subject.build())
+    require_same(found[0], expected[0], 'the value of a second instance', rtol=0, atol=0)
+
+
+@check(
+    """
+    v = [torch.randn_like(t) for t in x]
+    with torch.no_grad():
+        up, down = [call(build(), [t + h * d for t, d in zip(x, v)], y) for h in (1e-4, -1e-4)]
+    slopes = torch.autograd.grad(call(build(), x, y), x)
+    found, expected = sum((s * d).sum() for s, d in zip(slopes, v)), (up - down) / 2e-4
+    found, expected = found.double(), expected.double()
+    print('by autograd', float(found), 'by differences', float(expected))
+    assert torch.isclose(found, expected, rtol=1e-2, atol=1e-3)
+    """,
+    excuse=lambda subject: subject.own_gradient,
+)
+def check_derivative(subject: Subject) -> None:
+    """The gradient is the derivative of the value, by finite differences in float64.
+
+    A term that is detached, or a formula of a backward that is off by a factor, trains on something
+    else than the loss shows. A loss whose gradient is set by a rule says so by ``own_gradient``.
+    """
+    for seed in range(3):
+        batch, loss = subject.batch(seed=seed), subject.build()
+        found = batch.gradients(copy.deepcopy(loss))[1]
+        directions = [torch.randn_like(x) for x in batch.leaves]
+        along = sum((x * v).sum() for x, v in zip(found, directions))
+        for step, rtol, atol in STEPS:
+            difference = _difference(batch, loss, directions, step)
+            if torch.isclose(along.double(), difference, rtol=rtol, atol=atol):
+                break
+        else:
+            text = f'autograd says {float(along):.6g}, differences {float(difference):.6g}'
+            require(False, f'along a random direction {text}')
+
+
+#: Length of a step, and tolerances: the second for a loss that computes in float32.
+STEPS = [(1e-6, 1e-4, 1e-6), (1e-3, 2e-3, 1e-3)]
+
+
+def _difference(batch: Batch, loss: Loss, directions: list[Tensor], step: float) -> Tensor:
+    """Central difference of the value along a direction; the state of the loss stays."""
+    sides = []
+    with torch.no_grad():
+        for sign in (step, -step):
+            moved = [x + sign * v for x, v in zip(batch.leaves, directions)]
+            sides.append(batch.with_leaves(moved).of(copy.deepcopy(loss)).double())
+    return (sides[0] - sides[1]) / (2 * step)
+
+
+@check(
+    """
+    once = torch.autograd.grad(call(build(), x, y), x)
+    thrice = torch.autograd.grad(3 * call(build(), x, y), x)
+    print(once, thrice)
+    assert all(torch.allclose(3 * a, b) for a, b in zip(once, thrice))
+    """
+)
+def check_grad_output(subject: Subject) -> None:
+    """Three times the loss has three times the gradient.
+
+    A backward of its own that forgets the incoming gradient ignores the weight of the loss in a
+    sum, gradient scaling and gradient accumulation.
+    """
+    batch = subject.batch()
+    leaves = [x.clone().requires_grad_() for x in batch.leaves]
+    expected = batch.gradients(subject.build())[1]
+    value = batch.with_leaves(leaves).of(subject.build())
+    found = torch.autograd.grad(3 * value, leaves)
+    require_same(list(found), [3 * x for x in expected], 'a gradient of three times the loss')
+
+
+@check(
+    """
+    v = [torch.randn_like(t) for t in x]
+    def slope(h=0.0):
+        moved = [(t + h * d).detach().requires_grad_() for t, d in zip(x, v)]
+        grads = torch.autograd.grad(call(build(), moved, y), moved, create_graph=True)
+        return moved, sum((s * d).sum() for s, d in zip(grads, v))
+    moved, along = slope()
+    found = sum((s * d).sum() for s, d in zip(torch.autograd.grad(along, moved), v))
+    expected = (slope(1e-5)[1] - slope(-1e-5)[1]) / 2e-5
+    print('by autograd', float(found), 'by differences', float(expected))
+    assert torch.isclose(found, expected, rtol=1e-3, atol=1e-5)
+    """,
+    refusals=(Exception,),
+    excuse=lambda subject: '' if subject.dtype == torch.float64 else 'differences need float64',
+)
+def check_second_derivative(subject: Subject) -> None:
+    """Gradients of gradients are right or refused.
+
+    A gradient penalty or a Hessian takes them. A backward of its own that autograd does not see
+    into gives a wrong one without a word.
+    """
+    batch, loss = subject.batch(6, 1), subject.build()
+    directions = [torch.randn_like(x) for x in batch.leaves]
+
+    def gradients(step: float, create_graph: bool) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        leaves = [
+            (x + step * v).detach().requires_grad_() for x, v in zip(batch.leaves, directions)
+        ]
+        # A copy: the state of the loss is the same in each call.
+        value = batch.with_leaves(leaves).of(copy.deepcopy(loss))
+        return leaves, torch.autograd.grad(value, leaves, create_graph=create_graph)
+
+    plain = gradients(0.0, False)[1]
+    leaves, kept = gradients(0.0, True)
+    # Who only looks at the gradient is not refused, and gets the same.
+    require_same(list(kept), list(plain), 'a gradient under create_graph=True', rtol=1e-9)
+    found = _derived_along(kept, leaves, directions)
+    up, down = gradients(1e-6, False)[1], gradients(-1e-6, False)[1]
+    expected = [(a - b) / 2e-6 for a, b in zip(up, down)]
+    require_same(found, expected, 'a second derivative', rtol=1e-4, atol=1e-6)
+
+
+def _derived_along(
+    gradients: tuple[Tensor, ...], leaves: list[Tensor], directions: list[Tensor]
+) -> list[Tensor]:
+    """Product of the second derivatives with a direction, by autograd."""
+    slope = sum((g * v).sum() for g, v in zip(gradients, directions))
+    if not slope.requires_grad:
+        return [torch.zeros_like(x) for x in leaves]
+    found = torch.autograd.grad(slope, leaves, allow_unused=True)
+    return [torch.zeros_like(x) if y is None else y for x, y in zip(leaves, found)]

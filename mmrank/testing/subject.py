@@ -1,0 +1,131 @@
+"""The loss that is checked: how it is built and called, and what it promises."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from mmrank.testing.calls import Batch, Call, Loss, call_of
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loss, and what is known of it. :func:`subject_of` makes one of a loss."""
+
+    #: How reports name it.
+    name: str
+    #: Returns a loss as after ``__init__``.
+    builder: Callable[[], Loss]
+    #: How it is called.
+    call: Call
+    #: Why the gradient is not the derivative of the value: an error-driven update, weights that
+    #: are constants. '': it is the derivative.
+    own_gradient: str = ''
+    #: Names of checks that it promises to pass beyond the usual ones.
+    promises: Collection[str] = ()
+    #: Checks that it does not promise to pass, and why.
+    not_promised: Mapping[str, str] = field(default_factory=dict)
+    #: The metric that ``limit`` equals: ``'average_precision'``, ``'auroc'`` or ``'ndcg'``.
+    metric: str = ''
+    #: Returns the loss with settings that make it one minus the metric.
+    limit: Callable[[], Loss] | None = None
+    #: In what the batches are; float32 for a loss whose state takes nothing else.
+    dtype: torch.dtype = torch.float64
+    #: Lines of Python that define ``build()`` in a script.
+    source: str = ''
+
+    def __str__(self) -> str:
+        return self.name
+
+    def build(self, dtype: torch.dtype | None = None) -> Loss:
+        """The loss with the same random numbers each time, its parameters in ``dtype``.
+
+        None: that of the batches.
+        """
+        torch.manual_seed(0)
+        loss = self.builder()
+        for x in loss.parameters() if isinstance(loss, nn.Module) else ():
+            x.data = x.data.to(dtype or self.dtype)
+        return loss
+
+    def batch(self, size: int = 12, seed: int = 0) -> Batch:
+        """A batch that it takes."""
+        return self.call.batch(size, seed).cast(self.dtype)
+
+    def is_module(self) -> bool:
+        """Whether it is a module rather than a function."""
+        return isinstance(self.builder(), nn.Module)
+
+    def has_parameters(self) -> bool:
+        """Whether it has parameters of its own, which scripts turn into float64."""
+        loss = self.builder()
+        return isinstance(loss, nn.Module) and any(True for _ in loss.parameters())
+
+    def has_state(self) -> bool:
+        """Whether a checkpoint holds anything of it."""
+        loss = self.builder()
+        return isinstance(loss, nn.Module) and bool(loss.state_dict())
+
+    def trained(self) -> Loss:
+        """The loss with two batches behind it."""
+        loss = self.build()
+        for seed in range(2):
+            self.batch(seed=seed).of(loss)
+        return loss
+
+
+def _itself(function: Loss) -> Loss:
+    return function
+
+
+def _builder(loss: object) -> Callable[[], Loss]:
+    made = loss.func if isinstance(loss, functools.partial) else loss
+    if inspect.isclass(made):
+        return loss
+    if isinstance(loss, nn.Module):
+        return functools.partial(copy.deepcopy, loss)
+    return functools.partial(_itself, loss)
+
+
+def _source(loss: object) -> str:
+    """Lines that define ``build()``, or what is known of them."""
+    made = loss.func if isinstance(loss, functools.partial) else loss
+    words = []
+    if isinstance(loss, functools.partial):
+        words = [*map(repr, loss.args), *(f'{k}={v!r}' for k, v in loss.keywords.items())]
+    named = made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
+    name = named.__qualname__
+    lines = [f'from {named.__module__} import {name.partition(".")[0]}']
+    if inspect.isclass(made):
+        return '\n'.join([*lines, '', f'def build(): return {name}({", ".join(words)})'])
+    if not inspect.isroutine(made):
+        return '\n'.join([*lines, '', f'def build(): return {name}(...)  # with your settings'])
+    if words:
+        lines += ['from functools import partial']
+        return '\n'.join([*lines, '', f'def build(): return partial({name}, {", ".join(words)})'])
+    return '\n'.join([*lines, '', f'def build(): return {name}'])
+
+
+def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
+    """The subject of a loss.
+
+    Args:
+        loss: A function or a module; a class, built without arguments; or a
+            ``functools.partial`` of a function or a class.
+        call: Name of a way to call, or a :class:`~mmrank.testing.Call`.
+        **known: Fields of :class:`Subject`, such as ``own_gradient``.
+
+    Raises:
+        TypeError: If the loss cannot be called.
+        UserError: If the way to call is unknown.
+    """
+    if not callable(loss):
+        raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')
+    made = loss.func if isinstance(loss, functools.partial) else loss
+    named = made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
+    fields = {'name': named.__name__, 'source': _source(loss), **known}
+    return Subject(builder=_builder(loss), call=call_of(call), **fields)

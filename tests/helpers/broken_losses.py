@@ -1,0 +1,229 @@
+"""Losses with one fault each, by torch alone, and the check of mmrank.testing that finds it."""
+
+import torch
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize
+
+
+def infinite(scores, labels):
+    return scores.sum() / 0
+
+
+def changes_labels(scores, labels):
+    return cross_entropy(scores, labels.clamp_(max=1))
+
+
+def writes_into_scores(scores, labels):
+    scores.data -= scores.data.mean(0)
+    return cross_entropy(scores, labels)
+
+
+CALLS = []
+
+
+def counts_calls(scores, labels):
+    CALLS.append(0)
+    return len(CALLS) * cross_entropy(scores, labels)
+
+
+def detached_weight(scores, labels):
+    return (scores.sigmoid().detach() * scores.square()).mean()
+
+
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, keep):
+        ctx.save_for_backward(x)
+        ctx.keep = keep
+        return x.square().mean()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        slope = 2 * x.detach() / x.numel()
+        return (grad * slope if ctx.keep else slope), None
+
+
+def forgets_grad_output(scores, labels):
+    return _Square.apply(scores, False)
+
+
+def hides_its_slope(scores, labels):
+    return _Square.apply(scores, True)
+
+
+def weighs_by_position(scores, labels):
+    each = cross_entropy(scores, labels, reduction='none')
+    return (each * torch.arange(len(each))).mean()
+
+
+def takes_memory_as_contiguous(scores, labels):
+    return cross_entropy(scores.as_strided(scores.shape, (scores.size(1), 1)), labels)
+
+
+def root_of_distances(x, labels):
+    return (x[1:] - x[:-1]).square().sum(-1).sqrt().mean()
+
+
+def spread(scores, labels):
+    return scores.std(0).mean()
+
+
+def mean_of_positives(scores, labels):
+    return scores.neg().exp()[labels == 1].mean()
+
+
+def mean_of_negatives(scores, labels):
+    return scores.exp()[labels == 0].mean()
+
+
+def hides_nan(scores, labels):
+    return cross_entropy(scores.nan_to_num(), labels)
+
+
+def exponential(scores, labels):
+    return scores.exp().sum(1).log().mean() - scores.gather(1, labels[:, None]).mean()
+
+
+def upside_down(scores, labels):
+    return -cross_entropy(scores, labels)
+
+
+def signs(scores, labels):
+    return (-(2 * labels - 1) * scores).exp().mean() + (-labels).to(scores).mean()
+
+
+def tiny_epsilon(scores, labels):
+    return (scores.sigmoid() * 1e-46).log().mean() + cross_entropy(scores, labels)
+
+
+def small_epsilon(scores, labels):
+    return -(scores.neg().sigmoid() ** 20 + 1e-8).log().mean()
+
+
+def large_sum(scores, labels):
+    return (1000 + scores.square().mean()) - 1000
+
+
+def cosines(x, labels):
+    unit = normalize(x)
+    return 1e3 * (1 - (unit @ unit.t()).diagonal()).abs().mean() + x.square().mean()
+
+
+class Underflows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('least', torch.tensor(1e-60, dtype=torch.float64))
+
+    def forward(self, scores, labels):
+        return cross_entropy(scores, labels) - self.least.log()
+
+
+class RunningMean(nn.Module):
+    """Divides by a mean over steps, which it updates in each call."""
+
+    is_saved = True
+
+    def __init__(self):
+        super().__init__()
+        mean = torch.ones((), dtype=torch.float64)
+        if self.is_saved:
+            self.register_buffer('mean', mean)
+        else:
+            self.mean = mean
+
+    def forward(self, scores, labels):
+        value = cross_entropy(scores, labels)
+        self.mean = 0.5 * self.mean + 0.5 * value.detach().to(self.mean)
+        return value / self.mean
+
+
+class UnsavedMean(RunningMean):
+    is_saved = False
+
+
+class SharedMean(RunningMean):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class ForgetfulMean(RunningMean):
+    def __reduce__(self):
+        return ForgetfulMean, ()
+
+
+def doubles_when_compiled(scores, labels):
+    return cross_entropy(scores, labels) * (2 if torch.compiler.is_compiling() else 1)
+
+
+def other_shape_on_meta(scores, labels):
+    return scores.square().mean()[None] if scores.is_meta else scores.square().mean()
+
+
+def needs_the_whole_batch(x, labels):
+    return x.flatten().logsumexp(0)
+
+
+def mean_of_rows(x, labels):
+    return x.square().mean()
+
+
+def all_triplets(x, labels):
+    s = x @ x.t()
+    return (s[:, :, None] - s[:, None, :] + 1).relu().mean()
+
+
+def one_row_at_a_time(scores, labels):
+    return sum(cross_entropy(scores[i : i + 1], labels[i : i + 1]) for i in range(len(scores)))
+
+
+def soft_average_precision(scores, labels, tau=1.0):
+    above = ((scores - scores[:, None]) / tau).sigmoid()
+    above = above * (1 - torch.eye(len(scores), dtype=scores.dtype))
+    positive = labels.to(scores)
+    precision = (1 + above @ positive) / (1 + above.sum(1))
+    return 1 - (precision * positive).sum() / positive.sum()
+
+
+#: Check: a loss that fails it, and how it is called.
+BROKEN = {
+    'value': (infinite, 'scores'),
+    'inputs_untouched': (changes_labels, 'scores'),
+    'same_twice': (counts_calls, 'scores'),
+    'derivative': (detached_weight, 'scores'),
+    'grad_output': (forgets_grad_output, 'scores'),
+    'second_derivative': (hides_its_slope, 'scores'),
+    'permutation': (weighs_by_position, 'scores'),
+    'strided': (takes_memory_as_contiguous, 'scores'),
+    'expanded': (writes_into_scores, 'scores'),
+    'ties': (root_of_distances, 'embeddings'),
+    'one_element': (spread, 'scores'),
+    'no_element': (cross_entropy, 'scores'),
+    'no_positives': (mean_of_positives, 'binary'),
+    'all_positives': (mean_of_negatives, 'binary'),
+    'nan_is_shown': (hides_nan, 'scores'),
+    'infinities': (binary_cross_entropy_with_logits, 'numbers'),
+    'large_numbers': (exponential, 'scores'),
+    'perfect_is_better': (upside_down, 'scores'),
+    'label_dtypes': (signs, 'binary'),
+    'float32': (tiny_epsilon, 'scores'),
+    'float16': (small_epsilon, 'scores'),
+    'bfloat16': (large_sum, 'scores'),
+    'autocast': (cosines, 'embeddings'),
+    'computes_in_float32': (cross_entropy, 'scores'),
+    'moved_to_another_dtype': (Underflows, 'scores'),
+    'deepcopy': (SharedMean, 'scores'),
+    'pickle': (ForgetfulMean, 'scores'),
+    'state_dict': (UnsavedMean, 'scores'),
+    'evaluation': (RunningMean, 'scores'),
+    'checkpointing': (RunningMean, 'scores'),
+    'compile': (doubles_when_compiled, 'scores'),
+    'meta': (other_shape_on_meta, 'scores'),
+    'two_ranks': (needs_the_whole_batch, 'embeddings'),
+    'three_ranks': (needs_the_whole_batch, 'embeddings'),
+    'uneven_ranks': (mean_of_rows, 'embeddings'),
+    'rank_without_positives': (mean_of_positives, 'binary'),
+    'memory': (all_triplets, 'embeddings'),
+    'loops': (one_row_at_a_time, 'scores'),
+    'metric': (soft_average_precision, 'binary'),
+}

@@ -1,0 +1,204 @@
+"""Each check finds its fault, its script repeats it without mmrank, and a right loss passes."""
+
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from broken_losses import BROKEN, mean_of_positives, soft_average_precision
+from torch import nn
+
+from mmrank.errors import UserError
+from mmrank.testing import CALLS, CHECKS, check_loss, parametrize_with_checks, subject_of
+from mmrank.testing.__main__ import main
+
+HELPERS = Path(__file__).parents[1] / 'helpers'
+OF_RANKS = [name for name in CHECKS if name.endswith('ranks') or name.startswith('rank')]
+#: What tells the checks of a loss that names no metric of a right limit.
+LIMIT = dict(metric='auroc', limit=partial(partial, soft_average_precision, tau=1e-4))
+
+
+def broken(name):
+    loss, call = BROKEN[name]
+    return check_loss(
+        loss, call, checks=[name], promises=[name], **(LIMIT if name == 'metric' else {})
+    )
+
+
+def test_each_check_has_a_reason_and_a_loss_that_fails_it():
+    assert BROKEN.keys() == CHECKS.keys()
+    for check in CHECKS.values():
+        assert check.reason.endswith('.')
+        assert len(check.reason.splitlines()) <= 8
+
+
+@pytest.mark.parametrize('name', [x for x in BROKEN if x not in [*OF_RANKS, 'compile']])
+def test_a_broken_loss_fails(name):
+    report = broken(name)
+    (failure,) = report.failures
+    assert failure.check == name
+    assert failure.message
+    text = report.script(name)
+    assert 'mmrank' not in text
+    with pytest.raises((AssertionError, RuntimeError)):
+        exec(compile(text, name, 'exec'), {})
+
+
+@pytest.mark.parametrize('name', [x for x in BROKEN if x not in [*OF_RANKS, 'compile', 'metric']])
+def test_the_script_of_a_right_loss_passes(name):
+    """The script of a failure, with a loss that has none."""
+    promised = [name]
+    report = check_loss(nn.L1Loss(), 'numbers', checks=[name], promises=promised)
+    if name in ('no_positives', 'all_positives', 'label_dtypes'):
+        report = check_loss(
+            nn.MultiLabelSoftMarginLoss(), 'multi_label', checks=[name], promises=promised
+        )
+    (result,) = [x for x in report.results if x.check == name]
+    if result.outcome == 'failed':
+        pytest.skip(f'an L1 loss fails it, too: {result.message}')
+    text = report.script(name).replace('(...)  # with your settings', '()')
+    exec(compile(text, name, 'exec'), {})
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    'name', ['compile', *(pytest.param(x, marks=pytest.mark.slow) for x in OF_RANKS)]
+)
+def test_a_broken_loss_fails_on_ranks_and_compiled(name, tmp_path):
+    report = broken(name)
+    assert len(report.failures) == 1
+    path = tmp_path / 'script.py'
+    path.write_text(report.script(name))
+    command = [sys.executable]
+    if name in OF_RANKS:
+        number = '3' if name == 'three_ranks' else '2'
+        command += ['-m', 'torch.distributed.run', '--nproc-per-node', number]
+        command += ['--rdzv-backend', 'c10d', '--rdzv-endpoint', 'localhost:0']
+    environment = dict(os.environ, PYTHONPATH=str(HELPERS), OMP_NUM_THREADS='1')
+    done = subprocess.run([*command, path], capture_output=True, text=True, env=environment)
+    assert done.returncode
+    assert 'AssertionError' in done.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_right_loss_on_ranks_passes():
+    """A mean over samples is the mean of the means of equal shares."""
+    report = check_loss(nn.L1Loss(), 'numbers', checks=['two_ranks', 'three_ranks'])
+    assert report.counts()['passed'] == 3
+
+
+def test_a_metric_in_the_limit():
+    settings = dict(metric='average_precision', limit=LIMIT['limit'])
+    report = check_loss(soft_average_precision, 'binary', checks=['metric'], **settings)
+    assert not report.failures
+
+
+def test_outcomes():
+    report = check_loss(mean_of_positives, 'binary', not_promised=dict(no_positives='rare'))
+    found = {x.check: x for x in report.results}
+    assert found['value'].outcome == 'passed'
+    assert found['no_positives'].outcome == 'not promised'
+    assert found['no_positives'].message == 'rare'
+    assert found['infinities'].outcome in ('passed', 'not promised')
+    assert found['deepcopy'].outcome == 'not applicable'
+    assert 'compile' not in found
+    assert found['no_positives'].message in str(report)
+    assert sum(report.counts().values()) == len(report.results)
+
+
+def refuses(scores, labels):
+    if not labels.any():
+        raise ValueError('no positive')
+    return scores.square().mean()
+
+
+def test_a_refusal_is_no_failure():
+    report = check_loss(refuses, 'binary', checks=['no_positives'])
+    assert [x.outcome for x in report.results] == ['passed', 'refused']
+
+
+def test_a_loss_that_is_called_wrongly_is_told_so():
+    report = check_loss(nn.CrossEntropyLoss(), 'triplets')
+    assert [x.check for x in report.failures] == ['value']
+    assert report.counts()['not applicable'] == len(report.results) - 1
+    with pytest.raises(UserError, match="call='score' is unknown. Fix: one of scores, "):
+        check_loss(nn.CrossEntropyLoss(), 'score')
+    with pytest.raises(TypeError, match='loss must be a function, a module or a class, got 3'):
+        check_loss(3)
+    with pytest.raises(UserError, match="check 'tie' is unknown. Fix: one of value, "):
+        check_loss(nn.CrossEntropyLoss(), checks=['tie'])
+
+
+@parametrize_with_checks(
+    [nn.CrossEntropyLoss(), nn.MultiMarginLoss], checks=['permutation', 'ties']
+)
+def test_parametrised(subject, check):
+    assert check(subject).outcome == 'passed'
+
+
+def test_parametrised_raises():
+    with pytest.raises(AssertionError, match='upside_down: perfect_is_better: .* for perfect'):
+        CHECKS['perfect_is_better'](subject_of(*BROKEN['perfect_is_better']))
+
+
+@pytest.mark.parametrize('name', CALLS)
+def test_a_call_makes_batches_of_samples(name):
+    for size in (1, 7):
+        batch = CALLS[name].batch(size)
+        assert all(x.dtype == torch.float64 for x in batch.leaves)
+        assert {len(x) for x in (*batch.leaves, *batch.fixed)} == {size}
+    assert torch.equal(CALLS[name].batch(5, 1).leaves[0], CALLS[name].batch(5, 1).leaves[0])
+
+
+def test_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(HELPERS)
+    checks = ['--checks', 'value', 'perfect_is_better', 'permutation']
+    options = ['--scripts', str(tmp_path), *checks]
+    assert main(['broken_losses:upside_down', *options]) == 1
+    (path,) = tmp_path.iterdir()
+    assert path.name == 'upside_down_perfect_is_better.py'
+    assert '1 failed' in capsys.readouterr().out
+    assert main(['torch.nn:CrossEntropyLoss', '--set', 'label_smoothing=0.1', *checks]) == 0
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        (['torch.nn'], "'torch.nn' names no class. Fix: package.module:Name"),
+        (['no_such:Loss'], "'no_such' cannot be imported: .* Fix: install it"),
+        (['torch.nn:No'], "'torch.nn' has no 'No'. Fix: "),
+        (['torch.nn:L1Loss', '--set', 'x'], "--set 'x' has no value. Fix: x=VALUE"),
+        (['torch.nn:L1Loss', '--promise', 'x'], "--promise 'x' is unknown. Fix: one of value"),
+    ],
+)
+def test_command_names_the_mistake(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def needs_float32(scores, labels):
+    return torch.zeros(12).index_add(0, torch.arange(len(scores)), scores.square().mean(1)).mean()
+
+
+def test_a_loss_in_float32_alone():
+    assert check_loss(needs_float32).failures[0].check == 'value'
+    checks = ['derivative', 'permutation', 'float32']
+    report = check_loss(needs_float32, dtype=torch.float32, checks=checks)
+    assert not report.failures
+
+
+def test_python_of_the_page(capsys):
+    page = Path(__file__).parents[2] / 'docs/pages/loss_checks.md'
+    first, second = re.findall(r'```python\n(.*?)```', page.read_text('utf-8'), re.DOTALL)
+    exec(first, {})
+    assert 'permutation              passed' in capsys.readouterr().out
+    made = {}
+    exec(second, made)
+    (mark,) = made['test_losses'].pytestmark
+    assert len(mark.args[1]) > 20
+    made['test_losses'](*mark.args[1][0].values)
