@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import fails, on_host
 from mmrank.distributed import scale_gradient
+from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, refuse_nan, whole
 from mmrank.gathering import all_gather_lists, join
 
@@ -74,7 +75,7 @@ def check_embeddings(**embeddings: Tensor) -> None:
 def class_numbers(name: str, labels: Tensor) -> Tensor:
     """Labels that number classes, integers as int64; ValueError for one-hot and other labels."""
     if labels.dtype == torch.bool and labels.dim() == 2:
-        raise ValueError(
+        raise UserError(
             f'{name} must be the numbers of classes, got bool of shape {tuple(labels.shape)}. Fix: '
             'labels.long().argmax(1) of one-hot labels; several classes an image are not supported'
         )
@@ -82,7 +83,7 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
         return labels.long()  # a smaller type wraps the number of classes it is compared with
     refuse_nan(name, labels, 'give each image its class')
     if labels.numel() and fails((labels == labels.floor()).all(), f'{name} are no whole numbers'):
-        raise ValueError(
+        raise UserError(
             f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '
             f'{labels.max().item()}. Fix: labels.long()'
         )
@@ -134,7 +135,7 @@ class EmbeddingBatch:
         both = self.query_labels, self.gallery_labels
         levels = [x.t() if x.dim() == 2 else x[None] for x in both]
         if len(levels[0]) != len(levels[1]):
-            raise ValueError(
+            raise UserError(
                 f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
                 'Fix: the same levels for both, from coarse to fine'
             )
@@ -143,7 +144,7 @@ class EmbeddingBatch:
         self._same = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
         if len(self.query_labels) and fails((self.query_labels >= 0).all(), 'a label is below 0'):
-            raise ValueError(
+            raise UserError(
                 f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
                 'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
                 'labels[keep]'
@@ -177,7 +178,7 @@ class EmbeddingBatch:
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
             if fails((~same | (shared == number)).all(), 'a level does not refine the one before'):
-                raise ValueError(
+                raise UserError(
                     f'level {number} of the labels does not refine level {number - 1}: two images '
                     'share a class there, but not one level before. Fix: labels from coarse to '
                     'fine, and class numbers that are unique in their level; one-hot labels become '
@@ -282,7 +283,7 @@ def box_values(
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
         if fails(~outside.any(), 'quality is not in [0, 1]'):
-            raise ValueError(
+            raise UserError(
                 f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
                 "positive's box"
             )

@@ -156,7 +156,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     check_tensors(cls_score=cls_score, target=target)
     if cls_score.dim() == 1:
         if target.shape != cls_score.shape:
-            raise ValueError(
+            raise UserError(
                 f'target must be a 0 or 1 for each cls_score of shape {tuple(cls_score.shape)}, '
                 f'got shape {tuple(target.shape)}. Fix: labels of that shape, or cls_score of '
                 'shape (n, classes)'
@@ -306,7 +306,7 @@ def split_lists(
         )
     for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
         if other is not None and other.shape != scores.shape:
-            raise ValueError(
+            raise UserError(
                 f'{name} must have shape {tuple(scores.shape)} as scores has, got '
                 f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
                 'X(scores, is_positive), not its positives and negatives'

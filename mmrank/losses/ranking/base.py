@@ -165,7 +165,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         """Loss of a list for each value of (n,) ``group``."""
         check_tensors(cls_score=scores, target=target, group=group)
         if scores.dim() != 1 or group.shape != scores.shape:
-            raise ValueError(
+            raise UserError(
                 f'group needs (n,) scores and must have their shape, got {tuple(group.shape)} for '
                 f'scores of shape {tuple(scores.shape)}. Fix: of padded (lists, N) scores '
                 'loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
@@ -261,7 +261,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         every other batch as 0 does. ValueError outside [0, 1].
         """
         if quality is not None and not 0 <= quality <= 1:
-            raise ValueError(
+            raise UserError(
                 f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
                 f'alike, {GRADED} to let the IoU of their boxes count'
             )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import like_scores, padded, split_lists
 from mmrank.losses.options import ListOptions, Unpack
@@ -271,7 +272,7 @@ class StableAPLoss(RankingLoss):
         if isinstance(tau, str):
             one_of('tau', tau, ('auto',))
             if score_range is not None:
-                raise ValueError(
+                raise UserError(
                     f"score_range={score_range!r} has no effect with tau='auto', which measures "
                     'the spread of the scores. Fix: leave it out'
                 )
