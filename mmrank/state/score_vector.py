@@ -263,14 +263,10 @@ class ScoreSpread(RunningMean):
     RANGE = (0.01, 100.0)
 
     @torch.no_grad()
-    def spread(
-        self, scores: Tensor, is_negative: Tensor, counted: Tensor, group=None, state_group=None
-    ) -> Tensor:
-        """Take in (L, N) scores of a batch; returns (1,) or (L,) float64 spreads > 0.
+    def log_spreads(self, scores: Tensor, is_negative: Tensor, group=None) -> Tensor:
+        """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
 
-        ``counted`` are the (L,) bool lists that have a say. The ranks of ``group`` hold parts of
-        the same lists, those of ``state_group`` other lists. Where no batch was seen yet, it is
-        that of the batch itself.
+        The ranks of ``group`` hold parts of the same lists.
         """
         taken = is_negative & scores.isfinite()
         x = torch.where(taken, scores.detach(), 0).double()
@@ -283,7 +279,15 @@ class ScoreSpread(RunningMean):
         squares = x.square().sum(1)
         if group is not None:
             dist.all_reduce(squares, group=group)
-        own = (squares / count).sqrt().clamp(*self.RANGE).log()
+        return (squares / count).sqrt().clamp(*self.RANGE).log()
+
+    @torch.no_grad()
+    def average(self, own: Tensor, counted: Tensor, state_group=None) -> Tensor:
+        """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
+
+        ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
+        lists. Where no batch was seen yet, it is that of the batch itself.
+        """
         mean = self.update(own[:, None], counted[:, None], state_group).double()
         if mean.numel() == 1:
             own = torch.where(counted, own, 0).sum() / counted.sum().clamp(min=1)
