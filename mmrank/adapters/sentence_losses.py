@@ -23,7 +23,7 @@ from mmrank.losses import (
     TrainsEmbeddings,
 )
 from mmrank.losses.contrastive.grad_cache import grad_cache
-from mmrank.losses.inputs import unit_rows
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.required_package import required_package
 
 with required_package(

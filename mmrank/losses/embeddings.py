@@ -12,10 +12,11 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, check_embeddings, unit_rows
+from mmrank.losses.inputs import EmbeddingBatch, check_embeddings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.unit_rows import unit_rows
 
 #: Batches without a positive before the warning.
 _WATCHED = 10

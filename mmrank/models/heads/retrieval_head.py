@@ -11,10 +11,11 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, unit_rows
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
