@@ -2,11 +2,9 @@
 
 import errno
 import functools
-import io
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable
 
 from mmrank import interruption
@@ -35,25 +33,52 @@ _BY_TEXT = {
     r'DataLoader worker .*(killed|exited unexpectedly)': 'fewer num_workers, or more memory, in a '
     'container also docker run --shm-size=8g',
 }
-#: Names by which the functions of mmengine and others call the file that they write.
-_FILE_NAMES = ('filepath', 'path', 'filename', 'file', 'f')
 
 
 class UserError(ValueError):
     """A file, a config or an argument that the user can correct.
 
-    The message names the field, the value and the fix. A tool shows it
-    without a traceback; see :func:`show_user_errors`.
+    The message names the field, the value and the fix. A tool shows it without a traceback; see
+    :func:`show_user_errors`. Classes that are another error of Python, too, are below.
+
+    Args:
+        message: What is wrong, and where; it may end with the fix.
+        fix: How to mend it, if the message does not say so.
     """
+
+    def __init__(self, message: str, fix: str = '') -> None:
+        super().__init__(f'{message}. Fix: {fix}' if fix else message)
+
+
+class UserTypeError(UserError, TypeError):
+    """An argument of a type that is not taken."""
+
+
+class UserKeyError(UserError, KeyError):
+    """A name that is not registered."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError shows its text in quotes
+
+
+class UserImportError(UserError, ImportError):
+    """A package that is not installed, or a name that it does not have."""
+
+
+class MissingFileError(UserError, FileNotFoundError):
+    """A file that is not there."""
+
+
+class UserNotImplementedError(UserError, NotImplementedError):
+    """What another package offers and mmrank has nothing for."""
 
 
 def machine_fault(error: BaseException) -> str | None:
     """One message of an error that no config can cause, such as a full disk; None for another."""
-    if 'Fix:' in str(error):
+    if isinstance(error, UserError):
         return None
     if isinstance(error, OSError) and error.errno in _BY_NUMBER:
-        path = error.filename or _open_file(error)
-        where = f': {path}' if path else ''
+        where = f': {error.filename}' if error.filename else ''
         return f'{error.strerror}{where}\n  Fix: {_BY_NUMBER[error.errno]}'
     text = f'{type(error).__name__}: {error}'
     for pattern, fix in _BY_TEXT.items():
@@ -62,24 +87,16 @@ def machine_fault(error: BaseException) -> str | None:
     return None
 
 
-def _open_file(error: OSError) -> str:
-    """The file that failed while it was open: the error of a full disk does not name it."""
-    for frame, _ in reversed([*traceback.walk_tb(error.__traceback__)]):
-        for name in _FILE_NAMES:
-            value = frame.f_locals.get(name)
-            if isinstance(value, io.IOBase):
-                value = getattr(value, 'name', None)
-            if isinstance(value, str | os.PathLike):
-                return os.fspath(value)
-    return ''
-
-
 def _described(error: Exception) -> str:
     """Message of a user's error; a missing file names itself, but not where it was looked for."""
     if isinstance(error, UserError):
-        return str(error)
+        message = str(error)
+        if message.startswith('Caught '):
+            # A worker of a data loader sends its whole traceback, the message last.
+            message = re.split(r'^\w[\w.]*(?:Error|Exception): ', message, flags=re.M)[-1]
+        return message.strip()
     path = ''
-    if isinstance(error, FileNotFoundError) and 'Fix:' not in str(error):
+    if isinstance(error, FileNotFoundError):
         path = f'\n  Fix: correct the path; relative ones start at {os.getcwd()}'
     return machine_fault(error) or f'{error}{path}'
 
@@ -89,7 +106,7 @@ def show_user_errors(
 ) -> Callable[[Callable], Callable[..., int]]:
     """Decorate the main function of a tool: one message, no traceback.
 
-    So is any other error whose message has a ``Fix:``, and each of :func:`machine_fault`.
+    So is each of :func:`machine_fault`.
 
     Args:
         *also: Exceptions beside :class:`UserError` that in this tool come
@@ -114,14 +131,7 @@ def show_user_errors(
                 if fault := machine_fault(error):
                     sys.stderr.write(f'error: {fault}\n')
                     return 2
-                # A message that says how to mend it is for the user, whoever raises it.
-                message = str(error.args[0]) if len(error.args) == 1 else str(error)
-                if 'Fix:' not in message:
-                    raise
-                # A worker of a data loader sends its whole traceback, the message last.
-                message = re.split(r'^\w[\w.]*(?:Error|Exception): ', message, flags=re.M)[-1]
-                sys.stderr.write(f'error: {message.strip()}\n')
-                return 2
+                raise
             except KeyboardInterrupt:
                 sys.stderr.write(f'\n{on_interrupt}\n')
                 return 130

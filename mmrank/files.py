@@ -52,10 +52,15 @@ def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
         os.replace(temp, path)
     except BaseException as error:
         temp.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno and not error.filename:
-            error.filename = str(path)  # a full disk does not name it
+        _name_file(error, path)
         raise
     sync_folder(path.parent)
+
+
+def _name_file(error: BaseException, path: Path) -> None:
+    """Add the path to the error of a full disk, which does not name it."""
+    if isinstance(error, OSError) and error.errno and not error.filename:
+        error.filename = str(path)
 
 
 def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> Path:
@@ -88,6 +93,9 @@ def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
             break
     try:
         yield temp
+    except OSError as error:
+        _name_file(error, target)
+        raise
     finally:
         remove_path(temp)
 

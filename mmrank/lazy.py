@@ -5,17 +5,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
+from mmrank.errors import UserImportError
+
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
     """What to raise for a name that a package does not have; a near one is named.
 
     An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
-    message of the former.
+    message of the former, and no class can be both.
     """
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     if not near:
         return AttributeError(f'module {package!r} has no attribute {name!r}')
-    return ImportError(f'{package} has no {name!r}. Fix: did you mean {near[0]!r}?')
+    return UserImportError(f'{package} has no {name!r}', fix=f'did you mean {near[0]!r}?')
 
 
 def lazy_package(

@@ -9,6 +9,8 @@ Without mmengine the nodes register nothing, so that ``mmrank.losses`` works wit
 
 import typing
 
+from mmrank.errors import UserImportError
+
 if typing.TYPE_CHECKING:
     from mmengine.registry import Registry
 
@@ -29,7 +31,7 @@ class _NoRegistry:
 
     def build(self, cfg, *args, **kwargs):
         """Raise ImportError: only mmengine builds from a config."""
-        raise ImportError(
+        raise UserImportError(
             f'building {cfg!r} from a config requires mmengine, which is not installed. Fix: `mim '
             'install mmengine`, or call the class directly.'
         )

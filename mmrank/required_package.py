@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserImportError
 
 #: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
 #: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
@@ -58,7 +58,7 @@ def optional_class(package: str, type_name: str, path: str) -> type:
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != package:
             raise
-        raise ImportError(
+        raise UserImportError(
             f"type='mmrank.{type_name}' requires {package}, which is not installed. Fix: `mim "
             f'install {package}`, or see the README for the reference stack.'
         ) from error

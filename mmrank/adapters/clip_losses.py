@@ -5,7 +5,7 @@ import copy
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import ContrastiveLoss
 
 
@@ -26,7 +26,7 @@ class OpenCLIPLoss(nn.Module):
     def __init__(self, loss: ContrastiveLoss) -> None:
         super().__init__()
         if not isinstance(loss, ContrastiveLoss):
-            raise TypeError(
+            raise UserTypeError(
                 f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
                 'mmrank.losses.SigLIPLoss() or BimodalISogCLRLoss(num_samples=len(dataset))'
             )
@@ -106,7 +106,7 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
         UserError: If the model has such a loss already.
     """
     if not isinstance(getattr(model, 'logit_scale', None), nn.Parameter):
-        raise TypeError(
+        raise UserTypeError(
             f'model={type(model).__name__} has no parameter logit_scale. Fix: pass a CLIPModel or '
             'SiglipModel of transformers, before it is wrapped; for open_clip see OpenCLIPLoss'
         )

@@ -5,7 +5,7 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import KeepsSampleState, RankingLoss
 from mmrank.state.gradient_balance import build_balance
 
@@ -72,7 +72,7 @@ def use_ranking_loss(
         UserError: If the loss does not fit the model.
     """
     if not isinstance(loss, RankingLoss):
-        raise TypeError(
+        raise UserTypeError(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
             'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
         )
@@ -150,7 +150,7 @@ def _adapter_of(model: nn.Module):
     for base in type(model).__mro__:
         if base.__name__ in SERVED:
             return import_module(f'mmrank.adapters.{SERVED[base.__name__]}')
-    raise TypeError(
+    raise UserTypeError(
         f'model={type(model).__name__} has no adapter. Fix: pass one of {", ".join(SERVED)}, '
         "before it is wrapped for distributed training or compiled; for mmdet's heads use "
         "type='mmrank.ListwiseHead'"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mmrank.autograd import fails
 from mmrank.distributed import world_group
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.functional import average_precision
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses import (
@@ -24,7 +24,7 @@ from mmrank.losses import (
     TrainsEmbeddings,
 )
 from mmrank.losses.contrastive.grad_cache import grad_cache
-from mmrank.losses.inputs import unit_rows
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.required_package import required_package
 
 with required_package(
@@ -124,7 +124,7 @@ class SentenceContrastLoss(SentenceLoss):
         self, model: nn.Module, loss: ContrastiveLoss, *, mini_batch_size: int | None = None
     ) -> None:
         if not isinstance(loss, ContrastiveLoss):
-            raise TypeError(
+            raise UserTypeError(
                 f'loss={type(loss).__name__} is not contrastive. Fix: pass one such as '
                 'mmrank.losses.InfoNCELoss(tau=0.05); ranking losses go into SentenceRetrievalLoss'
             )
@@ -175,7 +175,7 @@ class SentenceRetrievalLoss(SentenceLoss):
         mini_batch_size: int | None = None,
     ) -> None:
         if not isinstance(loss, TrainsEmbeddings):
-            raise TypeError(
+            raise UserTypeError(
                 f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
                 'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
             )
@@ -260,7 +260,7 @@ class SentenceInBatchLoss(SentenceLoss):
         mini_batch_size: int | None = None,
     ) -> None:
         if not isinstance(loss, InBatchLoss):
-            raise TypeError(
+            raise UserTypeError(
                 f'loss={type(loss).__name__} is no InBatchLoss. Fix: pass '
                 'mmrank.losses.InBatchLoss()'
             )

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import RankingLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
@@ -134,7 +134,7 @@ def attach(
     head = model.head
     check_ranks(model, isinstance(head, RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
-        raise TypeError(
+        raise UserTypeError(
             f'model.head={type(head).__name__} has no adapter. Fix: use a RetinaNetHead or '
             'FCOSHead of torchvision, or a class of yours derived from one'
         )

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import RankingLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
@@ -137,7 +137,7 @@ def attach(
     check_ranks(model, isinstance(heads, RankingRoIHeads), False)
     predictor = getattr(heads.box_predictor, 'cls_score', None)
     if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):
-        raise TypeError(
+        raise UserTypeError(
             f'model.roi_heads={type(heads).__name__} has no adapter. Fix: use RoIHeads of '
             'torchvision with a FastRCNNPredictor, or classes of yours derived from these'
         )

@@ -27,7 +27,7 @@ def _config_error(error: Exception) -> Exception:
     Such is one from building a part of the config, from the first iteration, or from what computes
     the metrics: nearly always a setting or the data. The log file gets the traceback.
     """
-    if isinstance(error, UserError) or 'Fix:' in str(error) or machine_fault(error):
+    if isinstance(error, UserError) or machine_fault(error):
         return error
     if any(text in str(error) for text in _NO_DATA):
         return UserError(

@@ -10,6 +10,7 @@ from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
@@ -223,7 +224,7 @@ class AveragePrecisionMetric(BaseMetric):
             f'or no negative in this split: {shown}'
         )
         if not self.skip_empty or len(empty) == len(figures.names):
-            raise ValueError(
+            raise UserError(
                 f'{message}. Fix: evaluate on a split that has them, or set skip_empty=True of '
                 'AveragePrecisionMetric to exclude such classes from the means'
             )

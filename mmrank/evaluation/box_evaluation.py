@@ -17,7 +17,7 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.errors import UserError
+from mmrank.errors import MissingFileError, UserError
 
 #: Up to here doubles hold every whole number.
 _LARGEST_ID = 1 << 53
@@ -38,7 +38,7 @@ def load_predictions(predictions: str | os.PathLike | list[dict]) -> list[dict]:
         path = Path(predictions)
         where = f'prediction file {predictions}'
         if not path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f'{where} does not exist. Fix: pass the *.bbox.json that '
                 'CocoMetric writes with outfile_prefix=...'
             )

@@ -8,6 +8,7 @@ from mmengine.evaluator import BaseMetric
 from torch import Tensor
 
 from mmrank.distributed import world_group
+from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 
 
@@ -126,7 +127,7 @@ class FeatureMetric(BaseMetric):
         in_gallery, is_query, ids = (None if None in x else torch.tensor(x) for x in roles)
         if len({isinstance(x, list) and len(x) for x in labels}) > 1:
             odd = next(x for x in labels if isinstance(x, list))
-            raise ValueError(
+            raise UserError(
                 f'field {self.label_key!r} must be one class index, got {odd}, or labels of '
                 'as many levels in every sample. Fix: the same number of labels in each'
             )

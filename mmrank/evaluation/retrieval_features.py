@@ -271,7 +271,7 @@ def _check_kinds(kinds: Sequence[tuple[str, int]]) -> None:
     """Check that batches have one dtype and size: a file of rows of two would be misread."""
     if len(set(kinds)) > 1:
         names = ' and '.join(f'{np.dtype(x)} of {d} dimensions' for x, d in dict.fromkeys(kinds))
-        raise ValueError(
+        raise UserError(
             f'features are {names} in different batches, and RetrievalMetric(memory=...) keeps '
             'them in one file. Fix: let the model give features of one dtype and size'
         )

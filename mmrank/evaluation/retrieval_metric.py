@@ -300,7 +300,7 @@ class RetrievalMetric(FeatureMetric):
         found = self.field(sample, self.leave_out, 'leave_out')
         value = None if isinstance(found, str) else torch.as_tensor(found)
         if value is None or value.numel() != 1 or value.is_floating_point():
-            raise ValueError(
+            raise UserError(
                 f'field {self.leave_out!r} (leave_out) must be one integer, got {found!r}. Fix: '
                 'number the cameras or sequences'
             )

@@ -57,7 +57,7 @@ _NAMES = {
         'two_modality_terms',
         'two_view_terms',
     ),
-    'mmrank.losses.inputs': ('unit_rows',),
+    'mmrank.losses.unit_rows': ('unit_rows',),
     'mmrank.losses.lists': ('like_scores', 'split_lists'),
     'mmrank.losses.long_tail.class_balanced_ce': ('effective_number_weights',),
     'mmrank.losses.long_tail.ldam': ('ldam_margins', 'ldam_sigmoid', 'ldam_softmax'),

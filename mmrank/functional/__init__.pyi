@@ -56,7 +56,6 @@ from mmrank.losses.contrastive.terms import NegativeTerms as NegativeTerms
 from mmrank.losses.contrastive.terms import negative_terms as negative_terms
 from mmrank.losses.contrastive.terms import two_modality_terms as two_modality_terms
 from mmrank.losses.contrastive.terms import two_view_terms as two_view_terms
-from mmrank.losses.inputs import unit_rows as unit_rows
 from mmrank.losses.lists import like_scores as like_scores
 from mmrank.losses.lists import split_lists as split_lists
 from mmrank.losses.long_tail.class_balanced_ce import (
@@ -113,6 +112,7 @@ from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
 from mmrank.losses.two_tower.pointwise import SquarePointwise as SquarePointwise
 from mmrank.losses.two_tower.pointwise import build_pointwise as build_pointwise
 from mmrank.losses.two_tower.sums import weighted_cross_sum as weighted_cross_sum
+from mmrank.losses.unit_rows import unit_rows as unit_rows
 from mmrank.state.kept_positives import moving_ranks as moving_ranks
 from mmrank.state.sample_averages import TemperatureStep as TemperatureStep
 from mmrank.state.sample_averages import moving_log_mean as moving_log_mean

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from mmrank.autograd import is_compiling
 from mmrank.distributed import world_group
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, check_embeddings, unit_rows
+from mmrank.losses.inputs import EmbeddingBatch, check_embeddings
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.unit_rows import unit_rows
 
 #: Batches without a positive before the warning.
 _WATCHED = 10
@@ -47,7 +48,7 @@ class EmbeddingLoss(NamedSettings):
     def __init__(self, loss: TrainsEmbeddings) -> None:
         super().__init__()
         if not isinstance(loss, TrainsEmbeddings):
-            raise TypeError(
+            raise UserTypeError(
                 f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: pass '
                 'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
             )
@@ -86,7 +87,7 @@ class EmbeddingLoss(NamedSettings):
         if ref_embeddings is None and ref_labels is None:
             ref_embeddings, ref_labels = embeddings, labels
         if ref_embeddings is None or ref_labels is None:
-            raise ValueError(
+            raise UserError(
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
                 'of the gallery as ref_labels'
             )

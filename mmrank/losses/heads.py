@@ -4,7 +4,6 @@ import warnings
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from mmrank.errors import UserError
 from mmrank.training_set import ClassesOfTrainingSet
@@ -19,10 +18,10 @@ _STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) -> None:
     """Raise UserError if a stock dense head of mmdet takes a loss that ranks all scores of a batch.
 
-    A hook, which torch calls when a module becomes the part ``name`` of another. A loss is not told
-    which head holds it, and a stock head shows what it is only once it has called the loss for a
-    single level. A head that gathers the scores itself says so by a true class attribute
-    ``gathers_scores``.
+    A hook, which torch calls when a module becomes the part ``name`` of another, once a config has
+    named a model of mmrank (:mod:`mmrank.losses.registered`). A loss is not told which head holds
+    it, and a stock head shows what it is only once it has called the loss for a single level. A
+    head that gathers the scores itself says so by a true class attribute ``gathers_scores``.
     """
     names = [base.__name__ for base in type(head).__mro__]
     once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
@@ -36,9 +35,6 @@ def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) 
                 f'centres. Fix: in the config of that head, type={names[0]!r} becomes '
                 f"type='mmrank.ListwiseHead', head_type='mmdet.{names[0]}'"
             )
-
-
-register_module_module_registration_hook(refuse_stock_dense_head)
 
 
 class HeadInterface(nn.Module):

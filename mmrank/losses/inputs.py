@@ -7,54 +7,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails, on_host
 from mmrank.distributed import scale_gradient
+from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, refuse_nan, whole
 from mmrank.gathering import all_gather_lists, join
-
-
-class _UnitRows(Function):
-    """Division by the length, whose gradient reads the rows three times.
-
-    That of ``torch.nn.functional.normalize`` reads and writes them a dozen times. It is made of
-    operations that autograd knows, so it can be differentiated.
-    """
-
-    @staticmethod
-    def forward(ctx, x):
-        scale = torch.maximum(x.amax(1, keepdim=True), x.amin(1, keepdim=True).neg_())
-        zero = scale < 2**16 * torch.finfo(x.dtype).tiny
-        # x / inf = 0, and so is the gradient of a row that counts as zero.
-        # The squares of x itself may leave the range.
-        rows = x / scale.masked_fill_(zero, torch.inf)
-        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-        rows /= length.masked_fill_(zero, 1)
-        ctx.save_for_backward(x, rows, length.mul_(scale))
-        return rows
-
-    @staticmethod
-    def backward(ctx, *grads):
-        (grad,), (x, rows, length) = grads, ctx.saved_tensors
-        if torch.is_grad_enabled():
-            # The same value, as a function of x.
-            again = torch.linalg.vecdot(x, rows)[:, None]
-            length = length + (again - again.detach())
-        along = torch.linalg.vecdot(grad, rows)[:, None]
-        return torch.addcmul(grad, rows, along, value=-1) / length
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    """Divide each of (n, D) rows by its Euclidean length, in at least float32.
-
-    In half precision close cosines would tie. A row of 1e-30 or 1e30, whose squares leave the range
-    of float32, has a length like any other. A row of zeros stays zero and has no gradient, and so
-    has one of entries below 8e-34 (2e-303 in float64), whose gradient would not be finite.
-    """
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    return _UnitRows.apply(x) if x.numel() else x
 
 
 def check_embeddings(**embeddings: Tensor) -> None:
@@ -74,7 +33,7 @@ def check_embeddings(**embeddings: Tensor) -> None:
 def class_numbers(name: str, labels: Tensor) -> Tensor:
     """Labels that number classes, integers as int64; ValueError for one-hot and other labels."""
     if labels.dtype == torch.bool and labels.dim() == 2:
-        raise ValueError(
+        raise UserError(
             f'{name} must be the numbers of classes, got bool of shape {tuple(labels.shape)}. Fix: '
             'labels.long().argmax(1) of one-hot labels; several classes an image are not supported'
         )
@@ -82,7 +41,7 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
         return labels.long()  # a smaller type wraps the number of classes it is compared with
     refuse_nan(name, labels, 'give each image its class')
     if labels.numel() and fails((labels == labels.floor()).all(), f'{name} are no whole numbers'):
-        raise ValueError(
+        raise UserError(
             f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '
             f'{labels.max().item()}. Fix: labels.long()'
         )
@@ -134,7 +93,7 @@ class EmbeddingBatch:
         both = self.query_labels, self.gallery_labels
         levels = [x.t() if x.dim() == 2 else x[None] for x in both]
         if len(levels[0]) != len(levels[1]):
-            raise ValueError(
+            raise UserError(
                 f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
                 'Fix: the same levels for both, from coarse to fine'
             )
@@ -143,7 +102,7 @@ class EmbeddingBatch:
         self._same = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
         if len(self.query_labels) and fails((self.query_labels >= 0).all(), 'a label is below 0'):
-            raise ValueError(
+            raise UserError(
                 f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
                 'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
                 'labels[keep]'
@@ -199,7 +158,7 @@ class EmbeddingBatch:
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
             if fails((~same | (shared == number)).all(), 'a level does not refine the one before'):
-                raise ValueError(
+                raise UserError(
                     f'level {number} of the labels does not refine level {number - 1}: two images '
                     'share a class there, but not one level before. Fix: labels from coarse to '
                     'fine, and class numbers that are unique in their level; one-hot labels become '
@@ -304,7 +263,7 @@ def box_values(
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
         if fails(~outside.any(), 'quality is not in [0, 1]'):
-            raise ValueError(
+            raise UserError(
                 f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
                 "positive's box"
             )

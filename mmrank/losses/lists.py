@@ -1,14 +1,12 @@
 """The one door into a loss: scores, labels, weights and groups are checked and become lists."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.functional import pad
 
 from mmrank.autograd import fails, on_host
 from mmrank.errors import UserError
@@ -61,24 +59,6 @@ class RankedLists:
         return number
 
 
-def padded(parts: Sequence[RankedLists]) -> RankedLists:
-    """Lists of unlike lengths in one padded matrix; they are of one process."""
-
-    def rows(name: str) -> Tensor | None:
-        tensors = [getattr(lists, name) for lists in parts]
-        if tensors[0] is None:
-            return None
-        width = max(x.size(1) for x in tensors)
-        return torch.cat([pad(x, (0, width - x.size(1))) for x in tensors])
-
-    fields = ('pos', 'pos_mask', 'scores', 'is_positive', 'is_negative', 'values')
-    joined = {name: rows(name) for name in fields}
-    list_classes = None
-    if parts[0].list_classes is not None:
-        list_classes = torch.cat([lists.list_classes for lists in parts])
-    return replace(parts[0], **joined, list_classes=list_classes)
-
-
 #: Scores of all lists, and pairs of them, up to which a device compares every score.
 MOST_SCORES, MOST_PAIRS = 2**20, 2**24
 
@@ -117,37 +97,6 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
     return index, mask
 
 
-#: Entries of a padded matrix up to which lists of unlike lengths share one.
-_SHARED_ENTRIES = 2**16
-
-
-def group_index(group: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
-
-    There is one such pair for all lists, or where much of it would be padding one for the lists of
-    1, 2, 3 to 4, 5 to 8, ... rows: at most half of each is padding. ValueError if an id is NaN,
-    which is equal to no other.
-    """
-    refuse_nan('group', group, 'give each score the number of its list')
-    _, group, sizes = group.unique(return_inverse=True, return_counts=True)
-    if not len(sizes):
-        empty = group.new_zeros(1, 0)
-        return [(empty, empty.bool())]
-    order, first = group.argsort(stable=True), sizes.cumsum(0) - sizes
-    # frexp: the exponent e has 2^(e-1) <= size - 1/2 < 2^e.
-    level = torch.frexp(sizes - 0.5).exponent
-    if len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group)):
-        level = torch.zeros_like(level)
-    parts = []
-    for one in level.unique():
-        lists = (level == one).nonzero()
-        place = torch.arange(int(sizes[lists].max()), device=group.device)
-        mask = place < sizes[lists]
-        rows = torch.where(mask, first[lists] + place, 0)
-        parts.append((torch.where(mask, order[rows], 0), mask))
-    return parts
-
-
 def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor, Tensor]:
     """(n,) scores and (n,) labels of 0 and 1 as (n, 1) each; others as they are.
 
@@ -156,7 +105,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
     check_tensors(cls_score=cls_score, target=target)
     if cls_score.dim() == 1:
         if target.shape != cls_score.shape:
-            raise ValueError(
+            raise UserError(
                 f'target must be a 0 or 1 for each cls_score of shape {tuple(cls_score.shape)}, '
                 f'got shape {tuple(target.shape)}. Fix: labels of that shape, or cls_score of '
                 'shape (n, classes)'
@@ -306,7 +255,7 @@ def split_lists(
         )
     for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
         if other is not None and other.shape != scores.shape:
-            raise ValueError(
+            raise UserError(
                 f'{name} must have shape {tuple(scores.shape)} as scores has, got '
                 f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
                 'X(scores, is_positive), not its positives and negatives'

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from torch import nn
 
+from mmrank.errors import UserKeyError
 from mmrank.losses.long_tail.base import PointwiseLoss
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
@@ -33,7 +34,7 @@ def loss_type(field: str, config: Mapping):
         )
     found = model_type(named)
     if found is None:
-        raise KeyError(
+        raise UserKeyError(
             f'{field}.type={named!r} is not registered{_similar(named)}. Fix: '
             "write it with its scope, as in 'mmrank.StableAPLoss'. A loss of "
             'your own needs @MODELS.register_module() and, in the config, '

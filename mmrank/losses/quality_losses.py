@@ -16,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import refuse_nan
 from mmrank.losses.options import QualityOptions, Unpack
 
@@ -74,7 +75,7 @@ class QualityLoss(RankingLoss):
     ) -> None:
         super().__init__(num_classes, scope=scope, loss_weight=loss_weight, use_sigmoid=use_sigmoid)
         if not gamma >= 0:
-            raise ValueError(f'gamma={gamma!r} must be >= 0. Fix: leave it out')
+            raise UserError(f'gamma={gamma!r} must be >= 0. Fix: leave it out')
         self.gamma = gamma
         if not use_iou:
             self.box_input = None
@@ -187,7 +188,7 @@ class IABCELoss(QualityLoss):
     ) -> None:
         super().__init__(gamma, **kwargs)
         if not 0 <= alpha <= 1:
-            raise ValueError(f'alpha={alpha!r} must be in [0, 1]. Fix: leave it out')
+            raise UserError(f'alpha={alpha!r} must be in [0, 1]. Fix: leave it out')
         self.alpha = alpha
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:

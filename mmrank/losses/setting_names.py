@@ -1,16 +1,15 @@
 """Explains a setting that a loss does not take."""
 
-import functools
 import inspect
 from collections.abc import Sequence
 from typing import get_args
 
 from torch import nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserTypeError
 
 
-class UnknownSettingError(UserError, TypeError):
+class UnknownSettingError(UserTypeError):
     """A config has settings that its class does not take."""
 
 
@@ -20,19 +19,12 @@ class NamedSettings(nn.Module):
     def __init_subclass__(cls, **kwargs) -> None:
         super().__init_subclass__(**kwargs)
         cls.__signature__ = signature_of(cls)
-        if '__init__' not in cls.__dict__:
-            return
-        init = cls.__init__
 
-        @functools.wraps(init)
-        def explain(self, *args, **kwargs) -> None:
-            # A base gets what its subclass passes, which no config has written.
-            if type(self).__init__ is explain:
-                taken = settings_of(type(self))
-                refuse_unknown(type(self), {k: v for k, v in kwargs.items() if k not in taken})
-            init(self, *args, **kwargs)
-
-        cls.__init__ = explain
+    def __new__(cls, *args, **settings):
+        # Not in __init__: a base gets what its subclass passes, which no config has written.
+        taken = settings_of(cls)
+        refuse_unknown(cls, {k: v for k, v in settings.items() if k not in taken})
+        return super().__new__(cls)
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:

@@ -6,10 +6,12 @@ is given. An operator that is not here refuses when it is called, not when mmcv 
 
 from collections.abc import Callable
 
+from mmrank.errors import UserImportError, UserNotImplementedError
+
 try:
     import torchvision as _torchvision  # noqa: F401
 except ImportError as error:
-    raise ImportError(
+    raise UserImportError(
         "mmcv has no compiled operators here, and mmrank's take its place with torchvision, which "
         f'does not import ({error}). Fix: install the torchvision of this torch, or mmcv with '
         'compiled operators.'
@@ -96,7 +98,7 @@ def __getattr__(name: str) -> Callable:
 
     def refuse(*args: object, **kwargs: object) -> None:
         """Raise NotImplementedError."""
-        raise NotImplementedError(
+        raise UserNotImplementedError(
             f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
             'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
             '--no-build-isolation --no-cache-dir mmcv` beside torch), or choose a config without '

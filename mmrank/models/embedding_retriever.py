@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
 from mmrank.errors import UserError
-from mmrank.losses.inputs import unit_rows
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.retrieval_head import RetrievalHead

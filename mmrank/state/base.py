@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import fails
+from mmrank.errors import UserError
 
 
 class SavedState(nn.Module):
@@ -46,7 +47,7 @@ class SavedState(nn.Module):
 def check_count(name: str, value, least: int = 1, fix: str = '') -> None:
     """Raise ValueError if a setting is no int >= ``least``."""
     if not (type(value) is int and value >= least):
-        raise ValueError(f'{name} must be an int >= {least}, got {value!r}{fix}')
+        raise UserError(f'{name} must be an int >= {least}, got {value!r}{fix}')
 
 
 def check_share(name: str, value: float) -> None:

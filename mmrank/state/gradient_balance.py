@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 from mmrank.distributed import world_group
+from mmrank.errors import UserError
 
 from .running_mean import RunningMean
 
@@ -46,7 +47,7 @@ class GradientBalance(RunningMean):
     def __init__(self, target: float) -> None:
         super().__init__(momentum=0.1)
         if not (isinstance(target, (int, float)) and 0 < target < float('inf')):
-            raise ValueError(
+            raise UserError(
                 f'balance_gradients must be a number > 0, got {target!r}. Fix: 0.5, or leave it '
                 'out to keep the weights of the config'
             )
@@ -148,7 +149,7 @@ def build_balance(target: float | None, balance_boxes: bool) -> GradientBalance 
     if target is None:
         return None
     if balance_boxes:
-        raise ValueError(
+        raise UserError(
             f'balance_gradients={target!r} scales the class part and balance_boxes=True the box '
             'part. Fix: leave one of them out'
         )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
 
 from .base import SavedState, check_count
@@ -102,7 +103,7 @@ def check_pairs(
     if fails((keys[1:] != keys[:-1]).all()):
         key = int(keys[1:][keys[1:] == keys[:-1]][0])
         row, col = divmod(key, shape[1])
-        raise ValueError(
+        raise UserError(
             f'the pair (row {row}, column {col}) occurs more than once in {what}; pairs must be '
             'distinct, and a batch sampled without replacement. Fix: remove duplicates from the '
             'training pairs, and sample with mmrank.InBatchPairSampler'
@@ -130,7 +131,7 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
     if fails((counts >= 1).all()):
         index = int((~(counts >= 1)).nonzero()[0, 0])
-        raise ValueError(
+        raise UserError(
             f'{name}[{index}]={counts[index].item()}: every row and column '
             'requires at least one positive pair, otherwise it is never '
             'sampled. Fix: remove it from the matrix and renumber the others'
@@ -147,7 +148,7 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
     if fails((found <= col_counts).all()):
         col = int((found > col_counts).nonzero()[0, 0])
-        raise ValueError(
+        raise UserError(
             f'column {col} occurs {int(found[col])} times in {what}, but has '
             f'{col_counts[col].item():g} positive pairs: it was sampled with replacement, or each '
             'rank sampled on its own. Fix: sample with mmrank.InBatchPairSampler'

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import inside_backward, on_host
+from mmrank.errors import UserError
 
 from .base import SavedState, check_count, check_rows, check_share
 
@@ -219,7 +220,7 @@ class MeanPositiveScore(RunningMean):
         if mode not in MEAN_MODES:
             raise ValueError(f'mode={mode!r} is unknown; use one of {MEAN_MODES}')
         if (mode == 'fixed') != (value is not None):
-            raise ValueError(
+            raise UserError(
                 f"mean_mode={mode!r} with fixed_mean={value!r}. Fix: mean_mode='fixed' takes a "
                 'number as fixed_mean, such as 0.0; the other modes take none'
             )

@@ -267,20 +267,11 @@ class ScoreSpread(RunningMean):
     RANGE = (0.01, 100.0)
 
     @torch.no_grad()
-    def spread(
-        self,
-        scores: Tensor,
-        is_negative: Tensor,
-        counted: Tensor,
-        default: float = 1.0,
-        group=None,
-        state_group=None,
-    ) -> Tensor:
-        """Take in (L, N) scores of a batch; returns (1,) or (L,) float64 spreads > 0.
+    def log_spreads(self, scores: Tensor, is_negative: Tensor, group=None) -> Tensor:
+        """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
 
-        ``counted`` are the (L,) bool lists that have a say. The ranks of ``group`` hold parts of
-        the same lists, those of ``state_group`` other lists. Where no batch was seen yet, it is
-        that of the batch itself, and ``default`` if that has none.
+        NaN where fewer than two negatives have none. The ranks of ``group`` hold parts of the same
+        lists.
         """
         taken = is_negative & scores.isfinite()
         x = torch.where(taken, scores.detach(), 0).double()
@@ -294,7 +285,19 @@ class ScoreSpread(RunningMean):
         if group is not None:
             dist.all_reduce(squares, group=group)
         own = (squares / count).sqrt().clamp(*self.RANGE).log()
-        has_spread = count > 1
+        return torch.where(count > 1, own, torch.nan)
+
+    @torch.no_grad()
+    def average(
+        self, own: Tensor, counted: Tensor, default: float = 1.0, state_group=None
+    ) -> Tensor:
+        """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
+
+        ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
+        lists. Where no batch was seen yet, it is that of the batch itself, and ``default`` if that
+        has none.
+        """
+        has_spread = ~own.isnan()
         own = torch.where(has_spread, own, math.log(default))
         counted = counted & has_spread
         mean = self.update(own[:, None], counted[:, None], state_group).double()

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageOps
 
 from mmrank.datasets.samplers.labels import class_labels
+from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
 from mmrank.visualization.figures import fit_text, new_panels, save, shorten
 from mmrank.visualization.palette import colour
@@ -207,12 +208,12 @@ def write_temperature_report(
         dataset = dataset.dataset
     tau, visited = temperatures.tau, temperatures.visited
     if len(dataset) != len(tau):
-        raise ValueError(
+        raise UserError(
             f'there are {len(tau):,} temperatures, but the training set has {len(dataset):,} '
             'samples. Fix: pass the config that the checkpoint was trained with'
         )
     if not visited.any():
-        raise ValueError(
+        raise UserError(
             f'{temperatures.name}: no sample was visited: all temperatures '
             'are the initial ones. Fix: pass a later checkpoint'
         )

@@ -54,7 +54,7 @@ def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temp
     path = Path(path)
     fix = 'Fix: pass the .pth file of a training with mmrank.ISogCLRLoss'
     if not path.is_file():
-        raise ValueError(f'checkpoint {path} does not exist. {fix}')
+        raise UserError(f'checkpoint {path} does not exist. {fix}')
     try:
         content = load_checkpoint(path, 'cpu', trust=trust)
         states = content.get('state_dict', content)
@@ -64,7 +64,7 @@ def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temp
     except UserError:
         raise
     except Exception as error:
-        raise ValueError(
+        raise UserError(
             f'{path} is not a checkpoint: {type(error).__name__}: {error}. {fix}'
         ) from error
     found = {
@@ -73,7 +73,7 @@ def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temp
         if key.endswith('.tau') and f'{key[:-4]}.log_s' in states
     }
     if not found:
-        raise ValueError(
+        raise UserError(
             f'{path} has no per-sample temperatures: no NAME.tau beside a NAME.log_s. {fix}'
         )
     return _named(found)

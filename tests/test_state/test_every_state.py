@@ -76,7 +76,11 @@ STATES = {
         lambda s, g: s.rho(torch.rand(3, generator=g), torch.full((3,), 9.0), torch.ones(3) > 0),
         'mean',
     ),
-    'ScoreSpread': (ScoreSpread, lambda s, g: s.spread(*lists(g), torch.ones(3) > 0), 'mean'),
+    'ScoreSpread': (
+        ScoreSpread,
+        lambda s, g: s.average(s.log_spreads(*lists(g)), torch.ones(3) > 0),
+        'mean',
+    ),
     'SelfBalance': (
         lambda size: SelfBalance(period=2),
         lambda s, g: s.update(*torch.rand(2, generator=g)),

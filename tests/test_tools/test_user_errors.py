@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mmrank.apis.error_door import _config_error
-from mmrank.errors import UserError, machine_fault, show_user_errors
-from mmrank.files import whole_folder
+from mmrank.errors import UserError, UserKeyError, machine_fault, show_user_errors
+from mmrank.files import replace_atomically, whole_folder
 
 TEST = Path(__file__).parents[2] / 'tools' / 'test.py'
 
@@ -25,13 +25,13 @@ def test_the_users_error_is_one_message_and_a_bug_is_a_traceback(capsys):
     assert 'a.json' in capsys.readouterr().err
     assert main(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == '\nRun it again.\n'
-    assert main(KeyError('tau is 0. Fix: tau > 0')) == 2
+    assert main(UserKeyError('tau is 0', fix='tau > 0')) == 2
     assert capsys.readouterr().err == 'error: tau is 0. Fix: tau > 0\n'
-    worker = 'Caught OSError in worker 0.\nTraceback\nx.y.OSError: a.jpg is torn. Fix: copy it\n'
-    assert main(RuntimeError(worker)) == 2
+    worker = 'Caught UserError in worker 0.\nTraceback\nUserError: a.jpg is torn. Fix: copy it\n'
+    assert main(UserError(worker)) == 2
     assert capsys.readouterr().err == 'error: a.jpg is torn. Fix: copy it\n'
     with pytest.raises(ValueError, match='a bug'):
-        main(ValueError('a bug'))
+        main(ValueError('a bug. Fix: none, this is no error of the user'))
 
 
 MACHINE = [
@@ -60,9 +60,10 @@ def test_what_the_machine_refuses_is_no_error_of_a_config(error, words, fix, cap
     assert machine_fault(KeyError('lr')) is None
 
 
-def test_a_full_disk_names_the_file(tmp_path, capsys):
+@pytest.mark.parametrize('maker', [replace_atomically, whole_folder])
+def test_a_full_disk_names_the_file(tmp_path, capsys, maker):
     def write(path):
-        with open(path, 'w'):
+        with maker(path):
             raise OSError(errno.ENOSPC, 'No space left on device')
 
     assert show_user_errors()(lambda: write(tmp_path / 'a.json'))() == 2

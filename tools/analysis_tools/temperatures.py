@@ -23,6 +23,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from mmrank.errors import UserError
 from research.common.command_line import benchmark_parser
 
 
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     readings = [read_temperatures(path, trust=args.trust_checkpoint) for path in args.checkpoints]
     names = [[found.name for found in reading] for reading in readings]
     if any(own != names[0] for own in names):
-        raise ValueError(
+        raise UserError(
             f'the checkpoints have different temperatures: {names}. Fix: pass those of one training'
         )
     dataset = build_training_set(args)
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     for kind in zip(*readings):
         values = [found.tau[found.visited] for found in kind]
         if not any(map(len, values)):
-            raise ValueError(
+            raise UserError(
                 f'{kind[0].name}: no sample was visited yet. Fix: pass a later checkpoint'
             )
         low = min(float(v.min()) for v in values if len(v))

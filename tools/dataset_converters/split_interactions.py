@@ -22,7 +22,7 @@ from mmrank.datasets.interactions.read_csv import (
     split_fields,
     text_lines,
 )
-from mmrank.errors import show_user_errors
+from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
 
 
@@ -86,7 +86,7 @@ def split_file(
             (test if out else train).write(line + '\n')
             written += 1
         if written != len(pairs):
-            raise ValueError(
+            raise UserError(
                 f'{path} has {len(pairs)} entries, but {written} of them in a '
                 'line of their own. Fix: remove line breaks within quotes'
             )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import t as student
 
+from mmrank.errors import UserError
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colour
 from mmrank.visualization.temperatures import permuted_blocks
@@ -54,7 +55,7 @@ def read_order_runs(paths: Sequence[str | os.PathLike]) -> OrderRuns:
     classes = tuple(tables[0])
     for path, table in zip(paths, tables):
         if set(table) != set(classes):
-            raise ValueError(
+            raise UserError(
                 f'{path} has the classes {sorted(table)}, {paths[0]} has '
                 f'{sorted(classes)}. Fix: pass trainings on the same classes'
             )
@@ -73,7 +74,7 @@ def order_test(runs: OrderRuns, draws: int = DRAWS, seed: int = 0) -> OrderTest:
     relative = _centred(np.log(runs.temperatures))
     spread = _centred(sizes)
     if not (spread**2).sum() > 1e-9:
-        raise ValueError(
+        raise UserError(
             'all trainings have the same class sizes, so size and content of a class cannot be '
             'separated. Fix: pass trainings with different order_seed of the data set'
         )
@@ -111,15 +112,15 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
         try:
             count, mean = int(row['samples']), float(row['mean'] or 'nan')
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f'{path} is not a table of classes: {error!r}. {fix}') from error
+            raise UserError(f'{path} is not a table of classes: {error!r}. {fix}') from error
         if count < 1 or not 0 < mean < np.inf:
-            raise ValueError(
+            raise UserError(
                 f'{path}: class {row["class"]!r} has {count} visited samples and the mean '
                 f'temperature {mean}. Fix: remove trainings that have not seen all classes'
             )
         table[row['class']] = (count, mean)
     if not table:
-        raise ValueError(f'{path} has no class. {fix}')
+        raise UserError(f'{path} has no class. {fix}')
     return table
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
-from mmrank.errors import UserError
+from mmrank.errors import MissingFileError, UserError
 from mmrank.registry import DATASETS, FUNCTIONS
 
 FORMATS = ('csv', 'movielens', 'xmc')
@@ -169,7 +169,7 @@ class TopKDataset(Dataset):
         # A training file of ten million lines takes a while to read.
         held_out_path = Path(reading.get('data_root', '')) / ann_file
         if not held_out_path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f'ann_file {held_out_path} of the held-out pairs does not '
                 'exist. Fix: correct ann_file or data_root'
             )

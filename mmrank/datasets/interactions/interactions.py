@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmrank.errors import UserError
+
 DUPLICATES = ('error', 'merge')
 
 
@@ -101,7 +103,7 @@ class Interactions:
         if not fresh.all():
             if duplicates == 'error':
                 row, col = divmod(int(keys[~fresh][0]), n)
-                raise ValueError(
+                raise UserError(
                     f'{int((~fresh).sum())} pairs occur more than once, the first is '
                     f"({row_names[row]!s:.80}, {col_names[col]!s:.80}). Fix: duplicates='merge' "
                     'counts each pair once'

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.datasets.interactions.interactions import Interactions, check_duplicates
+from mmrank.errors import UserError
 
 #: Lines read at a time; what bounds the memory beside the pairs themselves. Python's garbage
 #: collector would walk over more of them again and again.
@@ -135,7 +136,7 @@ def text_lines(path: str | Path) -> Iterator[str]:
             lines = iter(partial(file.readline, LONGEST_LINE), '')
             for number, line in enumerate(lines, 1):
                 if len(line) == LONGEST_LINE and line[-1] not in '\r\n':
-                    raise ValueError(
+                    raise UserError(
                         f'{path}, line {number} has more than {LONGEST_LINE:,} characters. Fix: '
                         'write one entry a line, or unpack the file again'
                     )
@@ -144,12 +145,12 @@ def text_lines(path: str | Path) -> Iterator[str]:
         byte = error.object[error.start]
         # A block is decoded when no whole line is left of those before.
         number += 1 + error.object[: error.start].count(b'\n')
-        raise ValueError(
+        raise UserError(
             f'{path}, line {number} is not UTF-8 text: it holds the byte 0x{byte:02x}. Fix: save '
             'the file as UTF-8, as by `iconv -f latin1 -t utf-8`'
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(
+        raise UserError(
             f'{path} is not a whole gzip file: {error}, after line {number}. Fix: fetch it again, '
             "or leave '.gz' out of its name if it is not packed"
         ) from error
@@ -173,11 +174,11 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
     lines = _named_errors(split_fields(text_lines(path), separator), path)
     first = next(lines, None)
     if first is None:
-        raise ValueError(f'{path} is empty. Fix: pass a file with a user and an item a line')
+        raise UserError(f'{path} is empty. Fix: pass a file with a user and an item a line')
     header = header_columns(first)
     columns = header or list(_COLUMNS[: len(first)])
     if len(columns) != len(first) or len(columns) < 2:
-        raise ValueError(
+        raise UserError(
             f'{path}, line 1: expected user{separator}item optionally followed by a rating and a '
             f'timestamp, got {separator.join(first)!r:.80}. Fix: name the columns in the first '
             'line, or set the separator that the file has'
@@ -225,7 +226,7 @@ def _named_errors(rows: Iterator[list[str]], path: str | Path) -> Iterator[list[
     try:
         yield from rows
     except csv.Error as error:
-        raise ValueError(
+        raise UserError(
             f'{path}, line {rows.line_num}: {error}. Fix: correct the line; a '
             'quote that is opened and not closed takes in the lines after it'
         ) from error
@@ -233,7 +234,7 @@ def _named_errors(rows: Iterator[list[str]], path: str | Path) -> Iterator[list[
 
 def _ambiguous(path, rating: int, given: list[str]) -> ValueError:
     """Error for ratings of which nobody said which are good."""
-    return ValueError(
+    return UserError(
         f'{path}: column {rating + 1} holds ratings '
         f'({", ".join(given[:5])}{", ..." if len(given) > 5 else ""}), and min_rating is not set: '
         'a bad rating would count as a positive pair. Fix: min_rating=4 keeps the lines rated 4 or '
@@ -245,7 +246,7 @@ def _ambiguous(path, rating: int, given: list[str]) -> ValueError:
 def _check_lengths(chunk, numbers, columns, path, separator) -> None:
     for fields, number in zip(chunk, numbers):
         if len(fields) != len(columns):
-            raise ValueError(
+            raise UserError(
                 f'{path}, line {number}: expected {len(columns)} fields '
                 f'({separator.join(x or "..." for x in columns)}), got '
                 f'{separator.join(fields)!r:.80}. Fix: correct the line; the first line decides '

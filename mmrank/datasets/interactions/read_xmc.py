@@ -7,6 +7,7 @@ import numpy as np
 
 from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
 from mmrank.datasets.interactions.read_csv import text_lines
+from mmrank.errors import UserError
 
 #: Features are numbered by int32.
 _MOST_DIGITS = 10
@@ -123,7 +124,7 @@ def _check_finite(values, starts, row_names, path) -> None:
     bad = np.flatnonzero(~np.isfinite(np.asarray(values)))
     if len(bad):
         row = int(np.searchsorted(starts, bad[0], side='right')) - 1
-        raise ValueError(
+        raise UserError(
             f'{path}, line {row_names[row]}: a value is {values[bad[0]]}, as '
             'float32. Fix: write a finite number'
         )

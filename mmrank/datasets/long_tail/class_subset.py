@@ -29,7 +29,7 @@ def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) ->
     # Rounding errors must not make 49 of 50.
     sizes = np.floor(sizes + 1e-6).astype(np.int64)
     if sizes[-1] < 1:
-        raise ValueError(
+        raise UserError(
             f'imbalance_ratio={imbalance_ratio!r} leaves no image of the smallest class, as the '
             f'largest one has {largest}. Fix: at most imbalance_ratio={largest}'
         )
@@ -102,7 +102,7 @@ def long_tail_sizes(
         share = num_negative / imbalance_ratio / len(positive)
         if share > counts[positive].min():
             least = num_negative / (counts[positive].min() * len(positive))
-            raise ValueError(
+            raise UserError(
                 f'imbalance_ratio={imbalance_ratio!r} needs {share:.0f} images of each positive '
                 f'class, of which the smallest has {counts[positive].min()}. Fix: at least '
                 f'imbalance_ratio={least:.2f}'

@@ -217,7 +217,7 @@ def split_classes(
         aside.update(largest[:1])
     stay = [name for name in groups if name not in aside]
     if not stay:
-        raise ValueError(
+        raise UserError(
             f'a fraction of {fraction} of {len(groups)} classes leaves none. '
             'Fix: set a smaller fraction'
         )

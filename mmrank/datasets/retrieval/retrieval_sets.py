@@ -15,6 +15,7 @@ from mmrank.datasets.retrieval.image_lists import (
     scan_class_folders,
 )
 from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset, split_classes
+from mmrank.errors import UserError
 
 _TEST_LISTS = {'small': 800, 'medium': 1600, 'large': 2400}
 _GALLERIES = ('all', 'one_per_class')
@@ -174,7 +175,7 @@ class ClassFolder(RetrievalDataset):
         **kwargs,
     ) -> None:
         if split == 'test' and not test_fraction:
-            raise ValueError(
+            raise UserError(
                 f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
                 "the same in all splits, or use the folder of the test images with split='trainval'"
             )

@@ -3,6 +3,8 @@
 import numpy as np
 from mmengine.dataset import ConcatDataset, RepeatDataset
 
+from mmrank.errors import UserTypeError
+
 
 def class_labels(dataset: object) -> np.ndarray:
     """Return the class index of every item, (N,) int64.
@@ -32,7 +34,7 @@ def class_labels(dataset: object) -> np.ndarray:
                     f'classes {list(classes)}; exactly one is needed'
                 )
         return np.array([c[0] for c in found], dtype=np.int64)
-    raise TypeError(
+    raise UserTypeError(
         f'{type(dataset).__name__} has neither get_gt_labels() nor '
         'get_cat_ids(index), so the classes of its images are unknown. Fix: '
         "use a data set derived from mmpretrain's BaseDataset"
@@ -53,7 +55,7 @@ def label_pairs(dataset: object) -> tuple[np.ndarray, np.ndarray]:
         size = len(dataset.dataset)
         return _joined([label_pairs(dataset.dataset)] * dataset.times, [size] * dataset.times)
     if not hasattr(dataset, 'get_data_info'):
-        raise TypeError(
+        raise UserTypeError(
             f'{type(dataset).__name__} has no get_data_info(index), so the classes of its images '
             "are unknown. Fix: use a data set derived from mmpretrain's BaseDataset"
         )

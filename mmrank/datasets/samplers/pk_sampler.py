@@ -6,6 +6,7 @@ import numpy as np
 
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
+from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -65,7 +66,7 @@ class PKSampler(BatchStream):
         super().__init__(batch_size, int(self._sizes.sum()), num_batches, seed, infinite)
         self.num_classes = batch_size // num_per_class
         if len(self._sizes) < self.num_classes:
-            raise ValueError(
+            raise UserError(
                 f'a batch of batch_size={batch_size} with num_per_class={num_per_class} needs '
                 f'{self.num_classes} classes of at least {least} images, but of the {len(names)} '
                 f'classes of the data set only {len(self._sizes)} have so many. Fix: a smaller '
@@ -90,7 +91,7 @@ class PKSampler(BatchStream):
                 f'batch_size={size} must be a positive multiple of num_per_class={per_class}'
             )
         if size // per_class % ranks:
-            raise ValueError(
+            raise UserError(
                 f'the {size // per_class} classes of a batch (batch_size={size} / num_per_class='
                 f'{per_class}) cannot be divided equally among {ranks} ranks. '
                 f'Fix: set a batch_size that is a multiple of {per_class * ranks}'

@@ -7,6 +7,7 @@ import numpy as np
 
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import label_pairs
+from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -98,7 +99,7 @@ class PositiveRateSampler(BatchStream):
         ):
             members = np.flatnonzero(mask)
             if count > len(members):
-                raise ValueError(
+                raise UserError(
                     f'a batch takes {count} {name} of class {positive_class}, but the data set has '
                     f'only {len(members)}. Fix: a smaller batch_size, or {change} positives in it'
                 )
@@ -221,13 +222,13 @@ def _numbers(
     short = np.flatnonzero(numbers > counts)
     if len(short):
         label = short[0]
-        raise ValueError(
+        raise UserError(
             f'a batch takes {numbers[label]} positives of {names[label]}, but '
             f'the data set has only {counts[label]}. Fix: set a smaller '
             'num_positives, optionally one number for each class'
         )
     if not 0 < numbers.sum() <= batch_size:
-        raise ValueError(
+        raise UserError(
             f'num_positives={num_positives} are {numbers.sum()} images unless '
             f'an image has several classes, but batch_size={batch_size}. Fix: '
             'set a larger batch_size or fewer positives, at least one'

@@ -3,6 +3,7 @@
 import numpy as np
 
 from mmrank.datasets.samplers.batch_stream import BatchStream
+from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
 
 
@@ -78,7 +79,7 @@ class ShardSampler(BatchStream):
         self.buffer, self.readers, self.workers, self.parts = buffer, readers, workers, parts
         self.num_batches = num_batches = self._total // (batch_size * workers) * workers
         if not num_batches:
-            raise ValueError(
+            raise UserError(
                 f'{self._total} samples do not fill a batch of batch_size={batch_size} for each of '
                 f'workers={workers}. Fix: a smaller batch_size, or fewer workers'
             )

@@ -43,7 +43,7 @@ class CheckFinite(BaseTransform):
                 continue
             bad = ~np.isfinite(image)
             where = results.get('img_path', 'without a file')
-            raise ValueError(
+            raise UserError(
                 f'image {where} (sample_idx {results.get("sample_idx")}) has {int(bad.sum())} of '
                 f'{image.size} values that are NaN or infinite, the first at '
                 f'{np.argwhere(bad)[0].tolist()}. Fix: repair or leave out the file, or the '

@@ -103,7 +103,7 @@ class SampleIndexHook(Hook):
         size = count_indices(loader.dataset)
         for name, module in keepers.items():
             if module.num_samples != size:
-                raise ValueError(
+                raise UserError(
                     f'{name} ({type(module).__name__}) keeps state for '
                     f'num_samples={module.num_samples}, but the training set has {size} samples. '
                     f'Fix: set num_samples={size}; if the data set changed since the checkpoint '
@@ -306,7 +306,7 @@ def count_indices(dataset) -> int:
         if len(dataset.datasets) == 1:
             return count_indices(dataset.datasets[0])
         parts = [len(part) for part in dataset.datasets]
-        raise ValueError(
+        raise UserError(
             f'{type(dataset).__name__} joins {len(parts)} data sets of {parts} samples, each '
             'counted from 0: samples of different parts would share the state of one sample_idx. '
             "Fix: type='mmrank.IndexedConcatDataset' in its place"
@@ -317,7 +317,7 @@ def count_indices(dataset) -> int:
     for position in (0, size - 1):
         index = dataset.get_data_info(position).get('sample_idx', position)
         if index != position:
-            raise ValueError(
+            raise UserError(
                 f'sample {position} of {type(dataset).__name__} has sample_idx={index}; state per '
                 f'sample needs the samples counted from 0 to {size - 1}. Fix: let the data set set '
                 'sample_idx to the position'

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.errors import UserError, UserTypeError
 
 
 def whole(labels: Tensor) -> Tensor:
@@ -15,7 +16,7 @@ def check_tensors(**values: object) -> None:
     """Raise TypeError for a list, an array or a string where a tensor belongs."""
     for name, value in values.items():
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(
+            raise UserTypeError(
                 f'{name} must be a tensor, got {type(value).__name__}. Fix: torch.as_tensor({name})'
             )
 
@@ -29,7 +30,7 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
         return
     broken = values.isnan()
     if fails(~broken.any(), f'{name} is NaN; {fix}'):
-        raise ValueError(
+        raise UserError(
             f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
             f'{int(broken.sum())} of {values.numel()} entries; {fix}'
         )
@@ -46,7 +47,7 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     ones = values == 1
     if fails((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
         refuse_nan(name, values, 'give each entry 0 or 1')
-        raise ValueError(
+        raise UserError(
             f'{name} must be 0 and 1, got numbers from {values.min().item()} to '
             f'{values.max().item()}. Fix: {fix}'
         )
@@ -59,7 +60,7 @@ def shares(name: str, values: Tensor, fix: str) -> Tensor:
         ((values >= 0) & (values <= 1)).all(), f'{name} must be in [0, 1]. Fix: {fix}'
     ):
         refuse_nan(name, values, fix)
-        raise ValueError(
+        raise UserError(
             f'{name} must be in [0, 1], got numbers from {values.min().item()} to '
             f'{values.max().item()}. Fix: {fix}'
         )

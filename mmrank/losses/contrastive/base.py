@@ -10,8 +10,9 @@ from torch import Tensor
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, join, rows_and_dtype
-from mmrank.losses.inputs import check_gather, unit_rows
+from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 
 from .ring import KeyRing

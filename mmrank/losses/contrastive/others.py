@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_positive, unit_rows
+from mmrank.losses.inputs import check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.losses.unit_rows import unit_rows
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses, log_sum_of_negatives

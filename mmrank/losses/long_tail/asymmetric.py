@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from mmrank.errors import UserError
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 
@@ -37,9 +38,9 @@ class AsymmetricLoss(PointwiseLoss):
         super().__init__(num_classes, **kwargs)
         for name, gamma in (('gamma_neg', gamma_neg), ('gamma_pos', gamma_pos)):
             if not gamma >= 0:
-                raise ValueError(f'{name} must be >= 0, got {gamma!r}. Fix: leave it out')
+                raise UserError(f'{name} must be >= 0, got {gamma!r}. Fix: leave it out')
         if not 0 <= clip < 1:
-            raise ValueError(f'clip must be in [0, 1), got {clip!r}. Fix: leave it out')
+            raise UserError(f'clip must be in [0, 1), got {clip!r}. Fix: leave it out')
         self.gamma_neg, self.gamma_pos, self.clip = gamma_neg, gamma_pos, clip
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from mmrank.autograd import fails
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
+from mmrank.errors import UserError
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
@@ -72,7 +73,7 @@ class PointwiseLoss(NamedSettings):
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
         if weight is not None and fails(((weight >= 0) & weight.isfinite()).all()):
-            raise ValueError(
+            raise UserError(
                 f'weight must be finite and >= 0, got numbers from {weight.min().item()} to '
                 f'{weight.max().item()}. Fix: 0 for a row that should not count'
             )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import world_group
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch, one_of
 
@@ -70,7 +71,7 @@ class PMLLoss(nn.Module):
                     f'miner={miner!r} has no effect on FastAPLoss, which ranks all pairs; remove it'
                 )
             if self.proxy_classes is not None:
-                raise ValueError(
+                raise UserError(
                     f'miner={miner!r} chooses pairs of images, and {loss["type"]} compares images '
                     'with its classes. Fix: remove the miner'
                 )
@@ -109,7 +110,7 @@ class PMLLoss(nn.Module):
         """Loss of queries and classes; every rank has the queries of all, as with pairs."""
         labels = batch.query_labels
         if len(labels) and int(labels.max()) >= self.proxy_classes:
-            raise ValueError(
+            raise UserError(
                 f'a label is {int(labels.max())}, but {type(self.loss).__name__} has '
                 f'num_classes={self.proxy_classes}. Fix: the number of classes of the training set'
             )

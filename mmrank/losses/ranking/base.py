@@ -1,7 +1,6 @@
 """Bases of the ranking losses: from the scores of a batch to lists of positives and negatives."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import cast
 
 import torch
@@ -11,17 +10,15 @@ from torch import Tensor
 from mmrank.autograd import on_host
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
-from mmrank.losses import inputs
+from mmrank.functional.metrics.labels import zeros_and_ones
+from mmrank.losses import groups, inputs
 from mmrank.losses.heads import HeadInterface
 from mmrank.losses.lists import (
     MOST_PAIRS,
     RankedLists,
     check_classified,
     columns_of,
-    group_index,
     one_vs_all,
-    padded,
     positive_index,
 )
 from mmrank.losses.setting_names import NamedSettings
@@ -148,9 +145,7 @@ class RankingLoss(NamedSettings, HeadInterface):
             cls_score, target = columns_of(cls_score, target, by_head)
             soft = avg_factor is not None
             lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
-            values_at = None
-            if any(x is not None for x in (self.box_input, quality, box_loss)):
-                values_at = inputs.box_values(self, cls_score, target, quality, box_loss)
+            values_at = self._box_values(cls_score, target, quality, box_loss)
             losses = self.rank(*lists, values_at)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
@@ -166,20 +161,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         box_loss: Tensor | None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of a list for each value of (n,) ``group``."""
-        check_tensors(cls_score=scores, target=target, group=group)
-        if scores.dim() == 2 and target.shape == scores.shape and group.shape == scores.shape[:1]:
-            if weight is not None and weight.dim() == 1:
-                weight = weight[:, None].expand(scores.shape)
-            weight = None if weight is None else weight.reshape(-1)
-            group = group.repeat_interleave(scores.size(1))
-            scores, target = scores.reshape(-1), target.reshape(-1)
-        if scores.dim() != 1 or group.shape != scores.shape:
-            raise ValueError(
-                f'group must be (n,), one number for each of (n,) scores or for each row of (n, C) '
-                f'scores with (n, C) labels, got {tuple(group.shape)} for scores of shape '
-                f'{tuple(scores.shape)} and labels of shape {tuple(target.shape)}. Fix: of padded '
-                '(lists, N) scores loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
-            )
+        scores, target, weight, group = groups.check_groups(scores, target, weight, group)
         if self.scope == 'global' and world_group() is not None:
             raise UserError(
                 "group= with scope='global': the lists of other processes are other lists. Fix: "
@@ -187,10 +169,17 @@ class RankingLoss(NamedSettings, HeadInterface):
             )
         column = columns_of(scores, target, False)
         lists = self.one_vs_all_lists(*column, weight)
-        values_of_row = None
-        if any(x is not None for x in (self.box_input, quality, box_loss)):
-            values_of_row = inputs.box_values(self, *column, quality, box_loss)
+        values_of_row = self._box_values(*column, quality, box_loss)
         return self.rank_groups(lists, group, values_of_row)
+
+    def _box_values(
+        self, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
+    ) -> Callable[[Tensor], Tensor] | None:
+        """See :func:`mmrank.losses.inputs.box_values`; None where no box counts."""
+        required = self.box_input is not None and self.requires_boxes
+        if not required and quality is None and box_loss is None:
+            return None
+        return inputs.box_values(self, cls_score, target, quality, box_loss)
 
     def rank_groups(
         self,
@@ -199,15 +188,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         values_of_row: Callable[[Tensor], Tensor] | None,
     ) -> Tensor | dict[str, Tensor]:
         """Loss of (1, n) scores, positives and negatives, a list for each value of ``group``."""
-        parts = []
-        for index, mask in group_index(group):
-            scores, is_positive, is_negative = (x[0][index] for x in lists)
-            values_at = None
-            if values_of_row is not None:
-                values_at = partial(_values_in_lists, values_of_row, index)
-            counted = is_positive & mask, is_negative & mask
-            first = index.new_zeros(len(index))
-            parts.append(self.ranked_lists(scores, *counted, values_at, list_classes=first))
+        parts = groups.group_lists(self.ranked_lists, lists, group, values_of_row)
         return self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
 
     def one_vs_all_lists(
@@ -271,7 +252,7 @@ class RankingLoss(NamedSettings, HeadInterface):
         every other batch as 0 does. ValueError outside [0, 1].
         """
         if quality is not None and not 0 <= quality <= 1:
-            raise ValueError(
+            raise UserError(
                 f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
                 f'alike, {GRADED} to let the IoU of their boxes count'
             )
@@ -346,19 +327,12 @@ class RankingLoss(NamedSettings, HeadInterface):
         The default joins them in one padded matrix, which serves every loss. One that knows the
         loss of each list overrides it and needs no such matrix.
         """
-        return self.list_losses(padded(parts))
+        return self.list_losses(groups.padded(parts))
 
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()
         return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
-
-
-def _values_in_lists(
-    values_of_row: Callable[[Tensor], Tensor], index: Tensor, columns: Tensor
-) -> Tensor:
-    """(L, P) values at columns of lists whose (L, N) ``index`` holds rows."""
-    return values_of_row(index.gather(1, columns))
 
 
 def number_of_positives(parts: Sequence[RankedLists]) -> Tensor:

@@ -5,6 +5,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserTypeError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import columns_of
 from mmrank.state.kept_positives import PositiveState
@@ -45,7 +46,7 @@ class KeptPositivesLoss(RankingLoss):
     ) -> Tensor:
         """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
         if others:
-            raise TypeError(
+            raise UserTypeError(
                 f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
             )
         by_head = weight is not None or avg_factor is not None

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
 from mmrank.losses.inputs import one_of
-from mmrank.losses.lists import like_scores, padded, split_lists
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -272,7 +273,7 @@ class StableAPLoss(RankingLoss):
         if isinstance(tau, str):
             one_of('tau', tau, ('auto',))
             if score_range is not None:
-                raise ValueError(
+                raise UserError(
                     f"score_range={score_range!r} has no effect with tau='auto', which measures "
                     'the spread of the scores. Fix: leave it out'
                 )
@@ -345,27 +346,22 @@ class StableAPLoss(RankingLoss):
 
     def _evaluate(self, parts: Sequence[RankedLists], total: Callable[[Tensor], Tensor]) -> Tensor:
         """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
-        if self.spread is not None:
-            # The spread is one of all lists together.
-            parts = parts if len(parts) == 1 else [padded(parts)]
         lists, (pos, mask) = parts[0], all_positives(parts)
         relevances = [self.relevance(lists) for lists in parts]
         has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
         scaled, unit, own = parts, 1, {}
         if self.spread is not None:
-            unit = self.spread.spread(
-                lists.scores,
-                lists.is_negative,
-                has,
-                self._usual_margin,
-                lists.group,
-                lists.state_group,
-            ).clamp(*self._limits)
+            # The spread is one of all lists together.
+            spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
+            unit = self.spread.average(
+                torch.cat(spreads), has, self._usual_margin, lists.state_group
+            )
+            unit = unit.clamp(*self._limits)
             reach = unit * self.WIDTH / 2
             self.mean_positive.score_range = (-reach, reach)
             own = {'tau': total(unit) * self.MARGIN}
-            divisor = unit.to(pos.dtype)[:, None]
-            scaled = [replace(lists, pos=pos / divisor, scores=lists.scores / divisor)]
+            divisor = unit.to(lists.pos.dtype)[:, None]
+            scaled = [replace(x, pos=x.pos / divisor, scores=x.scores / divisor) for x in parts]
         # Lists of unlike lengths are those of groups, which share one mean.
         classes = lists.list_classes if len(parts) == 1 else None
         mu = self.mean_positive.update(pos, mask, lists.state_group, classes)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from mmrank.errors import UserTypeError
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
 
@@ -112,7 +113,7 @@ class SumLoss(RankingLoss):
             )
         for i, part in enumerate(self.losses):
             if not isinstance(part, RankingLoss):
-                raise TypeError(
+                raise UserTypeError(
                     f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
                     'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
                 )
@@ -187,7 +188,7 @@ def _build_part(
 
         part = build_loss(name, part, num_classes)
     if not isinstance(part, (RankingLoss, TrainsEmbeddings)):
-        raise TypeError(
+        raise UserTypeError(
             f'{name}={type(part).__name__} ranks neither scores nor embeddings. Fix: a ranking '
             'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings'
         )

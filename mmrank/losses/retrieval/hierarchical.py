@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.inputs import EmbeddingBatch, check_not_negative, check_positive
 from mmrank.losses.lists import like_scores, split_lists
@@ -115,12 +116,12 @@ def ndcg_loss(
 def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedLists:
     check_tensors(levels=levels)
     if levels.is_floating_point():
-        raise TypeError(
+        raise UserTypeError(
             f'levels must be integers, got {levels.dtype}. Fix: the number of levels that a score '
             'shares with the query; relevances of any size go into smooth_ap_loss(relevance=...)'
         )
     if fails((levels >= 0).all(), 'levels must be >= 0. Fix: mask=levels >= 0'):
-        raise ValueError(
+        raise UserError(
             f'levels must be >= 0, got {levels.min().item()}. Fix: 0 for a negative, and '
             'mask=levels >= 0 with levels.clamp(min=0) to leave out what is unknown'
         )

@@ -52,7 +52,7 @@ def recall_at_k_loss(
 def _check(ks: Sequence[int] | str, rank_tau: float) -> None:
     check_positive(rank_tau=rank_tau)
     if ks != 'R' and (isinstance(ks, str) or not ks or any(k < 1 for k in ks)):
-        raise ValueError(
+        raise UserError(
             f"ks must be numbers of at least 1, or 'R', got {ks!r}. Fix: ks=(1, 2, 4, 8, 16)"
         )
 

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.distributed import scale_gradient, world_group
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
@@ -89,7 +90,7 @@ def _form_of(
     if mode == 'pos_neg':
         return _Form(scale, -ratio, ratio - 1, 1.0, True)
     if ratio == 0:
-        raise ValueError(
+        raise UserError(
             f'mode={mode!r} needs at least 2 pairs in a batch, got 1: no batch of one pair has a '
             "negative. Fix: a larger batch_size, or mode='sogram'"
         )

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import inside_backward
 from mmrank.distributed import mean_over_ranks, world_group
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
@@ -88,7 +89,7 @@ def in_batch_softmax_losses(
     positives, rest = keys[: len(left)], None
     if refined:
         if log_share is None:
-            raise ValueError('refined=True corrects by shares. Fix: pass log_share')
+            raise UserError('refined=True corrects by shares. Fix: pass log_share')
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
         rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
@@ -156,7 +157,7 @@ class InBatchSoftmaxLoss(NamedSettings):
                 f"{frequency!r}; use frequency='streaming', or remove it"
             )
         if refined and frequency == 'none':
-            raise ValueError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
+            raise UserError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
         self.tau, self.frequency, self.refined = float(tau), frequency, refined
         self.scope, self.gather = scope, gather
         self.loss_weight = loss_weight

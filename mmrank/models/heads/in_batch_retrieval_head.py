@@ -7,10 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.losses.inputs import unit_rows
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of

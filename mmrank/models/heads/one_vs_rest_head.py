@@ -6,6 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.errors import UserError
 from mmrank.losses.long_tail.base import PointwiseLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import KeepsSampleState
@@ -57,7 +58,7 @@ class OneVsRestHead(BaseModule):
         if not (isinstance(num_classes, int) and num_classes >= 1):
             raise ValueError(f'num_classes must be an int >= 1, got {num_classes!r}')
         if exclusive and num_classes == 1:
-            raise ValueError(
+            raise UserError(
                 'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '
                 'leave exclusive out'
             )

@@ -9,11 +9,13 @@ from mmengine.model import BaseModule
 from torch import Tensor
 
 from mmrank.distributed import world_group
+from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, unit_rows
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.ranking.base import RankingLoss
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
@@ -147,7 +149,7 @@ class RetrievalHead(BaseModule):
         if self.memory is not None:
             ids = sample_ids_of(data_samples, device)
             if labels.dim() > 1:
-                raise ValueError(
+                raise UserError(
                     f'the memory holds one label an image, but gt_label has {labels.size(1)} '
                     'levels. Fix: memory=None, or the finest label as gt_label'
                 )

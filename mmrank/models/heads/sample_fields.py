@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
+
 
 def labels_of(
     data_samples: Sequence, num_classes: int | None, device: torch.device, levels: bool = False
@@ -50,7 +52,7 @@ def ids_of(data_samples: Sequence, key: str, device: torch.device) -> Tensor:
 def _column(data_samples, key: str, device, fix: str, several: bool = False) -> Tensor:
     missing = sum(key not in sample for sample in data_samples)
     if missing:
-        raise ValueError(f'{missing} of {len(data_samples)} data samples have no {key}; {fix}')
+        raise UserError(f'{missing} of {len(data_samples)} data samples have no {key}; {fix}')
     values = [torch.as_tensor(sample.get(key)).reshape(-1) for sample in data_samples]
     width = values[0].numel() if several and values else 1
     wrong = [x.tolist() for x in values if x.numel() != max(width, 1)]

@@ -9,7 +9,7 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from mmrank.losses.inputs import unit_rows
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 

@@ -7,7 +7,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserImportError
 from mmrank.registry import MODELS
 
 
@@ -161,7 +161,7 @@ class HuggingFaceTextEncoder(BaseModule):
         except ModuleNotFoundError as error:
             if (error.name or '').partition('.')[0] != 'transformers':
                 raise
-            raise ImportError(
+            raise UserImportError(
                 "type='mmrank.HuggingFaceTextEncoder' needs transformers, which is not installed. "
                 "Fix: `pip install 'transformers<5'`, or use type='mmrank.TextTransformer'"
             ) from error

@@ -18,7 +18,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrank.datasets.image_header import decode_image
-from mmrank.errors import UserError
+from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
 
 MATCH_IOU = 0.5
@@ -171,7 +171,7 @@ def _read(truth: COCO, image_dir: str | os.PathLike, image_id: int) -> np.ndarra
     """RGB image, uint8 of shape (H, W, 3)."""
     path = Path(image_dir) / truth.imgs[image_id]['file_name']
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f'image file {path} of image id {image_id} does not exist. Fix: pass the folder that '
             'file_name is relative to.'
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from mmrank.errors import UserError
 from research.common.records import append_rows, past_rows
 from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
 from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
@@ -85,7 +86,7 @@ def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData)
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
     sampled = [x for key, x in results.items() if key.startswith(start + '/')]
     if not sampled:
-        raise ValueError(
+        raise UserError(
             f'{cell.key}: its omega is that of pos_neg at its best batch '
             "ratio, but no cell of pos_neg is finished. Fix: add 'pos_neg' to "
             'the modes'
@@ -145,7 +146,7 @@ class StudyRecord:
         if result is None:
             return None
         if result['settings'] != json.loads(json.dumps(settings)):
-            raise ValueError(
+            raise UserError(
                 f'{self._path}: {key} was made with the settings {result["settings"]}, now they '
                 f'are {settings}. Fix: use another file, or the settings of before'
             )

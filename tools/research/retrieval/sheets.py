@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
-from mmrank.errors import UserError
+from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, read_rows
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
@@ -187,7 +187,7 @@ def sheet_figure(rows: Sequence[Neighbours], title: str) -> Figure:
 def _read(path: Path) -> np.ndarray:
     """An image fitted into a square, as a person would see it."""
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f'image {str(path)!r} does not exist. Fix: pass the folder that the paths of the '
             'features start from (--image-root).'
         )

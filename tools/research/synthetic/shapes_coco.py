@@ -15,6 +15,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from mmrank.errors import UserError
 from research.synthetic.shape_painting import (
     SHAPES,
     paint_background,
@@ -136,7 +137,7 @@ def write_shapes_coco(
             file_name = f'{index:06d}.{spec.image_format}'
             path = out_dir / split / file_name
             if not cv2.imwrite(str(path), image):
-                raise OSError(
+                raise UserError(
                     f'cannot write image {path}: the disk is full, or the folder is read-only. '
                     'Fix: free some disk space, or write to another folder'
                 )
