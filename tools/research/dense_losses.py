@@ -184,6 +184,17 @@ def assign(levels: list[Tensor], boxes: Tensor, labels: Tensor, classes: int) ->
     return target, boxes[owner[value >= 0]]
 
 
+def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel of (N, C, H, W) maps.
+
+    A channel that is silent on the training images has no deviation to divide by: other images
+    would show it thousands of deviations away, and a loss that fixes the level of scores fails.
+    """
+    mean = maps.mean((0, 2, 3), keepdim=True)
+    std = maps.std((0, 2, 3), keepdim=True)
+    return mean, std.clamp(min=0.01 * std.median().item())
+
+
 def prepare(spec: dict) -> tuple[dict, dict]:
     """Both splits with standardised maps; the training split with targets, the other with COCO."""
     from faster_coco_eval import COCO
@@ -192,7 +203,7 @@ def prepare(spec: dict) -> tuple[dict, dict]:
     add_flipped(train, spec['size'][0])
     for data in (train, val):
         data['maps'] = features(data.pop('images'), spec)
-    moments = [(x.mean((0, 2, 3), True), x.std((0, 2, 3), keepdim=True)) for x in train['maps']]
+    moments = [moments_of(x) for x in train['maps']]
     for data in (train, val):
         data['maps'] = [(x - mean) / std for x, (mean, std) in zip(data['maps'], moments)]
     levels = anchors_of(spec)
