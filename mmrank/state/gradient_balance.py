@@ -1,4 +1,4 @@
-"""Balances the class part of a detector's loss against the box part, by their gradients."""
+"""Balances the class part of a detector's loss against the box part."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -11,6 +11,7 @@ from mmrank.autograd import inside_backward
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 
+from .base import SavedState, check_count
 from .running_mean import RunningMean
 
 Features = TypeVar('Features', Tensor, Sequence[Tensor])
@@ -183,3 +184,54 @@ def _square_norm(loss: Tensor, features: list[Tensor], scale: float) -> Tensor:
     if not norms:
         return torch.zeros((), dtype=torch.float64, device=loss.device)
     return torch.stack(norms).square().sum()
+
+
+class SelfBalance(SavedState):
+    """Ratio of the whole loss to its box part over the last period.
+
+    Early in training the box part of aLRP is small beside the classification part; multiplied by
+    this ratio its gradient keeps up. The ratio of a period is that of the means over the period
+    before, at first ``initial``. Source: aLRP (NeurIPS 2020), section 4.
+    """
+
+    ratio: Tensor
+    sums: Tensor
+    steps: Tensor
+
+    def __init__(self, initial: float = 50.0, period: int = 3665) -> None:
+        super().__init__()
+        if not initial > 0:
+            raise ValueError(f'initial must be > 0, got {initial!r}')
+        check_count('period', period)
+        self.period = period
+        self.register_buffer('ratio', torch.tensor(float(initial)))
+        self._used = self.ratio
+        self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
+        self.register_buffer('steps', torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
+        """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
+
+        A loss that is not finite, or an iteration without boxes, does not count. With a ``group``
+        its ranks have other losses.
+        """
+        if self.training and inside_backward():
+            return self._used.clone()  # by the forward that is run again
+        ratio = self._used = self.ratio.clone()
+        if not self.training:
+            return ratio
+        losses = torch.stack([classification, boxes]).double()
+        if group is not None:
+            dist.all_reduce(losses, group=group)
+            losses = losses / dist.get_world_size(group)
+        usable = losses.isfinite().all() & (losses[1] > 0)
+        self.sums += torch.where(usable, losses, 0)
+        self.steps += usable
+        full = self.steps >= self.period
+        renewed = self.sums.sum() / self.sums[1].clamp(min=1e-12)
+        usable = full & renewed.float().isfinite()
+        self.ratio.copy_(torch.where(usable, renewed, self.ratio))
+        self.sums.copy_(torch.where(full, 0, self.sums))
+        self.steps.copy_(torch.where(full, 0, self.steps))
+        return ratio

@@ -105,7 +105,7 @@ def test_lists_of_groups(kind):
         expected = sum(kind()(s, y) for s, y in parts)
         torch.testing.assert_close(value, expected)
     with pytest.raises(ValueError, match=r'Fix: of padded \(lists, N\) scores'):
-        loss(made_up(3, 5), torch.ones(3, 5), group=torch.zeros(3))
+        loss(made_up(3, 5), torch.ones(3, 5), group=torch.zeros(15))
     empty = torch.zeros(0, requires_grad=True)
     assert loss(empty, torch.zeros(0), group=torch.zeros(0, dtype=torch.long)) == 0
 

@@ -185,7 +185,7 @@ def test_a_checkpointed_step_is_the_step(case):
             leaves = [x.clone().requires_grad_() for x in batch.leaves]
 
             def forward(*given, batch=batch, loss=loss):
-                return type(batch)(batch.kind, given, batch.fixed).of(loss)
+                return batch.with_leaves(given).of(loss)
 
             if checkpointed:
                 value = checkpoint(forward, *leaves, use_reentrant=False)

@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
 
-from .pair_matrix import Buffers
+from .buffers import Buffers
 from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
 from .tables import column_blocks
 

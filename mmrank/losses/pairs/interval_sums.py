@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .pair_matrix import Buffers
+from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, clamp_infinite
 from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mmrank.autograd import on_host
 
+from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
 
 # Far below every score, and far enough from infinity to be multiplied.
@@ -19,24 +20,6 @@ _CACHED_BYTES = 2**20
 _KEPT_BYTES = 2**23
 # Pairs from which it pays to leave padding out.
 _PAIRS_TO_REGROUP = 2**15
-
-
-class Buffers:
-    """Memory that all blocks share, so that it stays in the cache."""
-
-    def __init__(self) -> None:
-        self._memory: dict[str, Tensor] = {}
-
-    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        """Uninitialised memory of the shape of ``values``."""
-        size = values.numel()
-        memory = self._memory.get(name)
-        if memory is None or memory.numel() < size:
-            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=values.device)
-        return memory[:size].view(values.shape)
-
-    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
-        return self.like(name, values, dtype).copy_(values)
 
 
 @dataclass

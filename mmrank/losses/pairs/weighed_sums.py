@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import is_compiling, on_host, once_differentiable
 
-from .pair_matrix import Buffers
+from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, clamp_infinite
 from .tables import column_blocks
 

@@ -21,8 +21,8 @@ from mmrank.autograd import once_differentiable
 from mmrank.functional.metrics.labels import check_tensors, shares
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
+from mmrank.losses.pairs.buffers import Buffers
 from mmrank.losses.pairs.graded_sums import graded_pairs
-from mmrank.losses.pairs.pair_matrix import Buffers
 from mmrank.losses.pairs.pair_sums import pair_evaluator
 from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.state import MeanPositiveScore

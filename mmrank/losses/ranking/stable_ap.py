@@ -156,38 +156,20 @@ class StableAPLoss(RankingLoss):
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
 
-    **Imbalance (rho).** h saturates: its slope is ``1/(2 h (1 + x)^2)`` at the argument x. With the
-    paper's ``rho = n-/n+`` x is far above 1 from the start (10^3 for the anchors of a detector),
-    and little is learnt. So ``auto`` caps it where x would pass 1: ``rho = min(n-/n+, 1/EMA(X))``
-    with ``X = mean_ij w_i l(s_i - t_j)``; there is one EMA, or with ``mode='per_class'`` one per
-    class. As X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``;
-    ``risk`` (X) in the log shows what is learnt.
-
-    **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
-    ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
-    standard deviation of the negatives in a list, without gradient, and B that of a range of
-    :attr:`WIDTH` sigma. Lists of one negative have no spread: where all are such, tau stays the
-    default. :attr:`MARGIN_LIMITS` keep the scale of the scores, which nothing anchors.
-
-    **Relevance.** In a detector each positive has the ``relevance`` ``u = 1 - q + q IoU`` by its
-    box, q the ``quality``: what is worse counts as a negative in proportion, as in COCO's mean of
-    AP over thresholds of the IoU.
-
-    **Retrieval.** Each image of the batch is a query with a list of its own: see
-    :class:`mmrank.losses.EmbeddingLoss` and ``mmrank.RetrievalHead``, which make ``tau``,
-    ``score_range`` and ``score_penalty`` those of cosines where they are None. The mean positive
-    score is one in all, or with ``mode='per_class'`` one per class of the queries. The paper
-    compares tau of 0.01, 0.03, 0.1 and 0.3 and finds the smallest unstable.
+    In a retrieval batch each image is a query with a list of its own; ``mode='per_class'`` keeps a
+    mean positive score per class of the queries. ``docs/pages/losses.md`` says why there are
+    these settings.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
             ``mean_scope='per_class'``; heads fill it in.
-        rho: Imbalance: ``auto`` (see above), ``batch`` for n-/n+ of each list of the batch (the
-            paper's), or a number > 0.
+        rho: Imbalance: ``auto``: n-/n+, capped by a moving average where h would saturate; one
+            in all, or with ``mode='per_class'`` one per class. ``batch``: n-/n+ of each list of the
+            batch (the paper's). Or a number > 0.
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120.
         tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
-            follows their spread (see above). None: 1, and 0.3 for cosines.
+            follows the standard deviation of the negatives in a list. None: 1, and 0.3 for cosines.
         surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
             or ``sigmoid`` (pair matrix in blocks).
         score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
@@ -206,8 +188,9 @@ class StableAPLoss(RankingLoss):
         penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
             (the paper's, grows with the batch).
         fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
-        quality: How much the IoU of a positive's box counts, q in [0, 1] (see above). None: 0.9
-            where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
+        quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is
+            ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the
+            paper's.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
             rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
             of :class:`mmrank.losses.RankingLoss`.
