@@ -159,8 +159,9 @@ class StableAPLoss(RankingLoss):
     paper's ``rho = n-/n+`` x is far above 1 from the start (10^3 for the anchors of a detector),
     and little is learnt. So ``auto`` caps it where x would pass 1: ``rho = min(n-/n+, 1/EMA(X))``
     with ``X = mean_ij w_i l(s_i - t_j)``; there is one EMA, or with ``mode='per_class'`` one per
-    class. As X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71``;
-    ``risk`` (X) in the log shows what is learnt.
+    class. As X falls, rho rises to the paper's. Until then the loss stays near ``h(1) = 0.71`` for
+    nearly any scores, also as ``eval_loss`` of a trainer. Watch ``risk`` (X) and AP; choose
+    checkpoints by the AP of the validation split.
 
     **Margin.** AP is the same for scores times c, but a fixed tau is then another margin.
     ``tau='auto'`` ranks ``s/sigma`` with tau = :attr:`MARGIN`, sigma the moving average of the
@@ -216,8 +217,9 @@ class StableAPLoss(RankingLoss):
         "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
     )
     reading_advice = (
-        'Stable AP: watch risk, which must fall, and AP of the validation images; the loss itself '
-        "stays near 0.7. Where cross-entropy's learning rate is known, try a third of it first."
+        'Stable AP: watch risk, which must fall, and AP; choose checkpoints by the AP of the '
+        'validation split. The loss itself stays near 0.7. '
+        "Where cross-entropy's learning rate is known, try a third of it first."
     )
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.
