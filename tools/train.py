@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -181,6 +182,38 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
     runner.register_hook(InterruptHook(args.save_on_signal))
     runner.train()
     sys.stderr.writelines(f'{text}\n' for text in warnings)
+    if is_main_process():
+        print('\n'.join(closing_lines(args.config, cfg.work_dir, runner.message_hub.runtime_info)))
+
+
+def closing_lines(config: str, work_dir: str, info: Mapping) -> list[str]:
+    """What a training has left, and what to do with it.
+
+    Args:
+        config: The config file.
+        work_dir: The folder of the training.
+        info: What mmengine notes of it, such as the best checkpoint and its score.
+    """
+    from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
+
+    chosen = find_last_whole_checkpoint(work_dir)
+    lines = ['']
+    if chosen is not None:
+        lines.append(f'Last checkpoint: {chosen}')
+    best = {key.removeprefix('best_ckpt'): path for key, path in info.items() if 'best_ckpt' in key}
+    for key, path in best.items():
+        if path and Path(path).exists():
+            chosen = path
+            lines.append(f'Best checkpoint: {path} (score {info[f"best_score{key}"]:.4g})')
+    if not best:
+        lines.append(
+            'Best checkpoint: not kept; for a detector default_hooks.checkpoint.save_best='
+            "'coco/bbox_mAP'"
+        )
+    if chosen is not None:
+        lines += ['Next:', f'  python tools/test.py {config} {chosen}']
+        lines.append(f'  python tools/analysis_tools/training_curves.py {work_dir}')
+    return lines
 
 
 if __name__ == '__main__':

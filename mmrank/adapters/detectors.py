@@ -52,6 +52,9 @@ def use_ranking_loss(
       loss with its own state. The encoder's proposals keep their point-wise loss. See
       :class:`.ranked_queries.RankedQueries`.
 
+    Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
+    value of a ranking loss says little.
+
     The state of the loss is part of the model: of ``state_dict()``, ``save_pretrained()`` and
     ``torch.save(model)``.
 

@@ -27,10 +27,11 @@ NOT_RUN = [
     ('docs/pages/loss_checks.md', 'mmrank.testing', 'test_checks.py runs the command'),
     ('docs/pages/loss_checks.md', 'check_field', 'other libraries, and minutes'),
     (README, 'make try', 'downloads; test_first_result.py runs its tool'),
+    (README, 'new_config.py', 'needs data; test_new_config.py'),
     (START, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'make demo', 'minutes; test_demo.py runs its tool'),
     (START, 'make demo', 'minutes; test_demo.py runs its tool'),
-    (README, 'pip install -e', 'installs; test_distribution.py'),
+    (README, '.[mim]', 'installs; test_distribution.py'),
     (START, 'pip install -e', 'installs; test_distribution.py'),
     (WITHOUT_COMPILING, 'mmrank.mmcv_ops', 'installs; test_stand_in.py'),
     (WITHOUT_COMPILING, '--compile-mmcv', 'compiles; test_bootstrap.py'),
@@ -187,6 +188,43 @@ def test_every_tool_is_listed():
         text = path.suffix in ('.py', '.sh') and path.read_text('utf-8')
         if text and ("__name__ == '__main__'" in text or '#!' in text[:2]):
             assert path.name in page, path
+
+
+def test_llms_txt_leads_to_pages_and_names_that_are_there():
+    text = (PAGES / 'llms.txt').read_text('utf-8')
+    title, _, summary = text.splitlines()[:3]
+    assert title == '# mmrank'
+    assert summary.startswith('> ')
+    targets = re.findall(r'\]\(([^)]+)/\)', text)
+    assert len(targets) > 15
+    for target in targets:
+        assert (PAGES / f'{target}.md').is_file(), target
+    for tool in re.findall(r'python (tools/\S+\.py)', text):
+        assert (ROOT / tool).is_file(), tool
+
+
+#: What a reader types into the search, and words that it must find on a page by themselves.
+SEARCHED = {
+    'find_by_task.md': ['cite', 'license', 'Faster R-CNN', 'wandb', 'fp16', 'Class imbalance'],
+    'losses.md': ['## Which loss should I use?'],
+    'users/long_tail.md': ['# Long-tailed classification', 'multi-label'],
+    'users/detector.md': ['## Class imbalance in object detection'],
+    'tools.md': ['TensorBoard', 'MLflow', 'save_best'],
+    'troubleshooting.md': ['URLError', 'CUDA out of memory'],
+}
+
+
+@pytest.mark.parametrize('page', SEARCHED)
+def test_search_finds_plain_words(page):
+    text = (PAGES / page).read_text('utf-8')
+    missing = [word for word in SEARCHED[page] if word not in text]
+    assert not missing
+
+
+def test_frequent_messages_come_first():
+    text = (PAGES / 'troubleshooting.md').read_text('utf-8')
+    first, _, _ = text.partition('## Every message')
+    assert len(re.findall('^### ', first, re.MULTILINE)) >= 20
 
 
 def test_readme_is_short():

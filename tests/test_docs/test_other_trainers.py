@@ -1,4 +1,4 @@
-"""The examples beside Lightning and accelerate save and resume the loss."""
+"""The examples beside other trainers save and resume the loss."""
 
 import ast
 import os
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs_blocks import PAGES, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / 'configs' / 'tutorials'
@@ -63,3 +64,40 @@ def test_two_processes_equal_one(tmp_path):
     assert ap_of_two == pytest.approx(ap, abs=2e-6)
     for key, value in one.items():
         assert two[key] == pytest.approx(value, rel=1e-5)
+
+
+#: The block of each trainer on the page, and the package that it needs.
+ON_THE_PAGE = {
+    'lightning': 'lightning',
+    'fabric': 'lightning',
+    'accelerate': 'accelerate',
+    'transformers': 'transformers',
+}
+TWICE = """
+for _ in range(2):
+    names = dict(__name__='page')
+    exec(source, names)
+    state = names['loss_function'].state_dict()
+    print('updates', int(state['mean_positive.num_updates'].sum()))
+"""
+
+
+@pytest.mark.parametrize('trainer', ON_THE_PAGE)
+def test_block_of_the_page_resumes_the_loss(trainer, tmp_path):
+    pytest.importorskip(ON_THE_PAGE[trainer])
+    page = PAGES / 'trainers.md'
+    (start,) = blocks(page, '{.python .start}')
+    (block,) = blocks(page, f'{{.python .{trainer}}}')
+    script = tmp_path / 'page.py'
+    script.write_text(f'source = {start + block!r}\n{TWICE}')
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert re.findall(r'^updates (\d+)$', done.stdout, re.MULTILINE) == ['4', '8']

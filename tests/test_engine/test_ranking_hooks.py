@@ -1,6 +1,7 @@
 """The hooks inside a real mmengine Runner, beside its own."""
 
 import copy
+import inspect
 import logging
 
 import pytest
@@ -11,8 +12,9 @@ from tiny_runner import train
 from torch import nn
 from torch.utils.data import Dataset
 
+from mmrank.adapters import use_ranking_loss
 from mmrank.engine.hooks import PreviousWeightsHook, RankingMonitorHook
-from mmrank.losses import ISogCLRLoss, StableAPLoss
+from mmrank.losses import GradedAPLoss, ISogCLRLoss, RankingLoss, StableAPLoss
 from mmrank.registry import MODELS
 
 
@@ -283,13 +285,39 @@ def test_every_saturating_loss_is_seen(caplog, loss):
     assert loss.diagnostics['argument'] < 20
 
 
-def test_monitor_says_how_to_read_a_loss(caplog):
-    loss = MODELS.build(dict(type='mmrank.StableAPLoss'))
+@pytest.mark.parametrize('name', ['StableAPLoss', 'GradedAPLoss', 'SmoothAPLoss'])
+def test_monitor_says_how_to_read_a_loss(name, caplog):
+    loss = MODELS.build(dict(type=f'mmrank.{name}'))
     with caplog.at_level(logging.INFO, logger='mmrank-test'):
         RankingMonitorHook().before_train(_fake(0, 0.0, loss))
         RankingMonitorHook().before_train(_fake(0, 0.0, torch.nn.Linear(1, 1)))
     assert [record.message for record in caplog.records] == [loss.reading_advice]
-    assert 'try a third of it' in loss.reading_advice
+    advice = 'choose checkpoints by the AP of the validation split'
+    assert advice in loss.reading_advice
+
+
+@pytest.mark.parametrize('kind', [StableAPLoss, GradedAPLoss, RankingLoss, use_ranking_loss])
+def test_help_says_by_what_to_choose_checkpoints(kind):
+    shown = ' '.join(inspect.getdoc(kind).split()).lower()
+    assert 'choose checkpoints by the ap of the validation split' in shown
+
+
+def test_monitor_names_the_classes_without_ap_at_the_end(caplog):
+    hook, runner = RankingMonitorHook(), _fake(0, 0.0, torch.nn.Linear(1, 1))
+    early = {'coco/bbox_mAP': 0.1, 'coco/rare_precision': 0.0, 'coco/cell_precision': 0.2}
+    nan = {'coco/absent_precision': float('nan')}
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        hook.after_val_epoch(runner, early)
+        assert not caplog.records  # the next evaluation may find it
+        hook.after_val_epoch(runner, {**early, 'coco/rare_precision': 0.01, **nan})
+        hook.after_train(runner)
+        assert not caplog.records
+        hook.after_val_epoch(runner, early)
+        hook.after_train(runner)
+        hook.after_test_epoch(runner, early)
+    assert [record.message.split('. Fix')[0] for record in caplog.records] == [
+        'AP 0 for 1 of the classes: rare'
+    ] * 2
 
 
 def _feed(hook, values, key='loss_cls'):

@@ -5,11 +5,12 @@ base, on small made-up data.
 """
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
 import torch
-from mmengine.registry import HOOKS, METRICS, MODELS, init_default_scope
+from mmengine.registry import HOOKS, METRICS, MODELS, VISBACKENDS, init_default_scope
 from readme_snippets import (
     ROOT,
     all_snippets,
@@ -57,6 +58,9 @@ BLOCKS = [
     (LONG_TAIL, 'mmrank.OneVsRestHead'),
     (RETRIEVAL, 'recall_at=(1, 10, 100, 1000)'),
     (TOOLS, 'mmrank.AtomicCheckpointHook'),
+    # tests/test_tools/test_new_config.py trains with it.
+    (TOOLS, "save_best='coco/bbox_mAP'"),
+    (TOOLS, 'TensorboardVisBackend'),
     (PYTORCH, 'stable_ap_loss(scores, is_positive'),
     (COCOS_METRIC, 'graded_average_precision'),
     (START, 'read_base'),
@@ -111,6 +115,14 @@ def test_every_block_is_known():
     assert snippet(HOME, mark).text == snippet('README.md', mark).text
     for readme, mark in BLOCKS:
         assert snippet(readme, mark)
+
+
+def test_loggers_of_the_page_are_there_and_take_their_options(tmp_path):
+    cfg = config_of(snippet(TOOLS, 'TensorboardVisBackend').text, tmp_path)
+    assert len(cfg.visualizer.vis_backends) == 4
+    for backend in cfg.visualizer.vis_backends:
+        options = {key: value for key, value in backend.items() if key != 'type'}
+        inspect.signature(VISBACKENDS.get(backend.type)).bind(save_dir='logs', **options)
 
 
 def test_lines_of_the_refined_softmax_fit_the_config(tmp_path):

@@ -184,3 +184,16 @@ def test_two_configs_may_share_a_base(tmp_path):
     (tmp_path / 'one.py').write_text("_base_ = 'base.py'\n")
     (tmp_path / 'two.py').write_text("_base_ = ['one.py', './base.py']\n")
     check_config_file(tmp_path / 'two.py')
+
+
+def test_closing_lines_name_the_checkpoint_to_go_on_with(tmp_path):
+    best = tmp_path / 'best_coco_bbox_mAP_epoch_2.pth'
+    best.touch()
+    info = dict(best_ckpt=str(best), best_score=0.41237, epoch=2)
+    lines = train.closing_lines('mine.py', str(tmp_path), info)
+    assert f'Best checkpoint: {best} (score 0.4124)' in lines
+    assert f'  python tools/test.py mine.py {best}' in lines
+    best.unlink()
+    assert 'Next:' not in train.closing_lines('mine.py', str(tmp_path), info)
+    without = train.closing_lines('mine.py', str(tmp_path), {})
+    assert any('save_best=' in line for line in without)

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Mapping
 
 import torch
 from mmengine.hooks import Hook
@@ -21,6 +22,9 @@ class RankingMonitorHook(Hook):
     have an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the
     positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
     ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
+
+    It also warns of the classes that have AP 0 in the last evaluation of a training, or in a test,
+    where the metric reports each class (``classwise=True`` of ``CocoMetric``).
 
     Before training it logs the ``reading_advice`` of the losses that have one. It warns once for
     each loss whose outer function is saturated, most of whose lists are ``idle`` (have positives,
@@ -60,6 +64,7 @@ class RankingMonitorHook(Hook):
         self._window = max(math.ceil(self.STILL_ITERS / interval), 1) + 1
         self._readings: dict[str, deque[float]] = {}
         self._largest: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     def before_train(self, runner) -> None:
         """Log once what a user should know of each kind of loss before its first figures."""
@@ -108,6 +113,16 @@ class RankingMonitorHook(Hook):
                     self._warn_once(runner, f'{name}.{key}', value, self.LARGEST_GAIN, text)
         self._check_movement(runner, outputs)
 
+    def after_val_epoch(self, runner, metrics=None) -> None:
+        self._metrics = dict(metrics or {})
+
+    def after_test_epoch(self, runner, metrics=None) -> None:
+        _warn_of_classes_without_ap(runner, metrics or {})
+
+    def after_train(self, runner) -> None:
+        """Of the last evaluation alone: in early ones a rare class has nothing yet."""
+        _warn_of_classes_without_ap(runner, self._metrics)
+
     def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
         """Warn of the ``patience``-th reading in a row above a limit."""
         readings = self._high_readings.get(name, 0) + 1 if value > limit else 0
@@ -138,3 +153,19 @@ class RankingMonitorHook(Hook):
                 'rate, check that the weights before the loss are trained, and check num_positive '
                 '(0: no positives) and argument (far above 1: saturated) in the log'
             )
+
+
+def _warn_of_classes_without_ap(runner, metrics: Mapping[str, float]) -> None:
+    """Name the classes whose AP is 0; a class without an object has NaN."""
+    ends = '_precision'  # of the keys of CocoMetric: coco/NAME_precision
+    none = [
+        key.rpartition('/')[2].removesuffix(ends)
+        for key, value in metrics.items()
+        if key.endswith(ends) and value == 0
+    ]
+    if none:
+        runner.logger.warning(
+            f'AP 0 for {len(none)} of the classes: {", ".join(none[:10])}. Fix: anchors and a '
+            'scale that fit their boxes (tools/new_config.py chooses them), more images of them, '
+            'or a longer training'
+        )

@@ -368,9 +368,10 @@ class GradedAPLoss(APLoss):
 
     A positive counts by the IoU of its box, ``u = 0.1 + 0.9 IoU``, and is a false positive of the
     positives with better boxes. It is :class:`APLoss` with ``quality=0.9``, ``delta=0.5`` and
-    without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Source:
-    graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et al.,
-    AP-Loss, CVPR 2019.
+    without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Its
+    value is that of one batch: watch AP; choose checkpoints by the AP of the validation split.
+    Source: graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et
+    al., AP-Loss, CVPR 2019.
 
     Args:
         **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.

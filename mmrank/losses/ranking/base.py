@@ -33,6 +33,9 @@ class RankingLoss(NamedSettings, HeadInterface):
     Heads that call a loss once per feature level must gather first (see
     :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`.
 
+    The value says little, and a batch without positives counts 0: watch ``risk`` in
+    :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
+
     Args:
         num_classes: Number of classes C, checked against the scores.
         mode: ``flatten``: all classes in one ranking, every score counts once per class.
@@ -69,6 +72,11 @@ class RankingLoss(NamedSettings, HeadInterface):
     #: See :func:`positive_index`; infinite where the work is not that of all pairs.
     most_pairs: float = MOST_PAIRS
     saturation_advice = ''
+    #: Logged once before training by ``RankingMonitorHook``.
+    reading_advice = (
+        'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '
+        'checkpoints by the AP of the validation split.'
+    )
     #: What the loss works on that a retrieval batch does not have; with a ``box_input`` the boxes.
     no_retrieval, for_retrieval = '', 'StableAPLoss'  # the second is what its message names
 

@@ -156,6 +156,9 @@ class StableAPLoss(RankingLoss):
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
 
+    The loss stays near 0.71 for nearly any scores, also as ``eval_loss`` of a trainer. Watch ``risk``
+    and AP; choose checkpoints by the AP of the validation split.
+
     In a retrieval batch each image is a query with a list of its own; ``mode='per_class'`` keeps a
     mean positive score per class of the queries. ``docs/pages/losses.md`` says why there are
     these settings.
@@ -201,8 +204,9 @@ class StableAPLoss(RankingLoss):
         "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
     )
     reading_advice = (
-        'Stable AP: watch risk, which must fall, and AP of the validation images; the loss itself '
-        "stays near 0.7. Where cross-entropy's learning rate is known, try a third of it first."
+        'Stable AP: watch risk, which must fall, and AP; choose checkpoints by the AP of the '
+        'validation split. The loss itself stays near 0.7. '
+        "Where cross-entropy's learning rate is known, try a third of it first."
     )
     #: In units of what scores of the range have; more in the first batch is no risk to start an
     #: average from.

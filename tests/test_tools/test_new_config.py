@@ -1,0 +1,176 @@
+"""A config for one's own boxes: it fits the boxes, builds, trains, and slips have one line."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from tiny_tool_run import ROOT, TRAIN
+
+from research.own_data.choices import choose_anchors, choose_scale
+from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+
+TOOL = 'new_config'
+MODELS = [f'{name}-r{depth}' for name in ('atss', 'retinanet', 'faster-rcnn') for depth in (18, 50)]
+BLOOD_CELLS = ROOT.parent / 'shared' / 'data' / 'bccd'
+
+
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    """Folder of a COCO data set: eight images to train on, two to validate, two to test."""
+    folder = tmp_path_factory.mktemp('own') / 'shapes'
+    spec = ShapesSpec(*(8, 2, 2, 64, 64, 3), max_size=32, empty_fraction=0)
+    write_shapes_coco(folder, spec)
+    return folder
+
+
+def replaced(folder, name, **changes):
+    """An annotation file of the folder under another name, with other contents."""
+    document = json.loads((folder / 'annotations/train.json').read_text())
+    path = folder.parent / name
+    path.write_text(json.dumps({**document, **changes}))
+    return path
+
+
+@pytest.mark.parametrize('small', ['', '--small'], ids=['pretrained', 'small'])
+@pytest.mark.parametrize('model', MODELS)
+def test_config_builds_and_is_short(model, small, shapes, run, tmp_path):
+    pytest.importorskip('mmdet')
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    from mmrank.losses import GradedAPLoss
+    from mmrank.registry import MODELS as REGISTRY
+
+    out = tmp_path / 'mine.py'
+    printed = run(TOOL, '--coco', shapes, '--model', model, '--out', out, small)
+    assert 'python tools/train.py' in printed
+    lines = out.read_text().splitlines()
+    assert len(lines) <= 40
+    cfg = Config.fromfile(out)
+    init_default_scope('mmdet')
+    built = REGISTRY.build(cfg.model)
+    head = built.roi_head.bbox_head if 'faster' in model else built.bbox_head
+    assert head.num_classes == len(cfg.classes) == 3
+    assert any(isinstance(module, GradedAPLoss) for module in built.modules())
+    for split in ('train', 'val', 'test'):
+        data = cfg[f'{split}_dataloader'].dataset
+        assert (shapes / data.ann_file).is_file()
+        assert (shapes / data.data_prefix.img).is_dir()
+        assert data.metainfo.classes == cfg.classes
+    assert cfg.test_evaluator.ann_file.endswith('test.json')
+    assert cfg.default_hooks.checkpoint.save_best == 'coco/bbox_mAP'
+
+
+def test_three_commands_lead_from_a_folder_to_drawn_boxes(
+    shapes, run, run_script, tmp_path, monkeypatch
+):
+    pytest.importorskip('mmdet')
+    monkeypatch.chdir(tmp_path)
+    options = ('--small', '--model', 'atss-r18', '--batch-size', 4, '--epochs', 1)
+    printed = run(TOOL, '--coco', shapes, '--out', 'mine.py', *options)
+    workers = [
+        f'{split}_dataloader.{key}'
+        for split in ('train', 'val')
+        for key in ('num_workers=0', 'persistent_workers=False')
+    ]
+    status, out, err = run_script(TRAIN, 'mine.py', '--cfg-options', *workers)
+    assert status == 0, err
+    (best,) = re.findall(r'^Best checkpoint: (\S+) \(score [\d.-]+\)$', out, re.MULTILINE)
+    assert f'python tools/test.py mine.py {best}' in out
+    assert (tmp_path / best).is_file()
+    assert (tmp_path / 'work_dirs/mine/val.bbox.json').is_file()
+    assert list((tmp_path / 'work_dirs/mine').glob('best_*.pth'))
+    (draw,) = [line for line in printed.splitlines() if 'draw_detections' in line]
+    run('analysis_tools/draw_detections', draw.partition('.py ')[2])
+    assert (tmp_path / 'work_dirs/mine/detections.png').stat().st_size > 1000
+
+
+def test_anchors_go_down_to_the_boxes_that_are_there():
+    """Platelets of 15 pixels among cells of 90: no anchor of mmdet begins below 32."""
+    boxes = np.array([[90.0, 90.0]] * 90 + [[15.0, 15.0]] * 10)
+    classes = np.array(['cell'] * 90 + ['platelet'] * 10)
+    for detector in ('atss', 'retinanet', 'faster-rcnn'):
+        scale, _, missed = choose_anchors(boxes, classes, detector)
+        assert not missed.any()
+    scale, ratios, missed = choose_anchors(boxes[:90], classes[:90], 'retinanet')
+    assert (scale, ratios) == (4, (0.5, 1.0, 2.0))  # mmdet's own
+
+
+def test_small_boxes_keep_their_pixels():
+    image = np.array([2000.0, 1000.0])
+    assert choose_scale(image, np.full(10, 400.0), True) == ((320, 160), 0.16)
+    scale, shrink = choose_scale(image, np.full(10, 24.0), True)
+    assert scale == (1000, 500)
+    assert shrink * 24 == 12
+    assert choose_scale(image, np.full(10, 6.0), True)[1] == 1  # nothing is enlarged
+
+
+def test_boxes_that_no_anchor_matches_are_named(shapes, run, tmp_path):
+    document = json.loads((shapes / 'annotations/train.json').read_text())
+    for entry in document['annotations']:
+        if entry['category_id'] == document['categories'][0]['id']:
+            entry['bbox'] = [1, 1, 60, 2]
+            entry['area'] = 120
+    thin = replaced(shapes, 'thin.json', annotations=document['annotations'])
+    options = ('--train', thin, '--out', tmp_path / 'a.py', '--model', 'retinanet-r50')
+    printed = run(TOOL, '--coco', shapes, *options)
+    assert "of the boxes of 'disk'" in printed
+    assert 'overlap no anchor by half' in ' '.join(printed.split())
+
+
+def test_blood_cells_have_anchors_for_platelets(run, tmp_path):
+    if not BLOOD_CELLS.is_dir():
+        pytest.skip('needs ../shared/data/bccd')
+    out = tmp_path / 'cells.py'
+    printed = run(TOOL, '--coco', BLOOD_CELLS, '--small', '--model', 'atss-r18', '--out', out)
+    assert 'RBC 2382, WBC 214, Platelets 209' in printed
+    assert 'octave_base_scale=2' in out.read_text()
+    assert 'no anchor' not in printed
+
+
+@pytest.mark.parametrize(
+    ('slip', 'words'),
+    [
+        ('no_folder', 'is not a folder'),
+        ('empty', 'has no annotation file for train (there is: no JSON file)'),
+        ('no_boxes', 'has no box'),
+        ('no_images', 'the images of'),
+        ('exists', 'is there already'),
+        ('text', 'is not a config'),
+        ('batch', '--batch-size 0 is below 1'),
+        ('two', 'has 2 annotation files for val'),
+    ],
+)
+def test_each_slip_has_one_message(slip, words, shapes, run, tmp_path):
+    folder, out, rest = shapes, tmp_path / 'mine.py', ()
+    if slip == 'no_folder':
+        folder = tmp_path / 'nowhere'
+    elif slip == 'empty':
+        folder = tmp_path
+    elif slip == 'no_boxes':
+        rest = ('--train', replaced(shapes, 'none.json', annotations=[]))
+    elif slip == 'no_images':
+        folder = tmp_path / 'other'
+        folder.mkdir()
+        (folder / 'annotations').symlink_to(shapes / 'annotations')
+    elif slip == 'exists':
+        out.write_text('mine')
+    elif slip == 'text':
+        out = tmp_path / 'mine.yaml'
+    elif slip == 'batch':
+        rest = ('--batch-size', 0)
+    else:
+        folder = tmp_path / 'two'
+        folder.mkdir()
+        for name in ('train', 'val', 'val_2'):
+            split = name.partition('_')[0]
+            (folder / f'{name}.json').symlink_to(shapes / f'annotations/{split}.json')
+        for split in ('train', 'val', 'test'):
+            (folder / split).symlink_to(shapes / split)
+    printed = run(TOOL, '--coco', folder, '--out', out, *rest, status=2)
+    assert words in printed
+    assert printed.count('Fix: ') == 1
+    assert 'Traceback' not in printed
+    if slip == 'exists':
+        assert out.read_text() == 'mine'

@@ -1,0 +1,248 @@
+"""What a config for a small data set should say, chosen from the boxes that are there."""
+
+import importlib.util
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .folder import Split
+
+#: Longest side of an image in training, with weights of ImageNet and from scratch on a CPU.
+LONGEST_SIDE = {False: 1024, True: 320}
+#: An image is not shrunk below the size at which a tenth of its boxes are smaller, in pixels.
+SMALLEST_BOX = 12.0
+#: Steps of a whole training, and its fewest and most epochs, by ``small``.
+STEPS = {False: 2000, True: 600}
+EPOCHS = (6, 72)
+#: Overlap from which an assigner takes an anchor for an object.
+MATCH_IOU = 0.5
+STRIDES = {
+    'atss': (8, 16, 32, 64, 128),
+    'retinanet': (8, 16, 32, 64, 128),
+    'faster-rcnn': (4, 8, 16, 32, 64),
+}
+#: Side of an anchor over its stride: mmdet's own value first, then smaller ones.
+ANCHOR_SCALES = {
+    'atss': (8, 6, 4, 3, 2, 1),
+    'retinanet': (4, 3, 2, 1),
+    'faster-rcnn': (8, 6, 4, 3, 2),
+}
+#: Height over width of the anchors: mmdet's own first.
+RATIOS = ((0.5, 1.0, 2.0), (0.25, 0.5, 1.0, 2.0, 4.0))
+#: Rates of mmdet's configs, for SGD and 16 images a step.
+SGD_RATE = {'atss': 0.01, 'retinanet': 0.01, 'faster-rcnn': 0.02}
+
+
+@dataclass
+class Choices:
+    """Settings of a config, with a row ``(setting, value, why)`` for each and warnings."""
+
+    detector: str
+    depth: int
+    small: bool
+    classes: tuple[str, ...]
+    scale: tuple[int, int]
+    anchor_scale: int
+    ratios: tuple[float, ...]
+    batch_size: int
+    learning_rate: float
+    epochs: int
+    val_interval: int
+    warm_up: int
+    log_interval: int
+    loggers: tuple[str, ...]
+    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def choose(
+    splits: dict[str, Split],
+    detector: str,
+    depth: int,
+    small: bool,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+) -> Choices:
+    """Choose all settings; ``batch_size`` and ``epochs`` None are chosen, too."""
+    train = splits['train']
+    counts = train.report.counts
+    classes = tuple(name for name, count in counts.items() if count.total)
+    sides = np.sqrt(train.boxes.prod(1))
+    scale, shrink = choose_scale(np.median(train.sizes, axis=0), sides, small)
+    boxes = train.boxes * shrink
+    anchor_scale, ratios, missed = choose_anchors(boxes, train.classes, detector)
+    num_images = train.report.num_images - train.report.num_empty_images
+    if batch_size is None:
+        batch_size = 4 if small else max(2, min(8, num_images // 20))
+    steps = math.ceil(num_images / batch_size)
+    if epochs is None:
+        fewest, most = EPOCHS
+        epochs = max(fewest, min(most, math.ceil(STEPS[small] / steps)))
+    rate = SGD_RATE[detector] * batch_size / 16
+    if small:
+        # 2e-3 was the best of three for 4 images a step on blood cells (schedule_bccd.py); AdamW
+        # goes by the root of the batch.
+        rate = 2e-3 * math.sqrt(batch_size / 4)
+    total = steps * epochs
+    tensorboard = importlib.util.find_spec('tensorboard') is not None
+    loggers = ('LocalVisBackend', *(['TensorboardVisBackend'] if tensorboard else []))
+    chosen = Choices(
+        detector=detector,
+        depth=depth,
+        small=small,
+        classes=classes,
+        scale=scale,
+        anchor_scale=anchor_scale,
+        ratios=ratios,
+        batch_size=batch_size,
+        learning_rate=float(f'{rate:.2g}'),
+        epochs=epochs,
+        val_interval=max(1, epochs // 12),
+        warm_up=min(500, max(1, total // 10)),
+        log_interval=max(1, min(50, steps // 2)),
+        loggers=loggers,
+    )
+    _explain(chosen, splits, sides * shrink, steps)
+    _warn(chosen, splits, missed, boxes)
+    return chosen
+
+
+def choose_scale(
+    image: np.ndarray, sides: np.ndarray, small: bool
+) -> tuple[tuple[int, int], float]:
+    """Scale for mmdet's ``Resize``, and by how much it shrinks an image of the median size.
+
+    Args:
+        image: (2,) median width and height.
+        sides: (n,) square roots of the areas of the boxes.
+        small: Whether to train from scratch on a CPU.
+    """
+    shrink = min(1.0, LONGEST_SIDE[small] / image.max())
+    tenth = float(np.percentile(sides, 10))
+    # Small boxes keep their pixels, as far as the image has them.
+    shrink = min(1.0, max(shrink, SMALLEST_BOX / tenth))
+    # The longer side first, as mmdet writes it; which side it is does not matter there.
+    return (round(image.max() * shrink), round(image.min() * shrink)), shrink
+
+
+def choose_anchors(
+    boxes: np.ndarray, classes: np.ndarray, detector: str
+) -> tuple[int, tuple[float, ...], np.ndarray]:
+    """The anchors by which the worst class misses the fewest boxes; mmdet's own where they do.
+
+    Args:
+        boxes: (n, 2) widths and heights in pixels of the network.
+        classes: (n,) their classes.
+        detector: Key of :data:`ANCHOR_SCALES`.
+
+    Returns:
+        The scale, the ratios, and (n,) bool: the boxes that no anchor overlaps by half.
+    """
+    best = None
+    for ratios in RATIOS if detector != 'atss' else ((1.0,),):
+        for scale in ANCHOR_SCALES[detector]:
+            missed = missed_boxes(boxes, detector, scale, ratios)
+            worst = max(missed[classes == name].mean() for name in np.unique(classes))
+            # Two digits: a single box is no reason to leave mmdet's anchors.
+            cost = round(float(worst), 2)
+            if best is None or cost < best[0]:
+                best = cost, scale, ratios, missed
+    return best[1:]
+
+
+def missed_boxes(
+    boxes: np.ndarray, detector: str, scale: int, ratios: tuple[float, ...]
+) -> np.ndarray:
+    """(n,) bool: boxes whose overlap with each anchor is below one half, on the same centre.
+
+    ATSS compares the anchors with each other and takes any shape: there a box counts as a square
+    of its area.
+    """
+    if detector == 'atss':
+        boxes = np.sqrt(boxes.prod(1, keepdims=True)).repeat(2, 1)
+    octaves = (1.0, 2 ** (1 / 3), 2 ** (2 / 3)) if detector == 'retinanet' else (1.0,)
+    best = np.zeros(len(boxes))
+    for stride in STRIDES[detector]:
+        for octave in octaves:
+            for ratio in ratios:
+                side = scale * stride * octave
+                anchor = np.array([side / math.sqrt(ratio), side * math.sqrt(ratio)])
+                shared = np.minimum(boxes, anchor).prod(1)
+                iou = shared / (boxes.prod(1) + anchor.prod() - shared)
+                best = np.maximum(best, iou)
+    return best < MATCH_IOU
+
+
+def _explain(chosen: Choices, splits: dict[str, Split], sides: np.ndarray, steps: int) -> None:
+    """Fill the rows of the table."""
+    train = splits['train']
+    shown = ', '.join(f'{name} {train.report.counts[name].total}' for name in chosen.classes[:6])
+    more = len(chosen.classes) - 6
+    width, height = (int(x) for x in np.median(train.sizes, axis=0))
+    low, middle, high = (round(x) for x in np.percentile(sides, [10, 50, 90]))
+    strides = STRIDES[chosen.detector]
+    stock = ANCHOR_SCALES[chosen.detector][0]
+    smallest, largest = chosen.anchor_scale * strides[0], chosen.anchor_scale * strides[-1]
+    begin = stock * strides[0]
+    kind = "mmdet's own" if chosen.anchor_scale == stock else f"mmdet's own begin at {begin}"
+    optimiser = "SGD, mmdet's rate for 16 images by the batch"
+    if chosen.small:
+        optimiser = 'AdamW, by the root of the batch'
+    chosen.rows += [
+        ('classes', str(len(chosen.classes)), shown + (f' and {more} more' if more > 0 else '')),
+        (
+            'weights',
+            'from scratch' if chosen.small else 'ImageNet',
+            'half the width, for a CPU' if chosen.small else 'downloaded once; offline: --small',
+        ),
+        ('scale', '{}x{}'.format(*chosen.scale), f'images are {width}x{height}'),
+        (
+            'anchors',
+            f'{smallest} to {largest} px',
+            f'80 % of the boxes have {low} to {high} px, the median {middle}; {kind}',
+        ),
+        ('batch size', str(chosen.batch_size), f'{steps} steps an epoch'),
+        ('learning rate', f'{chosen.learning_rate:g}', optimiser),
+        ('warm-up', f'{chosen.warm_up} steps', 'a tenth of the training, at most 500'),
+        (
+            'epochs',
+            str(chosen.epochs),
+            f'{steps * chosen.epochs} steps; evaluated every {chosen.val_interval}',
+        ),
+        ('checkpoint', 'save_best', 'by coco/bbox_mAP of the validation split'),
+        ('loggers', ', '.join(x.removesuffix('VisBackend') for x in chosen.loggers), ''),
+        ('loss', 'GradedAPLoss', 'watch coco/bbox_mAP, not the value of the loss'),
+    ]
+
+
+def _warn(chosen: Choices, splits: dict[str, Split], missed: np.ndarray, boxes: np.ndarray) -> None:
+    """Say what the chosen settings cannot mend."""
+    train = splits['train']
+    for name in chosen.classes:
+        own = train.classes == name
+        share = float(missed[own].mean())
+        if share >= 0.05:
+            side = float(np.median(np.sqrt(boxes[own & missed].prod(1))))
+            chosen.warnings.append(
+                f'{share:.0%} of the boxes of {name!r} (median {side:.0f} px, at this scale) '
+                'overlap no anchor by half, so few anchors learn them. Fix: a larger scale, or '
+                'other ratios'
+            )
+        if int(own.sum()) < 20:
+            chosen.warnings.append(
+                f'{name!r} has {own.sum()} boxes to train on. Fix: more images of it; its AP will '
+                'be near 0'
+            )
+    empty = [name for name, count in train.report.counts.items() if not count.total]
+    if empty:
+        chosen.warnings.append(
+            f'without a box in the training split, so left out: {", ".join(empty)}. Fix: none, if '
+            'they are not wanted'
+        )
+    if train.per_image > 100:
+        chosen.warnings.append(
+            f'an image has {train.per_image} objects, and COCO counts the best 100 detections. '
+            f'Fix: test_cfg.max_per_img={train.per_image} and proposal_nums=(100, 300, '
+            f'{train.per_image}) of CocoMetric'
+        )
