@@ -156,8 +156,8 @@ class StableAPLoss(RankingLoss):
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
     s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
 
-    The loss stays near 0.71 for nearly any scores, also as ``eval_loss`` of a trainer. Watch ``risk``
-    and AP; choose checkpoints by the AP of the validation split.
+    The loss stays near 0.71 for nearly any scores, also as ``eval_loss`` of a trainer. Watch
+    ``risk`` and AP; choose checkpoints by the AP of the validation split.
 
     In a retrieval batch each image is a query with a list of its own; ``mode='per_class'`` keeps a
     mean positive score per class of the queries. ``docs/pages/losses.md`` says why there are
