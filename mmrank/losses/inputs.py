@@ -197,10 +197,10 @@ def check_positive(**settings: float) -> None:
 
 
 def check_not_negative(**settings: float) -> None:
-    """Raise ValueError for a setting that is not >= 0."""
+    """Raise ValueError for a setting that is not >= 0 and finite."""
     for name, value in settings.items():
-        if not value >= 0:
-            raise ValueError(f'{name} must be >= 0, got {value!r}')
+        if not 0 <= value < float('inf'):
+            raise ValueError(f'{name} must be >= 0 and finite, got {value!r}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:

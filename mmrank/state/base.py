@@ -1,5 +1,6 @@
 """Base of state that is kept in buffers, and the checks of rows and of numbers."""
 
+from numbers import Integral
 from typing import ClassVar
 
 import torch
@@ -45,8 +46,8 @@ class SavedState(nn.Module):
 
 
 def check_count(name: str, value, least: int = 1, fix: str = '') -> None:
-    """Raise ValueError if a setting is no int >= ``least``."""
-    if not (type(value) is int and value >= least):
+    """Raise ValueError if a setting is no integer >= ``least``, of Python or of NumPy."""
+    if isinstance(value, bool) or not (isinstance(value, Integral) and value >= least):
         raise UserError(f'{name} must be an int >= {least}, got {value!r}{fix}')
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from registered_losses import cases
@@ -16,6 +17,7 @@ from mmrank.losses import (
     QualityFocalLoss,
     RankingLoss,
     SmoothAPLoss,
+    SOAPLoss,
     StableAPLoss,
     VarifocalLoss,
 )
@@ -236,12 +238,55 @@ def test_exponents_below_one_have_a_finite_slope(score):
         dict(score_penalty=torch.nan),
         dict(loss_weight=-1),
         dict(loss_weight=torch.nan),
+        dict(loss_weight=torch.inf),
+        dict(num_classes=0),
+        dict(num_classes=2.5),
+        dict(num_classes=True),
     ],
     ids=str,
 )
 def test_settings_out_of_range(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         StableAPLoss(**settings)
+
+
+@pytest.mark.parametrize('kind', [np.int64, np.int32])
+def test_numbers_of_numpy_are_settings(kind):
+    scores, labels = made_up(6, 3).double(), torch.arange(6) % 3
+    values = []
+    for number in (int, kind):
+        stable = StableAPLoss(mode='per_class', num_classes=number(3))
+        soap = SOAPLoss(num_samples=number(6))
+        value = soap(scores[:, 0], labels == 0, sample_idx=torch.arange(6))
+        values.append(torch.stack([stable(scores, labels), value]))
+    assert torch.equal(*values)
+
+
+def test_each_row_is_a_list():
+    """``group=torch.arange(n)`` of (n, C) scores: value and gradient of a loop over the rows."""
+    scores = made_up(7, 5).double().requires_grad_()
+    labels = (made_up(7, 5, seed=1) > 0.3).long()
+    labels[:, 0] = 1
+    value = SmoothAPLoss(tau=0.5)(scores, labels, group=torch.arange(7))
+    rows = [SmoothAPLoss(tau=0.5)(s, y) for s, y in zip(scores, labels)]
+    expected = torch.stack(rows).mean()
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    slopes = [torch.autograd.grad(x, scores, retain_graph=True)[0] for x in (value, expected)]
+    assert slopes[0].any()
+    torch.testing.assert_close(*slopes, rtol=1e-10, atol=1e-14)
+
+
+def test_a_gallery_that_is_the_queries_leaves_the_query_out():
+    x, labels = made_up(20, 4), torch.arange(20) % 4
+    levels = torch.stack([labels % 2, labels], 1)
+    calls = [
+        (functional.retrieval_metrics, labels),
+        (functional.retrieval_curves, labels),
+        (functional.level_metrics, levels),
+    ]
+    for function, y in calls:
+        expected, found = function(x, y), function(x, y, x, y)
+        assert repr(found) == repr(expected), function.__name__
 
 
 def test_quality_out_of_range():

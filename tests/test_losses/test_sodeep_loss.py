@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn.functional import normalize
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mmrank.errors import UserError
 from mmrank.functional import average_precision
@@ -168,3 +169,29 @@ def test_published_size_is_a_plan():
     plan = yaml.safe_load(path.read_text())
     assert (plan['kind'], plan['hidden'], plan['layers']) == ('lstm', 512, 2)
     assert plan['length'] == 100
+
+
+def test_a_moving_average_of_the_model_keeps_the_order(loss):
+    """Of all buffers: integers that never change would be rounded down."""
+    average = AveragedModel(loss, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    scores, labels = torch.randn(LENGTH, generator=torch.manual_seed(1)), torch.arange(LENGTH) < 3
+    for _ in range(5):
+        average.update_parameters(loss)
+    other = RankSorter(LENGTH, 'pairs', hidden=8, layers=2)
+    for mean, own in zip(other.state_dict().values(), loss.sorter.state_dict().values()):
+        mean.copy_(own)
+        for _ in range(5):  # as ModelEmaV2 of timm
+            mean.copy_(0.9 * mean + 0.1 * own)
+    expected = loss(scores, labels)
+    assert torch.equal(average(scores, labels), expected)
+    loss.sorter = other.requires_grad_(False)
+    torch.testing.assert_close(loss(scores, labels), expected)
+    assert loss.half().sorter.order.dtype == torch.float64
+
+
+def test_a_sorter_of_before_has_an_order_of_integers(sorter, tmp_path):
+    sorter.save(tmp_path / 'sorter.pth', 0.1)
+    content = torch.load(tmp_path / 'sorter.pth', weights_only=True)
+    content['state_dict']['order'] = content['state_dict']['order'].long()
+    torch.save(content, tmp_path / 'sorter.pth')
+    assert torch.equal(RankSorter.load(tmp_path / 'sorter.pth').order, sorter.order)

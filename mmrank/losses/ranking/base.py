@@ -22,6 +22,7 @@ from mmrank.losses.lists import (
     positive_index,
 )
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.state.base import check_count
 
 #: How much the IoU of a box counts where ``quality`` is None and a head passes it.
 GRADED = 0.9
@@ -96,6 +97,8 @@ class RankingLoss(NamedSettings, HeadInterface):
         inputs.one_of('scope', scope, ('global', 'local'))
         inputs.one_of('activation', activation, ('none', 'sigmoid'))
         inputs.check_not_negative(loss_weight=loss_weight)
+        if num_classes is not None:
+            check_count('num_classes', num_classes)
         if not use_sigmoid:
             raise UserError(
                 'use_sigmoid=False is not supported: a ranking loss scores each class on its own. '

@@ -13,6 +13,7 @@ from mmrank.files import write_atomically
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.inputs import one_of
 from mmrank.losses.options import RankingOptions, Unpack
+from mmrank.state.base import SavedState
 
 from .base import RankedLists, RankingLoss
 
@@ -53,7 +54,7 @@ class _PairNetwork(nn.Module):
 NETWORKS = {'lstm': _RecurrentNetwork, 'pairs': _PairNetwork}
 
 
-class RankSorter(nn.Module):
+class RankSorter(SavedState):
     """Network from scores to ranks.
 
     ``lstm``, a bidirectional LSTM and a linear map of all of its states, is that of Engilberge et
@@ -66,8 +67,12 @@ class RankSorter(nn.Module):
     has ``hidden`` units (in each direction).
     """
 
-    #: (n,) int64 buffer. The output of an LSTM depends on the order of its input, so
-    #: :meth:`ranks_of_sorted` always shows a list in this one.
+    shape_settings = 'sorter'
+
+    #: (n,) float64 buffer of whole numbers. The output of an LSTM depends on the order of its
+    #: input, so :meth:`ranks_of_sorted` always shows a list in this one. A moving average of a
+    #: model also averages its buffers: of floats that never change it is the floats, of integers
+    #: it is rounded down to other integers.
     order: Tensor
 
     def __init__(self, length: int, kind: str = 'lstm', hidden: int = 512, layers: int = 2) -> None:
@@ -81,7 +86,8 @@ class RankSorter(nn.Module):
         self.length = length
         self.network = NETWORKS[kind](length, hidden, layers)
         generator = torch.Generator().manual_seed(0)
-        self.register_buffer('order', torch.randperm(length, generator=generator))
+        order = torch.randperm(length, generator=generator).double()
+        self.register_buffer('order', order)
 
     def train(self, mode: bool = True):
         """Stay in training mode: cuDNN has no gradient in evaluation."""
@@ -96,10 +102,11 @@ class RankSorter(nn.Module):
 
     def ranks_of_sorted(self, scores: Tensor) -> Tensor:
         """The same for (L, n) scores in descending order."""
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(self.length, device=place.device)
+        order = (self.order + 0.5).long()
+        place = torch.empty_like(order)
+        place[order] = torch.arange(self.length, device=place.device)
         weights = {name: x.to(scores.dtype) for name, x in self.named_parameters()}
-        return functional_call(self, weights, scores[:, self.order])[:, place]
+        return functional_call(self, weights, scores[:, order])[:, place]
 
     def save(self, path: str | os.PathLike, rank_error: float) -> None:
         """Write the network, with its mean distance to the exact rank, for :meth:`load`."""
