@@ -8,6 +8,15 @@ from torch import nn
 
 from mmrank.errors import UserTypeError
 
+#: Settings of PyTorch's losses and others, and what a loss here has in their place.
+ELSEWHERE = {
+    'pos_weight': 'leave it out; loss_weight scales the whole loss',
+    'ignore_index': 'pass weight=(labels != ignored) to the loss, which leaves these rows out',
+    'from_logits': 'leave it out: scores are logits, or any other scores',
+    'size_average': "leave it out: reduction='mean' or 'sum' where the loss has it",
+    'label_smoothing': 'leave it out: labels are positive or not',
+}
+
 
 class UnknownSettingError(UserTypeError):
     """A config has settings that its class does not take."""
@@ -24,11 +33,24 @@ class NamedSettings(nn.Module):
         # Not in __init__: a base gets what its subclass passes, which no config has written.
         taken = settings_of(cls)
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in taken})
-        return super().__new__(cls)
+        loss = super().__new__(cls)
+        # For repr alone; nn.Module cannot take attributes before its __init__.
+        loss.__dict__['_settings_given'] = {**dict(zip(taken, args)), **settings}
+        return loss
+
+    def extra_repr(self) -> str:
+        """The settings that were given; losses inside are shown by themselves."""
+        given = self.__dict__.get('_settings_given', {})
+        return ', '.join(f'{k}={v!r:.80}' for k, v in given.items() if not _has_module(v))
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
     """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took."""
+    for name in unknown:
+        if name in ELSEWHERE:
+            raise UnknownSettingError(
+                f'{cls.__name__} does not take {name}. Fix: {ELSEWHERE[name]}'
+            )
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UnknownSettingError(
@@ -38,6 +60,11 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
             'removes them. If you wrote them yourself, correct the name; '
             f'{cls.__name__} takes {", ".join(settings_of(cls))}'
         )
+
+
+def _has_module(value: object) -> bool:
+    parts = value if isinstance(value, (list, tuple)) else [value]
+    return any(isinstance(x, nn.Module) for x in parts)
 
 
 def settings_of(cls: type) -> list[str]:

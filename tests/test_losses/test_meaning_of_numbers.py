@@ -1,5 +1,6 @@
 """What labels, weights and groups mean: the same in every door, or refused with the fix."""
 
+import copy
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.losses import (
     APLoss,
     EmbeddingLoss,
+    LDAMLoss,
     QualityFocalLoss,
     RankingLoss,
     SmoothAPLoss,
@@ -294,3 +296,25 @@ def test_quality_out_of_range():
         StableAPLoss(quality=0.9)(
             made_up(4), torch.tensor([1, 0, 0, 0]), quality=torch.tensor([7.0])
         )
+
+
+@pytest.mark.parametrize('kind', [StableAPLoss, SmoothAPLoss, LDAMLoss])
+@pytest.mark.parametrize(
+    ('setting', 'fix'),
+    [
+        ('pos_weight', 'loss_weight scales'),
+        ('ignore_index', r'pass weight=\(labels != ignored\)'),
+        ('from_logits', 'scores are logits'),
+    ],
+)
+def test_settings_of_other_libraries_are_answered(kind, setting, fix):
+    with pytest.raises(TypeError, match=f'does not take {setting}. Fix: .*{fix}'):
+        kind(**{setting: 1})
+
+
+def test_a_printed_loss_shows_what_was_set():
+    assert repr(StableAPLoss(tau=0.3, quality=0)).startswith(
+        'StableAPLoss(\n  tau=0.3, quality=0\n'
+    )
+    assert 'tau=0.5' in repr(copy.deepcopy(SmoothAPLoss(tau=0.5)))
+    assert 'loss=' not in repr(EmbeddingLoss(SmoothAPLoss())).split('\n')[0]

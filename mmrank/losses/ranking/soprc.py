@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mmrank.autograd import on_host, once_differentiable
+from mmrank.errors import UserError
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
@@ -325,9 +326,9 @@ class SOPRCLoss(RankingLoss):
         if vector_scope == 'per_class' and mode == 'flatten':
             raise ValueError("vector_scope='per_class' needs mode='per_class'")
         if vector_scope == 'per_class' and num_classes is None:
-            raise ValueError(
-                "vector_scope='per_class' requires num_classes: set it to the "
-                'number of classes of the training set'
+            raise UserError(
+                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
+                "num_classes=the number of classes of the data set, or vector_scope='global'"
             )
         check_not_negative(lam1=lam1, lam2=lam2)
         self.surrogate = OneSidedHuber(tau1)

@@ -253,9 +253,9 @@ class StableAPLoss(RankingLoss):
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
-            raise ValueError(
-                "mean_scope='per_class' requires num_classes: set it to the "
-                'number of classes of the data set'
+            raise UserError(
+                "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
+                "num_classes=the number of classes of the data set, or mean_scope='global'"
             )
         if isinstance(tau, str):
             one_of('tau', tau, ('auto',))
