@@ -153,7 +153,11 @@ MORE_SLIPS = [
     # Weights from elsewhere.
     ('load_from={url}/a.pth', '/a.pth', '404', 'Fix'),
     ('load_from=http://127.0.0.1:9/a.pth', '127.0.0.1', 'no network', 'Fix: '),
-    ('test tested.py good.pth --cfg-options test_evaluator.type=FullDisk', 'device: kept.json'),
+    (
+        'test tested.py good.pth --cfg-options test_evaluator.type=FullDisk',
+        'No space left on device',
+        'Fix: free some disk space',
+    ),
     ('load_from=torchvision://resnet19', 'resnet19', 'Fix'),
     ('det model.backbone.init_cfg=None load_from=s3://bucket/a.pth', 's3', 'Fix'),
     # Records.

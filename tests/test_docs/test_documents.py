@@ -43,6 +43,7 @@ NOT_RUN = [
     ('configs/metric_learning/README.md', 'grocery', 'data'),
     ('docs/pages/results/dense_heads.md', 'dense_losses.yaml', 'data; test_dense_losses.py'),
     ('docs/pages/results/dense_heads.md', 'dense_claim', 'data; test_dense_losses.py'),
+    ('docs/pages/results/dense_heads.md', 'fine_tuning_claim', 'data; test_dense_losses.py'),
     ('docs/pages/results/dense_heads.md', 'dense_weights', 'data; test_dense_losses.py'),
     ('docs/pages/results/detr.md', 'detr_claim', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'dfine_claim', 'hours; test_detr_losses.py'),

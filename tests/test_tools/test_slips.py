@@ -371,7 +371,7 @@ def test_warnings_are_said_again_at_the_end(run, monkeypatch):
         f'own train_dataloader = dict(dataset=dict(metainfo=dict(classes={names})))'
     )
     assert status == 0, errors
-    assert output.rstrip().endswith('a long log')
+    assert 'a long log' in output
     assert errors.startswith('warning: annotation file')
     assert 'order of classes differs' in errors
 

@@ -277,11 +277,11 @@ def test_ids_that_do_not_fit_are_named():
     with pytest.raises(
         ValueError, match='leave_out must be a pair, ids of the queries and gallery'
     ):
-        retrieval_metrics(x, y, x, y, leave_out=y)
+        retrieval_metrics(x, y, x.clone(), y, leave_out=y)
     with pytest.raises(ValueError, match=r'leave_out must be \(Q,\) ids of the queries, got 2'):
         retrieval_metrics(x, y, leave_out=(y, y))
     with pytest.raises(ValueError, match=r'leave_out of the gallery must hold .*\(3,\)'):
-        retrieval_metrics(x, y, x, y, leave_out=(y, y[:2]))
+        retrieval_metrics(x, y, x.clone(), y, leave_out=(y, y[:2]))
     with pytest.raises(TypeError, match='leave_out of the queries must be of an integer dtype'):
         retrieval_metrics(x, y, leave_out=y.float())
 

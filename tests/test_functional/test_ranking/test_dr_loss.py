@@ -11,7 +11,9 @@ NEG_LAMBDA = 0.1 / math.log(3.5)
 
 
 def brute_force(pos, neg, lam_pos=1.0, lam_neg=NEG_LAMBDA):
-    """Equation by equation in plain Python floats, on probabilities."""
+    """Equation by equation in plain Python floats, on probabilities; nothing to rank is no loss."""
+    if not pos and not neg:
+        return 0.0
 
     def weighted(values, lam):
         weights = [math.exp(v / lam) for v in values]

@@ -40,13 +40,21 @@ def ranks(scores, levels):
     return found
 
 
+def share_above(scores, levels, i, k):
+    """Of entry k above entry i; a tie with a lower level counts half, as in the rank."""
+    if scores[k] == scores[i] and levels[k] < levels[i]:
+        return 0.5
+    return float(scores[k] >= scores[i])
+
+
 def hap_by_hand(scores, levels, alpha):
     top = max(levels, default=0) or 1
     u = [(x / top) ** alpha / levels.count(x) if x else 0.0 for x in levels]
     total = 0.0
     for i, rank in enumerate(ranks(scores, levels)):
-        above = [min(u[i], u[k]) for k in range(len(u)) if k == i or scores[k] >= scores[i]]
-        total += sum(above) / rank
+        total += (
+            sum(min(u[i], u[k]) * share_above(scores, levels, i, k) for k in range(len(u))) / rank
+        )
     return 1 - total / sum(u) if any(levels) else 0.0
 
 
