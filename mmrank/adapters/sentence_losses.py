@@ -286,6 +286,9 @@ class SaveLossState(TrainerCallback):
 
         SentenceTransformerTrainer(..., loss=loss,
                                    callbacks=[SaveLossState(loss)])
+
+    A training that goes on in another ``output_dir`` names its checkpoint in the arguments as well:
+    ``SentenceTransformerTrainingArguments(..., resume_from_checkpoint=checkpoint)``.
     """
 
     FILE = 'mmrank_loss.pt'
@@ -301,10 +304,21 @@ class SaveLossState(TrainerCallback):
             torch.save(self.loss.state_dict(), path)
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:
-        """Read it, if a training is resumed."""
+        """Read it, if a training is resumed; UserError if it is not there."""
+        if not state.global_step:
+            return
         path = self._path(args, state)
-        if state.global_step and path.is_file():
+        if args.resume_from_checkpoint:
+            path = Path(args.resume_from_checkpoint) / self.FILE
+        if path.is_file():
             self.loss.load_state_dict(torch.load(path, map_location='cpu', weights_only=True))
+        elif self.loss.state_dict():
+            raise UserError(
+                f'{path} with the state of the loss is not there, so the training would go on with '
+                'a fresh state. Fix: of a checkpoint in another folder training arguments with '
+                'resume_from_checkpoint=that checkpoint; to start with a fresh state, write it '
+                f'there: torch.save(loss.loss.state_dict(), {str(path)!r})'
+            )
 
     def _path(self, args, state) -> Path:
         return Path(args.output_dir) / f'checkpoint-{state.global_step}' / self.FILE

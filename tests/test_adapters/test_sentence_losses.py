@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -360,6 +361,28 @@ def test_the_trainer_trains_and_resumes(tmp_path):
     for a, b in zip(whole, again):
         for key, value in a.items():
             torch.testing.assert_close(b[key], value, rtol=0, atol=0)
+
+
+def test_the_state_of_a_checkpoint_in_another_folder(tmp_path):
+    wrapped = SentenceContrastLoss(sentence_model(), BimodalISogCLRLoss(24))
+    callback, there = SaveLossState(wrapped), tmp_path / 'checkpoint-4'
+
+    def start(folder, step=4, resume=None):
+        args = SimpleNamespace(output_dir=str(folder), resume_from_checkpoint=resume)
+        callback.on_train_begin(args, SimpleNamespace(global_step=step), None)
+
+    there.mkdir()
+    saved = {key: value.clone() for key, value in wrapped.loss.state_dict().items()}
+    torch.save(saved, there / SaveLossState.FILE)
+    start(tmp_path / 'other', step=0)
+    with pytest.raises(UserError, match=r'checkpoint-4.mmrank_loss.pt .* resume_from_checkpoint='):
+        start(tmp_path / 'other')
+    for where in ((tmp_path,), (tmp_path / 'other', 4, str(there))):
+        for buffer in wrapped.loss.buffers():
+            buffer.zero_()
+        start(*where)
+        for key, value in wrapped.loss.state_dict().items():
+            assert torch.equal(value, saved[key])
 
 
 @pytest.mark.parametrize(
