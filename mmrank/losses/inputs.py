@@ -48,6 +48,12 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
     return labels
 
 
+def _largest_entry(x: Tensor) -> Tensor:
+    """Scalar float64, the largest absolute value; read in one pass."""
+    low, high = x.detach().aminmax()
+    return torch.maximum(high, -low).double()
+
+
 @dataclass
 class EmbeddingBatch:
     """Queries and the gallery that they search.
@@ -129,19 +135,19 @@ class EmbeddingBatch:
             return self.queries.to(dtype) @ self.gallery.to(dtype).t()
 
     def _refuse_overflow(self, dtype: torch.dtype) -> None:
-        sides = self.queries.detach(), self.gallery.detach()
-        if not all(x.numel() for x in sides):
+        if not (self.queries.numel() and self.gallery.numel()):
             return
-        largest = [torch.maximum(x.amax(), -x.amin()).double() for x in sides]
-        product = largest[0] * largest[1] * self.queries.size(1)
-        # Infinite embeddings, as of a step that overflowed in half precision, make the loss NaN,
+        longest = _largest_entry(self.queries)
+        other = longest if self.gallery is self.queries else _largest_entry(self.gallery)
+        product = longest * other * self.queries.size(1)
+        # A step that overflows in half precision gives infinite embeddings. They make the loss NaN,
         # which a gradient scaler sees.
         fits = product < torch.finfo(dtype).max
-        fits = fits | ~(largest[0].isfinite() & largest[1].isfinite())
+        fits = fits | ~(longest.isfinite() & other.isfinite())
         if fails(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
-            raise ValueError(
-                f'inner products of embeddings with entries up to {largest[0].item():.3g} and '
-                f'{largest[1].item():.3g} overflow {dtype}. Fix: embeddings of length 1, as by '
+            raise UserError(
+                f'inner products of embeddings with entries up to {longest.item():.3g} and '
+                f'{other.item():.3g} overflow {dtype}. Fix: embeddings of length 1, as by '
                 'mmrank.EmbeddingLoss(loss)(embeddings, classes)'
             )
 

@@ -19,11 +19,10 @@ from mmengine.registry import DATASETS, init_default_scope
 from rich.console import Console
 
 from mmrank.apis.entry_point import add_config_option, add_trust_option
-from mmrank.errors import show_user_errors
+from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from mmrank.errors import UserError
 from research.common.command_line import benchmark_parser
 
 

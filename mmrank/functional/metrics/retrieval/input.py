@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 
 SIMILARITIES = ('cosine', 'dot')
@@ -238,10 +239,10 @@ def _sorted_on_disk(
 
 
 def _check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
-    """ValueError if a gallery that is the queries themselves has other labels."""
+    """UserError if a gallery that is the queries themselves has other labels."""
     check_tensors(gallery_labels=gallery_labels)
     if not torch.equal(gallery_labels.to(query_labels), query_labels):
-        raise ValueError(
+        raise UserError(
             'gallery is the very tensor queries, but gallery_labels are not query_labels. Fix: '
             'pass the embeddings of the gallery; without gallery and gallery_labels the queries '
             'search each other'
