@@ -6,7 +6,6 @@ falls back to the reader that calls everything. So the list here holds stand-ins
 state of NumPy's arrays and mmengine's log history and build plain objects.
 """
 
-import hashlib
 import io
 import os
 import pickle
@@ -27,6 +26,7 @@ from mmengine.fileio import get_file_backend
 from mmengine.logging import HistoryBuffer
 
 from mmrank.errors import UserError
+from mmrank.files import sha256_of
 
 _COPY = 'copy or download it again, or pass another file'
 _IS_FOLDER = 0x10  # of the DOS attributes
@@ -162,8 +162,7 @@ def _checked(load_url: Callable) -> Callable:
             if not os.path.exists(path):
                 os.makedirs(folder, exist_ok=True)
                 torch.hub.download_url_to_file(url, path, progress=options.get('progress', True))
-            with open(path, 'rb') as file:
-                digest = hashlib.sha256(file.read()).hexdigest()
+            digest = sha256_of(path)
             if not digest.startswith(expected[1]):
                 raise CheckpointError(
                     f'checkpoint {url}: {path} has a SHA-256 that begins with '

@@ -1,7 +1,6 @@
 """Trained models, and released ones by name: checked by hash, ready to be asked."""
 
 import difflib
-import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from mmrank.engine.resume.matching import (
     without_folded,
 )
 from mmrank.errors import UserError
+from mmrank.files import sha256_of
 from mmrank.registry import MODELS
 
 INDEX_NAME = 'model-index.yml'
@@ -111,7 +111,7 @@ def find_weights(name: str, folder: str | Path = '.', released_only: bool = True
             'Fix: keep the one that you want'
         )
     path, expected = folder / found[0][0], found[0][1]
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = sha256_of(path)
     if not digest.startswith(expected):
         raise UserError(
             f'{path} is damaged: its SHA-256 begins with {digest[:8]}, its name says {expected}.\n'
