@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, refuse_nan
 from mmrank.losses.lists import RankedLists
+from mmrank.losses.pairs.pair_matrix import size_levels
 
 #: Entries of a padded matrix up to which lists of unlike lengths share one.
 _SHARED_ENTRIES = 2**16
@@ -28,9 +29,9 @@ def group_index(group: Tensor) -> list[tuple[Tensor, Tensor]]:
     if not len(sizes):
         empty = group.new_zeros(1, 0)
         return [(empty, empty.bool())]
-    order, first = group.argsort(stable=True), sizes.cumsum(0) - sizes
-    # frexp: the exponent e has 2^(e-1) <= size - 1/2 < 2^e.
-    level = torch.frexp(sizes - 0.5).exponent
+    order = group.argsort(stable=True)
+    first = sizes.cumsum(0) - sizes
+    level = size_levels(sizes)
     if len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group)):
         level = torch.zeros_like(level)
     parts = []

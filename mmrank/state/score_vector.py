@@ -179,10 +179,7 @@ class ScoreVector(SavedState):
                 self._step(*_gather_lists_of_ranks(phi, usable, index, group))
             else:
                 self._step(phi, usable, index)
-        if self.mode == 'off':
-            return phi.float()
-        seen = self.seen[index].unsqueeze(1)
-        return torch.where(seen, self.vector[index], phi.float())
+        return self._vectors(phi, index)
 
     @torch.no_grad()
     def update_parts(self, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -193,10 +190,15 @@ class ScoreVector(SavedState):
         points = [self._points(*part) for part in parts]
         phi, usable = (torch.cat(x) for x in zip(*points))
         if self.training and not inside_backward():
-            self._step(phi, usable, torch.zeros(len(phi), dtype=torch.long, device=phi.device))
+            self._step(phi, usable, self._row_index(None, phi))
+        return [self._vectors(own, self._row_index(None, own)) for own, _ in points]
+
+    def _vectors(self, phi: Tensor, index: Tensor) -> Tensor:
+        """(L, length) float32 v of rows, and (L, length) ``phi`` for those never seen."""
         if self.mode == 'off':
-            return [own.float() for own, _ in points]
-        return [torch.where(self.seen, self.vector, own.float()) for own, _ in points]
+            return phi.float()
+        seen = self.seen[index].unsqueeze(1)
+        return torch.where(seen, self.vector[index], phi.float())
 
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""

@@ -52,6 +52,12 @@ class _Group:
         target.index_copy_(0, self.lists, rows)
 
 
+def size_levels(sizes: Tensor) -> Tensor:
+    """Integers that sizes of 1, 2, 3 to 4, 5 to 8, ... have in common: 0, 1, 2, 3, ..."""
+    # frexp: the exponent e has 2^(e-1) <= size - 1/2 < 2^e.
+    return torch.frexp(sizes - 0.5).exponent
+
+
 def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     """Groups of lists with up to 1, 2, 4, ... positives: at most half of each is padding.
 
@@ -65,8 +71,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
         return everything
     first = pos_mask.to(torch.int8).argsort(dim=1, descending=True, stable=True)
-    # frexp: the exponent e has 2^(e-1) <= count - 1/2 < 2^e.
-    level = torch.frexp(counts - 0.5).exponent
+    level = size_levels(counts)
     groups = []
     for one in level[counts > 0].unique():
         lists = ((level == one) & (counts > 0)).nonzero()[:, 0]
