@@ -1,7 +1,8 @@
 """Explains a setting that a loss does not take."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from reprlib import Repr
 from typing import get_args
 
 from torch import nn
@@ -34,14 +35,13 @@ class NamedSettings(nn.Module):
         taken = settings_of(cls)
         refuse_unknown(cls, {k: v for k, v in settings.items() if k not in taken})
         loss = super().__new__(cls)
-        # For repr alone; nn.Module cannot take attributes before its __init__.
-        loss.__dict__['_settings_given'] = {**dict(zip(taken, args)), **settings}
+        # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
+        loss.__dict__['_settings_given'] = _shown({**dict(zip(taken, args)), **settings})
         return loss
 
     def extra_repr(self) -> str:
         """The settings that were given; losses inside are shown by themselves."""
-        given = self.__dict__.get('_settings_given', {})
-        return ', '.join(f'{k}={v!r:.80}' for k, v in given.items() if not _has_module(v))
+        return self.__dict__.get('_settings_given', '')
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
@@ -60,6 +60,17 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
             'removes them. If you wrote them yourself, correct the name; '
             f'{cls.__name__} takes {", ".join(settings_of(cls))}'
         )
+
+
+#: Does not write out a list of a million class counts.
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+
+def _shown(settings: Mapping[str, object]) -> str:
+    """Settings without the modules among them, long ones cut."""
+    given = [(key, value) for key, value in settings.items() if not _has_module(value)]
+    return ', '.join(f'{key}={_SHORT.repr(value)}' for key, value in given)
 
 
 def _has_module(value: object) -> bool:
