@@ -6,6 +6,7 @@ falls back to the reader that calls everything. So the list here holds stand-ins
 state of NumPy's arrays and mmengine's log history and build plain objects.
 """
 
+import hashlib
 import io
 import os
 import pickle
@@ -26,7 +27,6 @@ from mmengine.fileio import get_file_backend
 from mmengine.logging import HistoryBuffer
 
 from mmrank.errors import UserError
-from mmrank.files import sha256_of
 
 _COPY = 'copy or download it again, or pass another file'
 _IS_FOLDER = 0x10  # of the DOS attributes
@@ -147,6 +147,15 @@ def guard_checkpoints(trust: bool = False) -> None:
         ('mmcls://', _guarded(checkpoint.load_from_mmcls)),
     ):
         CheckpointLoader.register_scheme(prefixes, load, force=True)
+
+
+def sha256_of(path: str | os.PathLike) -> str:
+    """SHA-256 of a file in hexadecimal, read block by block."""
+    digest = hashlib.sha256()
+    with open(path, 'rb') as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _checked(load_url: Callable) -> Callable:

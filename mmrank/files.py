@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import hashlib
 import io
 import itertools
 import os
@@ -62,15 +61,6 @@ def _name_file(error: BaseException, path: Path) -> None:
     """Add the path to the error of a full disk, which does not name it."""
     if isinstance(error, OSError) and error.errno and not error.filename:
         error.filename = str(path)
-
-
-def sha256_of(path: str | os.PathLike) -> str:
-    """SHA-256 of a file in hexadecimal, read block by block."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> Path:

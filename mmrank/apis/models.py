@@ -12,7 +12,7 @@ from torch import nn
 
 import mmrank
 from mmrank.apis.entry_point import check_packages, read_config
-from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
+from mmrank.checkpoint_loading import CheckpointError, load_checkpoint, sha256_of
 from mmrank.engine.resume.matching import (
     compare_states,
     differences_table,
@@ -20,7 +20,6 @@ from mmrank.engine.resume.matching import (
     without_folded,
 )
 from mmrank.errors import UserError
-from mmrank.files import sha256_of
 from mmrank.registry import MODELS
 
 INDEX_NAME = 'model-index.yml'

@@ -90,9 +90,9 @@ class RetrievalMetric(FeatureMetric):
         query_key: Field or meta key with a bool: True lets the sample search, whether it is in the
             gallery or not; it does not find itself. None: what is not in the gallery searches.
         leave_out: Field or meta key with an integer: a query does not find samples of its class
-            that have its value, which are neither positives nor negatives. With the camera it is
-            the protocol of re-identification (Zheng et al., Scalable Person Re-identification,
-            ICCV 2015), with the sequence that of tracks. None: only itself.
+            that have its value, which are neither positives nor negatives. The camera
+            gives the protocol of re-identification (Zheng et al., Scalable Person
+            Re-identification, ICCV 2015), the sequence the one of tracks. None: only itself.
         gallery_per_class: Draw this many images of each class as the gallery and take all others as
             queries, ``num_splits`` times, and give the mean: 1 is the protocol of VehicleID's
             authors (Liu et al., CVPR 2016). None: not drawn.

@@ -100,7 +100,7 @@ def _values_in_lists(
 
 
 def padded(parts: Sequence[RankedLists]) -> RankedLists:
-    """Lists of unlike lengths in one padded matrix; they are of one process."""
+    """The parts of :func:`group_lists`, which are of one process, in one padded matrix."""
 
     def rows(name: str) -> Tensor | None:
         tensors = [getattr(lists, name) for lists in parts]
@@ -111,7 +111,5 @@ def padded(parts: Sequence[RankedLists]) -> RankedLists:
 
     fields = ('pos', 'pos_mask', 'scores', 'is_positive', 'is_negative', 'values')
     joined = {name: rows(name) for name in fields}
-    list_classes = None
-    if parts[0].list_classes is not None:
-        list_classes = torch.cat([lists.list_classes for lists in parts])
+    list_classes = torch.cat([lists.list_classes for lists in parts])
     return replace(parts[0], **joined, list_classes=list_classes)

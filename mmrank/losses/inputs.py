@@ -142,8 +142,8 @@ class EmbeddingBatch:
         product = longest * other * self.queries.size(1)
         # A step that overflows in half precision gives infinite embeddings. They make the loss NaN,
         # which a gradient scaler sees.
-        fits = product < torch.finfo(dtype).max
-        fits = fits | ~(longest.isfinite() & other.isfinite())
+        is_infinite = ~(longest.isfinite() & other.isfinite())
+        fits = is_infinite | (product < torch.finfo(dtype).max)
         if fails(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
             raise UserError(
                 f'inner products of embeddings with entries up to {longest.item():.3g} and '

@@ -64,13 +64,14 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
 
 #: Does not write out a list of a million class counts.
 _SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxstring = 80
+_SHORT.maxother = 80
 
 
 def _shown(settings: Mapping[str, object]) -> str:
     """Settings without the modules among them, long ones cut."""
-    given = [(key, value) for key, value in settings.items() if not _has_module(value)]
-    return ', '.join(f'{key}={_SHORT.repr(value)}' for key, value in given)
+    given = settings.items()
+    return ', '.join(f'{k}={_SHORT.repr(v)}' for k, v in given if not _has_module(v))
 
 
 def _has_module(value: object) -> bool:

@@ -30,7 +30,8 @@ def clean_coco(
                 f'the document cannot be cleaned: {key!r} is not a list but '
                 f'{type(document.get(key)).__name__}. Fix: export the file again as COCO.'
             )
-    cleaned, new_classes = dict(document), {}
+    cleaned = dict(document)
+    new_classes = {}
     annotations, changes = tidy_masks(document['annotations'])
     tidied = dict(
         images=tidy_images(document['images'], image_dir),

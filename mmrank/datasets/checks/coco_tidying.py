@@ -17,7 +17,9 @@ def tidy_images(images: Sequence, image_dir: str | os.PathLike | None) -> tuple[
     A size is read from the picture, turned as loaders turn it. Without ``image_dir`` only the
     form of the names is tidied. Returns the images, and one sentence per kind of change.
     """
-    tidied, sized, renamed = [], 0, 0
+    tidied = []
+    sized = 0
+    renamed = 0
     listings: dict[str, set[str]] = {}
     for image in images:
         if isinstance(image, dict):
@@ -36,7 +38,8 @@ def tidy_images(images: Sequence, image_dir: str | os.PathLike | None) -> tuple[
 
 def tidy_classes(categories: Sequence) -> tuple[list, list[str]]:
     """Categories whose names have single blanks, none at the ends, and composed characters."""
-    tidied, count = [], 0
+    tidied = []
+    count = 0
     for category in categories:
         name = category.get('name') if isinstance(category, dict) else None
         new = normalize('NFC', ' '.join(name.split())) if isinstance(name, str) else name
@@ -48,9 +51,11 @@ def tidy_classes(categories: Sequence) -> tuple[list, list[str]]:
 def tidy_masks(annotations: Sequence) -> tuple[list, list[str]]:
     """Annotations whose polygons can be drawn: lists of three points or more, of finite numbers.
 
-    One list of numbers becomes a list with one polygon; what is no polygon is left out.
+    One list of numbers becomes a list with one polygon; other shapes are left out.
     """
-    tidied, wrapped, dropped = [], 0, 0
+    tidied = []
+    wrapped = 0
+    dropped = 0
     for ann in annotations:
         mask = ann.get('segmentation') if isinstance(ann, dict) else None
         if isinstance(mask, list) and mask:

@@ -333,7 +333,8 @@ class StableAPLoss(RankingLoss):
 
     def _evaluate(self, parts: Sequence[RankedLists], total: Callable[[Tensor], Tensor]) -> Tensor:
         """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
-        lists, (pos, mask) = parts[0], all_positives(parts)
+        lists = parts[0]
+        pos, mask = all_positives(parts)
         relevances = [self.relevance(lists) for lists in parts]
         has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
         scaled, unit, own = parts, 1, {}

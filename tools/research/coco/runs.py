@@ -1,6 +1,7 @@
 """The models of a COCO table: what the command line names, their runs, and what a run leaves."""
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from mmrank.errors import UserError
-from mmrank.files import sha256_of, write_atomically
+from mmrank.files import write_atomically
 from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
 from research.seeds.executors import end_process, start_process
 from research.seeds.runs import LOG_NAME, parse_progress, read_tail
@@ -151,7 +152,7 @@ def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
             'the annotation file is unknown: the predictions do not name it. Fix: pass --ann-file.'
         )
     # Many models may share a file, which is read once.
-    digest_of = functools.cache(sha256_of)
+    digest_of = functools.cache(lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
     digests: dict[str, str] = {}
     for name, path in files.items():
         if path.is_file():
