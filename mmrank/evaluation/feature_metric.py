@@ -165,7 +165,7 @@ class FeatureMetric(BaseMetric):
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
         if value.numel() != 1 or value.is_floating_point():
             raise ValueError(
-                f'field {self.label_key!r} must be one class index, got {value.tolist()}; several '
-                'labels per sample are not supported'
+                f'field {self.label_key!r} must be one class index, got {value.tolist()}; for '
+                'several labels a sample use RetrievalMetric(multi_label=True)'
             )
         return int(value)

@@ -100,6 +100,9 @@ class RetrievalMetric(FeatureMetric):
         split_seed: Seed of these draws.
         similarity: ``'cosine'`` or ``'dot'``.
         recall_at: The K of Recall@K.
+        multi_label: ``label_key`` holds the indices of all classes of a sample, or zeros and ones
+            for each class as floats or bools: what shares a class is a positive. False: one class,
+            or levels from coarse to fine.
         recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
             for each of its positives.
         memory_limit: Bytes of temporary tensors.
@@ -129,6 +132,7 @@ class RetrievalMetric(FeatureMetric):
         split_seed: int = 0,
         similarity: str = 'cosine',
         recall_at: Sequence[int] = (1, 10, 100, 1000),
+        multi_label: bool = False,
         recall_only: bool = False,
         memory_limit: int = 2**30,
         memory: int | None = None,
@@ -157,14 +161,18 @@ class RetrievalMetric(FeatureMetric):
                 f'query_key={query_key!r} and gallery_per_class={gallery_per_class} both choose '
                 'the queries; set only one'
             )
-        rules = {k: v for k, v in dict(query_key=query_key, leave_out=leave_out).items() if v}
+        rules = dict(query_key=query_key, leave_out=leave_out, multi_label=multi_label)
+        rules = {name: value for name, value in rules.items() if value}
         others = dict(memory=memory, index=index, out_file=out_file)
+        if multi_label:
+            others['gallery_per_class'] = gallery_per_class
         used = [name for name, value in others.items() if value is not None]
         if rules and used:
             raise UserError(
                 f'{used[0]}={others[used[0]]!r} knows nothing of {rules}. Fix: leave {used[0]} out'
             )
         self.query_key, self.leave_out = query_key, leave_out
+        self.multi_label = multi_label
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         if memory is not None and memory < 1:
@@ -181,8 +189,14 @@ class RetrievalMetric(FeatureMetric):
 
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""
+        if self.multi_label and results:
+            classes = 2 + max(max(label, default=0) for _, label, *_ in results)
+            results = [
+                (row, [float(c in label) for c in range(classes)], *rest)
+                for row, label, *rest in results
+            ]
         samples = replace(super().join(results), similarity=self.similarity)
-        if samples.labels.dim() == 2:
+        if samples.labels.dim() == 2 and not self.multi_label:
             samples = replace(samples, labels=samples.labels[:, -1], levels=samples.labels)
         if self.out_file is not None:
             save_features(samples, self.out_file)
@@ -268,8 +282,10 @@ class RetrievalMetric(FeatureMetric):
         return {name: x.item() for name, x in dict(H_AP=figures.hap.nanmean(), **means).items()}
 
     def label(self, sample: dict) -> int | list[int]:
-        """Class index of a sample, or those of several levels."""
+        """Class index of a sample, or the indices of several levels or classes."""
         value = torch.as_tensor(self.field(sample, self.label_key, 'label_key'))
+        if self.multi_label:
+            return self._classes_of(value)
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
             return super().label(sample)
         rules = self.query_key or self.leave_out
@@ -280,6 +296,22 @@ class RetrievalMetric(FeatureMetric):
                 'or give one label'
             )
         return value.tolist()
+
+    def _classes_of(self, value: Tensor) -> list[int]:
+        """Indices of the classes of a sample, of indices or of zeros and ones."""
+        if value.is_floating_point() or value.dtype == torch.bool:
+            if ((value != 0) & (value != 1)).any():
+                raise UserError(
+                    f'field {self.label_key!r} must hold class indices, or zeros and ones, got '
+                    f'{value.tolist()}. Fix: round the labels'
+                )
+            value = value.nonzero()
+        if (value < 0).any():
+            raise UserError(
+                f'field {self.label_key!r} must hold class indices, got {value.tolist()}. Fix: '
+                'leave out the label of what is unknown'
+            )
+        return value.flatten().tolist()
 
     def in_gallery(self, sample: dict) -> bool | None:
         """Value of ``gallery_key``."""

@@ -108,6 +108,32 @@ def test_cameras_are_left_out_and_queries_are_in_the_gallery():
         evaluate(samples, leave_out='camera')
 
 
+def test_several_labels_an_image():
+    x, y = make_set()
+    hot = torch.zeros(61, 9, dtype=torch.bool)
+    hot[torch.arange(61), y] = True
+    hot[::3, 8] = True
+    hot[5] = False  # an image of which nothing is known
+    expected = in_percent(retrieval_metrics(x, hot).summary())
+    samples = data_samples(x, y)
+    for sample, row in zip(samples, hot):
+        sample.set_field(row.nonzero()[:, 0], 'gt_label')
+        sample.set_field(row.float(), 'gt_score')
+    for key in ('gt_label', 'gt_score'):
+        assert evaluate(samples, multi_label=True, label_key=key) == pytest.approx(expected)
+    cameras = torch.arange(61) % 4
+    expected = in_percent(retrieval_metrics(x, hot, leave_out=cameras).summary())
+    assert evaluate(samples, multi_label=True, leave_out='camera') == pytest.approx(expected)
+    alone = evaluate(samples, multi_label=True, recall_only=True)
+    assert alone['retrieval/queries_without_positive'] == 1
+    with pytest.raises(UserError, match='gallery_per_class=1 knows nothing of .*multi_label'):
+        RetrievalMetric(multi_label=True, gallery_per_class=1)
+    for bad, fix in ((torch.tensor([0.5]), 'round'), (torch.tensor([-1, 2]), 'unknown')):
+        samples[0].set_field(bad, 'gt_label')
+        with pytest.raises(UserError, match=f"'gt_label' must hold class indices.*{fix}"):
+            evaluate(samples, multi_label=True)
+
+
 class _Points(BaseDataset):
     def load_data_list(self):
         return [dict(x=a, y=b) for a, b in zip(*make_set())]

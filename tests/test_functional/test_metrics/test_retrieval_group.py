@@ -20,7 +20,7 @@ def make_set(samples=203):
     return torch.randn(samples, 7, generator=g), labels
 
 
-CASES = {'curves': 202, 'gallery': 90, 'one panel': 202, 'nothing': 0}
+CASES = {'curves': 202, 'gallery': 90, 'several labels': 203, 'one panel': 202, 'nothing': 0}
 
 
 def compute(name, **options):
@@ -30,6 +30,9 @@ def compute(name, **options):
         options['memory_limit'] = LIMIT
         curves = retrieval_curves(x, labels, **options)
         return [*curves.figures, curves.precision]
+    if name == 'several labels':
+        several = torch.nn.functional.one_hot(labels % 11, 12).bool()
+        return retrieval_metrics(x, several | several.roll(1, 0), memory_limit=LIMIT, **options)
     if name == 'gallery':
         options['memory_limit'] = LIMIT
         return retrieval_metrics(x[1:91], labels[1:91], x, labels, **options)
@@ -66,5 +69,5 @@ def test_ranks_equal_one_process_bit_for_bit(ranks):
             assert done == total
             shares.append(done)
         assert sum(shares) == CASES[name]
-        if name in ('curves', 'gallery'):
+        if name in ('curves', 'gallery', 'several labels'):
             assert min(shares) > 0

@@ -152,7 +152,7 @@ def prepare_sets(
         own = order.argsort() if same_set else None
         left_out = None if own is None else torch.stack([own, torch.ones_like(own)], 1)
     else:
-        ids = _check_ids(leave_out, queries, gallery, same_set)
+        ids = check_ids(leave_out, queries, gallery, same_set)
         order, left_out = _leave_out(query_labels, gallery_labels, *ids)
     begin, size = class_ranges(gallery_labels[order], query_labels)
     count, query_order = len(order), None
@@ -185,7 +185,7 @@ def prepare_sets(
     return RetrievalSets(rows, sorted_gallery, begin, size, left_out, count, query_order)
 
 
-def _check_ids(
+def check_ids(
     leave_out: Tensor | tuple[Tensor, Tensor],
     queries: Tensor | StoredEmbeddings,
     gallery: Tensor | StoredEmbeddings,
@@ -285,7 +285,8 @@ def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: s
     if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
         raise ValueError(
             f'{name} must hold one class index per sample, shape ({embeddings.shape[0]},), got '
-            f'{tuple(labels.shape)}; several labels per sample are not supported'
+            f'{tuple(labels.shape)}; for several labels a sample give queries and gallery '
+            'multi-hot labels, (samples, classes)'
         )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(

@@ -1,14 +1,16 @@
 """Exact figures and curves of retrieval by embeddings, without the matrix of all scores."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .input import RetrievalSets, StoredEmbeddings, prepare_sets
+from .input import StoredEmbeddings, prepare_sets
 from .ranking import count_positives, rank_positives
+from .shared_labels import rank_shared, share_labels
 
 #: Entries of a summary that depend on the ranks of all positives.
 OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
@@ -104,10 +106,11 @@ def retrieval_metrics(
 
     Args:
         queries: (Q, D) embeddings of any float dtype.
-        query_labels: (Q,) integers of any dtype, one class per sample.
+        query_labels: (Q,) integers of any dtype, one class per sample. Or (Q, C) zeros and ones,
+            C at least 2, where a sample has several labels: what shares one is a positive.
         gallery: (N, D) float embeddings on the queries' device; None, or the very tensor
             ``queries``, for the queries themselves, each left out of its own gallery.
-        gallery_labels: (N,) integers.
+        gallery_labels: (N,) integers, or (N, C) zeros and ones.
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
         recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
             query's scores, not one for each positive. The other figures are NaN.
@@ -144,18 +147,18 @@ def retrieval_metrics(
         >>> figures.summary(recall_at=[1])['recall@1']
         0.75
     """
-    inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
-    sets = prepare_sets(*inputs, leave_out)
-    result = _empty_figures(sets, torch.nan if recall_only else 0.0)
-    rank_positives(
-        sets,
-        _first_ranks if recall_only else figures_of_ranks,
-        [result.first_rank] if recall_only else result[:-1],
+    rank, positives = _ranker(
+        (queries, query_labels, gallery, gallery_labels),
+        similarity=similarity,
         memory_limit=memory_limit,
+        scratch=scratch,
+        leave_out=leave_out,
         best_only=recall_only,
-        progress=progress,
-        group=group,
     )
+    result = _empty_figures(positives, torch.nan if recall_only else 0.0)
+    reduce = _first_ranks if recall_only else figures_of_ranks
+    kept = [result.first_rank] if recall_only else result[:-1]
+    rank(reduce, kept, progress=progress, group=group)
     return _without_unranked(result)
 
 
@@ -197,23 +200,21 @@ def retrieval_curves(
     """
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise ValueError(f'points must be an integer of at least 2, got {points!r}')
-    inputs = (queries, query_labels, gallery, gallery_labels, similarity, memory_limit, scratch)
-    sets = prepare_sets(*inputs, leave_out)
-    figures = _empty_figures(sets)
+    rank, positives = _ranker(
+        (queries, query_labels, gallery, gallery_labels),
+        similarity=similarity,
+        memory_limit=memory_limit,
+        scratch=scratch,
+        leave_out=leave_out,
+        bytes_per_query=_BYTES_PER_POINT * points,
+    )
+    figures = _empty_figures(positives)
     precision = figures.average_precision.new_zeros(len(figures.num_positives), points)
 
     def reduce(*ranks: Tensor) -> tuple[Tensor, ...]:
         return *figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
 
-    rank_positives(
-        sets,
-        reduce,
-        [*figures[:-1], precision],
-        memory_limit=memory_limit,
-        bytes_per_query=_BYTES_PER_POINT * points,
-        progress=progress,
-        group=group,
-    )
+    rank(reduce, [*figures[:-1], precision], progress=progress, group=group)
     precision[figures.num_positives == 0] = torch.nan
     recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
     return RetrievalCurves(_without_unranked(figures), recall, precision)
@@ -309,8 +310,34 @@ def _nearest_stored(
     return best[:, :count].contiguous(), rows[:, :count].contiguous()
 
 
-def _empty_figures(sets: RetrievalSets, value: float = 0.0) -> RetrievalFigures:
-    positives = count_positives(sets)
+def _ranker(
+    inputs: tuple,
+    *,
+    similarity: str,
+    memory_limit: int,
+    scratch: str | None,
+    leave_out: Tensor | tuple[Tensor, Tensor] | None,
+    best_only: bool = False,
+    bytes_per_query: int = 0,
+) -> tuple[Callable, Tensor]:
+    """What ranks the checked inputs, and the (Q,) numbers of positives."""
+    query_labels = inputs[1]
+    if isinstance(query_labels, Tensor) and query_labels.dim() == 2:
+        shared = share_labels(*inputs, similarity, leave_out)
+        rank = partial(rank_shared, shared, memory_limit=memory_limit, best_only=best_only)
+        return rank, shared.count_positives(memory_limit)
+    sets = prepare_sets(*inputs, similarity, memory_limit, scratch, leave_out)
+    rank = partial(
+        rank_positives,
+        sets,
+        memory_limit=memory_limit,
+        bytes_per_query=bytes_per_query,
+        best_only=best_only,
+    )
+    return rank, count_positives(sets)
+
+
+def _empty_figures(positives: Tensor, value: float = 0.0) -> RetrievalFigures:
     ap, r_precision, map_at_r = (
         torch.full_like(positives, value, dtype=torch.float64) for _ in range(3)
     )

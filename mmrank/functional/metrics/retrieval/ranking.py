@@ -126,7 +126,7 @@ def rank_positives(
             if progress is not None:
                 progress(done, total)
     if group is not None:
-        _join_results(results, group)
+        join_results(results, group)
 
 
 class _PanelScores:
@@ -291,7 +291,7 @@ def plan_blocks(
     return (rows, block), max(part // (BYTES_PER_SCORE * workers * block), 1), panels
 
 
-def _join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+def join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     """Add up; exact, since every row is zero on all ranks but one."""
     # NCCL knows no CPU tensors, and gloo not all operations on a GPU.
     place = {'nccl': 'cuda', 'gloo': 'cpu'}.get(dist.get_backend(group))

@@ -1,0 +1,96 @@
+"""Several labels a sample: what shares one is a positive."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.functional import one_hot
+
+from mmrank.errors import UserError
+from mmrank.functional import retrieval_curves, retrieval_metrics
+
+# Small integers: products are exact in float32, and ties are frequent.
+samples = st.lists(
+    st.tuples(
+        *[st.sampled_from([-2.0, -1.0, 0.0, 3.0])] * 2, *[st.booleans()] * 3, st.integers(0, 2)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def tensors(drawn):
+    table = torch.tensor(drawn, dtype=torch.float64)
+    return table[:, :2].float(), table[:, 2:5].bool(), table[:, 5].long()
+
+
+def by_hand(scores, positive, left_out):
+    """AP, R-Precision, MAP@R, first rank and positives of one query, of three lists."""
+    ranked = [(s, p) for s, p, out in zip(scores, positive, left_out) if not out]
+    of_positives = [s for s, p in ranked if p]
+    size = len(of_positives)
+    if not size:
+        return [float('nan')] * 3 + [0, 0]
+    precision = [
+        sum(t >= s for t in of_positives) / sum(t >= s for t, _ in ranked) for s in of_positives
+    ]
+    # Negatives first among ties.
+    order = sorted(ranked, key=lambda x: (-x[0], x[1]))
+    places = [i for i, (_, p) in enumerate(order, 1) if p]
+    kept = [(i, place) for i, place in enumerate(places, 1) if place <= size]
+    at_r = sum(i / place for i, place in kept) / size
+    return [sum(precision) / size, len(kept) / size, at_r, places[0], size]
+
+
+@given(samples, samples, st.booleans(), st.booleans())
+def test_figures_equal_the_definition(drawn, other, has_gallery, has_ids):
+    x, y, ids = tensors(drawn)
+    gallery, labels, gallery_ids = tensors(other) if has_gallery else (x, y, ids)
+    options = {'memory_limit': 1000}  # one query at a time
+    if has_ids:
+        options['leave_out'] = (ids, gallery_ids) if has_gallery else ids
+    sets = (x, y, gallery, labels) if has_gallery else (x, y)
+    got = retrieval_metrics(*sets, similarity='dot', **options)
+    shared = (y[:, None] & labels).any(2)
+    if has_ids:
+        left_out = shared & (ids[:, None] == gallery_ids)
+    else:
+        left_out = torch.eye(len(x), dtype=torch.bool) & (not has_gallery)
+        left_out = left_out if not has_gallery else torch.zeros_like(shared)
+    rows = zip((x @ gallery.T).tolist(), (shared & ~left_out).tolist(), left_out.tolist())
+    expected = torch.tensor([by_hand(*row) for row in rows], dtype=torch.float64)
+    found = torch.stack([value.double() for value in got], 1)
+    torch.testing.assert_close(found, expected, equal_nan=True, rtol=0, atol=1e-12)
+    alone = retrieval_metrics(*sets, similarity='dot', recall_only=True, **options)
+    assert torch.equal(alone.first_rank, got.first_rank)
+
+
+def test_one_label_a_sample_is_the_usual_case():
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randn(40, 5, generator=g), torch.randint(6, (40,), generator=g)
+    usual, several = (retrieval_curves(x, labels) for labels in (y, one_hot(y, 6)))
+    torch.testing.assert_close(several.precision, usual.precision, equal_nan=True)
+    for a, b in zip(several.figures, usual.figures):
+        torch.testing.assert_close(a, b, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ('labels', 'message'),
+    [
+        (torch.tensor([[0, 7], [1, 2], [1, 3]]), r'must be multi-hot.*got 7.*level_metrics'),
+        (torch.tensor([[0.0, 0.3], [1, 0], [0, 1]]), r'must be multi-hot.*got 0\.3'),
+        (torch.tensor([[0], [1], [1]]), r'squeeze\(1\)'),
+        (torch.ones(2, 4), r'multi-hot, \(3, classes\), got \(2, 4\)'),
+    ],
+)
+def test_other_tables_are_named(labels, message):
+    with pytest.raises(UserError, match=message):
+        retrieval_metrics(torch.ones(3, 2), labels)
+
+
+def test_sets_of_other_classes_are_named():
+    x = torch.ones(3, 2)
+    with pytest.raises(UserError, match='3 classes and gallery_labels 4'):
+        retrieval_metrics(x, torch.eye(3), x.clone(), torch.ones(3, 4))
+    with pytest.raises(ValueError, match='go together'):
+        retrieval_metrics(x, torch.eye(3), x.clone())
