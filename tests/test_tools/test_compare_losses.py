@@ -1,0 +1,174 @@
+"""tools/compare_losses.py: the user's head with several losses, on stored features."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.config import Config
+
+from mmrank.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / 'tools'))
+from compare_losses import seconds_of, size_of  # noqa: E402
+from research.own_data.answer import answer  # noqa: E402
+from research.own_data.head_losses import (  # noqa: E402
+    frozen_parts,
+    loss_changes,
+    parse_loss,
+    stored_config,
+    winner_text,
+)
+from research.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
+
+sys.path.remove(str(ROOT / 'tools'))
+
+HEADS = {
+    'mmdet::atss/atss_r50_fpn_1x_coco.py': 'bbox_head',
+    'mmdet::faster_rcnn/faster-rcnn_r50_fpn_1x_coco.py': 'roi_head',
+    'mmpretrain::resnet/resnet50_8xb32_in1k.py': 'head',
+}
+
+
+@pytest.mark.parametrize('name', HEADS)
+def test_stock_configs_take_a_loss(name, tmp_path):
+    path = tmp_path / 'mine.py'
+    path.write_text(f'_base_ = {name!r}\n')
+    cfg = Config.fromfile(path)
+    changes = loss_changes(cfg.model, 'GradedAPLoss:loss_weight=0.3')
+    assert HEADS[name] in changes
+    made = stored_config(cfg, 'GradedAPLoss', tmp_path, ['backbone', 'neck'], 60)
+    assert made.model.backbone.type == 'mmrank.StoredMaps'
+    assert made.model.neck is None
+    assert made.train_cfg.max_iters == 60
+    winner = tmp_path / 'winner.py'
+    winner.write_text(winner_text(path, changes, 'GradedAPLoss', 'why'))
+    found = Config.fromfile(winner).model
+    head = found[HEADS[name]].get('bbox_head', found[HEADS[name]])
+    loss = head['loss_cls' if 'loss_cls' in head else 'loss']
+    assert loss.to_dict() == dict(type='mmrank.GradedAPLoss', loss_weight=0.3)
+    assert found.backbone == cfg.model.backbone
+    own = stored_config(cfg, 'own', tmp_path, ['backbone'], 60)
+    assert own.model[HEADS[name]] == cfg.model[HEADS[name]]
+    assert own.model.neck == cfg.model.neck
+
+
+def test_what_is_stored():
+    detector = dict(backbone=dict(), neck=dict())
+    assert frozen_parts(detector, keeps_neck=True) == ['backbone', 'neck']
+    assert frozen_parts(detector, keeps_neck=False) == ['backbone']
+    assert frozen_parts(dict(image_encoder=[dict()]), keeps_neck=True) == ['image_encoder.0']
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('NoSuchLoss', 'has no loss .*losses.md'),
+        ('APLoss:delta', "'delta' is no KEY=VALUE"),
+        ('own:loss_weight=2', 'own has no settings'),
+    ],
+)
+def test_odd_losses_are_named(text, message):
+    with pytest.raises(UserError, match=message):
+        parse_loss(text)
+
+
+def test_a_model_without_a_known_head_is_named():
+    with pytest.raises(UserError, match='neither bbox_head, roi_head nor head'):
+        loss_changes(dict(type='Odd'), 'GradedAPLoss')
+
+
+def test_samples_come_back_and_are_stacked(tmp_path):
+    from mmdet.structures import DetDataSample
+
+    sizes = [(64, 96), (96, 64)]
+    maps = [[torch.randn(1, 4, h // s, w // s).half().float() for s in (8, 16)] for h, w in sizes]
+    samples = [DetDataSample(metainfo=dict(batch_input_shape=size)) for size in sizes]
+    stored = iter(zip(maps, samples))
+    write_samples(tmp_path / 'x', [{}, {}], lambda _: next(stored), dict(classes=['a']), 1.0)
+    data = StoredSamples(str(tmp_path / 'x'))
+    assert data.metainfo == dict(classes=['a'])
+    for number, expected in enumerate(maps):
+        for found, level in zip(data[number]['inputs'], expected):
+            assert torch.equal(found, level[0])
+    from mmengine.dataset import pseudo_collate
+
+    batch = StackStoredMaps()(pseudo_collate([data[0], data[1]]))
+    assert [tuple(x.shape) for x in batch['inputs']] == [(2, 4, 12, 12), (2, 4, 6, 6)]
+    assert torch.equal(batch['inputs'][0][0, :, :8], maps[0][0][0])
+    assert batch['inputs'][0][0, :, 8:].eq(0).all()
+    assert [x.batch_input_shape for x in batch['data_samples']] == [(96, 96)] * 2
+    stored = iter(zip(maps, samples))
+    with pytest.raises(UserError, match='fewer images'):
+        write_samples(tmp_path / 'y', [{}, {}], lambda _: next(stored), {}, 1e-7)
+    assert not (tmp_path / 'y.index').exists()
+
+
+def test_the_budget_gives_steps_and_seeds():
+    assert [seconds_of(x) for x in ('90s', '20m', '1.5h')] == [90, 1200, 5400]
+    with pytest.raises(UserError, match='is not a time'):
+        seconds_of('20')
+    assert size_of(1200, fixed=10, step=1) == (390, 3)
+    assert size_of(1200, fixed=10, step=0.1) == (500, 10)
+    with pytest.raises(UserError, match='too small for 3 seeds.*--budget 5m'):
+        size_of(60, fixed=10, step=1)
+
+
+def test_the_answer_says_what_is_level():
+    own = {1: 20.0, 2: 21.0, 3: 20.5}
+    ahead = {seed: value + 2 + 0.1 * seed for seed, value in own.items()}
+    near = {1: 22.2, 2: 22.9, 3: 22.9}
+    found = answer({'own': {'m': own}, 'best': {'m': ahead}, 'near': {'m': near}}, 'm')
+    assert (found.best, found.level) == ('best', ('near',))
+    assert 'Level: best, near' in found.sentence
+    assert 'ahead of own by 2.20' in found.sentence
+    alone = answer({'own': {'m': {1: 1.0}}, 'other': {'m': {1: 3.0}}}, 'm')
+    assert (alone.best, alone.level) == ('other', ('own',))
+    assert 'tells nothing' in alone.sentence
+    lower = answer({'own': {'m': own}, 'best': {'m': ahead}}, 'm', lower_better=True)
+    assert lower.best == 'own'
+
+
+@pytest.mark.slow
+def test_a_detector_is_compared_and_goes_on(tmp_path, run_script):
+    import subprocess
+
+    data = tmp_path / 'shapes'
+    converter = ROOT / 'tools/dataset_converters/make_shapes_coco.py'
+    words = '--num-train 16 --num-val 6 --num-test 0 --image-size 96 96 --object-size 20 60'
+    subprocess.run([sys.executable, converter, '--out', data, *shlex.split(words)], check=True)
+    config = tmp_path / 'mine.py'
+    run_script(
+        ROOT / 'tools/new_config.py',
+        '--coco',
+        data,
+        '--out',
+        config,
+        '--small',
+        '--model',
+        'atss-r18',
+    )
+    command = [
+        sys.executable,
+        ROOT / 'tools/compare_losses.py',
+        config,
+        '--losses',
+        'own',
+        'GradedAPLoss',
+    ]
+    command += ['--budget', '10m', '--views', '1', '--out', tmp_path / 'out']
+    tables = []
+    for _ in range(2):
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+        tables.append((tmp_path / 'out/trainings/runs.csv').read_text())
+    assert tables[0] == tables[1]
+    assert Config.fromfile(tmp_path / 'out/winner.py').model.bbox_head
+    assert (tmp_path / 'out/trainings/boxplot.png').stat().st_size > 1000
+    other = subprocess.run(
+        [*command, '--budget', '5m'], capture_output=True, text=True, check=False
+    )
+    assert other.returncode == 2
+    assert 'holds another comparison' in other.stderr + other.stdout

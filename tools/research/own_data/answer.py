@@ -1,0 +1,59 @@
+"""What a comparison of losses says: the best one, what is level with it, and what it could tell."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..seeds.statistics import Values, compare_paired
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The recommended loss and the losses that cannot be told from it."""
+
+    best: str
+    level: tuple[str, ...]
+    sentence: str
+
+
+def answer(values: Values, metric: str, lower_better: bool = False) -> Answer:
+    """The answer of the (method, metric, seed) ``values``; one of level losses is the largest mean.
+
+    A loss is level with the best one where the 95 % interval of their paired difference holds 0, or
+    where there are fewer than two pairs.
+    """
+    runs = {name: found[metric] for name, found in values.items() if found[metric]}
+    sign = -1 if lower_better else 1
+    means = {name: sign * sum(x.values()) / len(x) for name, x in runs.items()}
+    best = max(means, key=means.__getitem__)
+    level = []
+    behind = {}
+    widths = []
+    for name in runs:
+        if name == best:
+            continue
+        found = compare_paired(runs[best], runs[name])
+        low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
+        widths.append((high - low) / 2)
+        if low <= 0 <= high:
+            level.append(name)
+        else:
+            behind[name] = (found['difference'], low, high)
+    return Answer(best, tuple(level), _sentence(best, level, behind, widths, len(runs[best])))
+
+
+def _sentence(
+    best: str, level: list[str], behind: Mapping[str, tuple], widths: list[float], seeds: int
+) -> str:
+    if level:
+        text = f'Level: {", ".join([best, *level])}; any of these.'
+    else:
+        text = f'{best} is ahead of all others.'
+    for name, (difference, low, high) in behind.items():
+        text += f' {best} is ahead of {name} by {abs(difference):.2f} [{low:+.2f}, {high:+.2f}].'
+    told = [x for x in widths if math.isfinite(x)]
+    if told:
+        text += f' {seeds} seeds can tell differences of about {max(told):.2f}.'
+    else:
+        text += ' One seed tells nothing of chance: raise --budget.'
+    return text
