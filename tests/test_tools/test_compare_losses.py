@@ -56,7 +56,7 @@ def test_stock_configs_take_a_loss(name, tmp_path):
 
 
 def test_what_is_stored():
-    detector = dict(backbone=dict(), neck=dict())
+    detector = dict(backbone=dict(type='ResNet'), neck=dict(type='FPN'))
     assert frozen_parts(detector, keeps_neck=True) == ['backbone', 'neck']
     assert frozen_parts(detector, keeps_neck=False) == ['backbone']
     assert frozen_parts(dict(image_encoder=[dict()]), keeps_neck=True) == ['image_encoder.0']
@@ -112,7 +112,7 @@ def test_the_budget_gives_steps_and_seeds():
         seconds_of('20')
     assert size_of(1200, fixed=10, step=1) == (390, 3)
     assert size_of(1200, fixed=10, step=0.1) == (500, 10)
-    with pytest.raises(UserError, match='too small for 3 seeds.*--budget 5m'):
+    with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
         size_of(60, fixed=10, step=1)
 
 
