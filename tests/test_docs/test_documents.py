@@ -20,7 +20,6 @@ def of_each(paths):
 README = 'README.md'
 START = 'docs/pages/get_started.md'
 WITHOUT_COMPILING = 'docs/pages/openmmlab_without_compiling.md'
-COMPARING = 'docs/pages/users/comparing_losses.md'
 FEDERATED = 'docs/pages/results/federated.md'
 #: Commands that no test runs as they stand: document, a part of the block,
 #: and why. Tools and files that they name are checked below.
@@ -29,7 +28,6 @@ NOT_RUN = [
     ('docs/pages/loss_checks.md', 'check_field', 'other libraries, and minutes'),
     (README, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'new_config.py', 'needs data; test_new_config.py'),
-    (COMPARING, 'compare_losses.py', 'needs a model; test_compare_losses.py'),
     (START, 'make try', 'downloads; test_first_result.py runs its tool'),
     (README, 'make demo', 'minutes; test_demo.py runs its tool'),
     (START, 'make demo', 'minutes; test_demo.py runs its tool'),
