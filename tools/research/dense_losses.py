@@ -312,6 +312,12 @@ def aligned_iou(boxes: Tensor, others: Tensor) -> Tensor:
     return shared / (both - shared + 1e-9)
 
 
+def build(options: dict) -> nn.Module:
+    """A loss of a plan."""
+    options = dict(options)
+    return getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
+
+
 def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
     """Train a head from the random weights of a seed."""
     torch.manual_seed(seed)
@@ -319,9 +325,11 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
     number, classes = len(data['targets']) // 2, data['classes']
     channels = [x.size(1) for x in data['maps']]
     head = Head(channels, classes, spec['width'], method.get('balance_gradients'))
-    options = dict(method['loss'])
-    loss = getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, weight_decay=0.0)
+    main_loss = build(method['loss'])
+    warm_up_loss = build(method['warm_up_loss']) if 'warm_up_loss' in method else None
+    added_loss = build(method['added_loss']) if 'added_loss' in method else None
+    rate = method.get('rate', RATE)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=rate, weight_decay=0.0)
     anchors, order = torch.cat(anchors_of(spec)), []
     steps = number // BATCH * spec['epochs']
     for step in range(steps):
@@ -331,7 +339,7 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
         ids = [i + number * int(torch.rand((), generator=draw) < 0.5) for i in ids]
         cosine = 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
-            group['lr'] = RATE * min(1, 0.05 + 0.95 * step / WARMUP) * cosine
+            group['lr'] = rate * min(1, 0.05 + 0.95 * step / WARMUP) * cosine
         scores, codes = (torch.cat(x, 1) for x in head([x[ids] for x in data['maps']]))
         target = torch.stack([data['targets'][i][0] for i in ids])
         truth = torch.cat([data['targets'][i][1] for i in ids])
@@ -340,14 +348,24 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
         errors = generalized_box_iou_loss(boxes, truth)
         values = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
         names = dict(quality='quality', loss='box_loss')
-        extra = {names[x]: values[x] for x in [loss.box_input] if x}
-        found = loss(scores.reshape(-1, classes), target.flatten(), avg_factor=len(truth), **extra)
+        loss = warm_up_loss if warm_up_loss is not None and 3 * step < steps else main_loss
+        inputs = scores.reshape(-1, classes), target.flatten()
+
+        def value_of(loss: nn.Module) -> Tensor | dict:
+            extra = {names[x]: values[x] for x in [loss.box_input] if x}
+            return loss(*inputs, avg_factor=len(truth), **extra)
+
+        found = value_of(loss)
         if not isinstance(found, dict):
             found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
             if method.get('balance_boxes'):
                 found['box'] = found['box'] * box_balance(*(x.detach() for x in found.values()))
             if head.balance is not None:
                 found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
+            if added_loss is not None:
+                found['added'] = value_of(added_loss)
+            if 'last_weight' in method:
+                found['cls'] = found['cls'] * method['last_weight'] ** (step / steps)
         optimizer.zero_grad()
         sum(found.values()).backward()
         nn.utils.clip_grad_norm_(head.parameters(), 10.0)
