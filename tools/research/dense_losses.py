@@ -318,6 +318,16 @@ def build(options: dict) -> nn.Module:
     return getattr(losses, options.pop('type').removeprefix('mmrank.'))(**options)
 
 
+def value_of(loss: nn.Module, inputs: tuple, of_boxes: dict) -> Tensor | dict:
+    """A loss of the class scores, with the values of the positives' boxes that it takes."""
+    extra = {}
+    if loss.box_input == 'quality':
+        extra['quality'] = of_boxes['quality']
+    elif loss.box_input == 'loss':
+        extra['box_loss'] = of_boxes['loss']
+    return loss(*inputs, avg_factor=len(of_boxes['loss']), **extra)
+
+
 def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
     """Train a head from the random weights of a seed."""
     torch.manual_seed(seed)
@@ -346,16 +356,10 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
         image, place = (target < classes).nonzero(as_tuple=True)
         boxes = decode(anchors[place], codes[image, place])
         errors = generalized_box_iou_loss(boxes, truth)
-        values = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
-        names = dict(quality='quality', loss='box_loss')
+        of_boxes = dict(quality=aligned_iou(boxes.detach(), truth), loss=errors / 2)
         loss = warm_up_loss if warm_up_loss is not None and 3 * step < steps else main_loss
         inputs = scores.reshape(-1, classes), target.flatten()
-
-        def value_of(loss: nn.Module) -> Tensor | dict:
-            extra = {names[x]: values[x] for x in [loss.box_input] if x}
-            return loss(*inputs, avg_factor=len(truth), **extra)
-
-        found = value_of(loss)
+        found = value_of(loss, inputs, of_boxes)
         if not isinstance(found, dict):
             found = dict(cls=found, box=BOX_WEIGHT * errors.sum() / max(len(truth), 1))
             if method.get('balance_boxes'):
@@ -363,7 +367,7 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
             if head.balance is not None:
                 found['cls'] = found['cls'] * head.balance.factor(found['cls'], found['box'])
             if added_loss is not None:
-                found['added'] = value_of(added_loss)
+                found['added'] = value_of(added_loss, inputs, of_boxes)
             if 'last_weight' in method:
                 found['cls'] = found['cls'] * method['last_weight'] ** (step / steps)
         optimizer.zero_grad()
