@@ -15,10 +15,12 @@ def whole(labels: Tensor) -> Tensor:
 def check_tensors(**values: object) -> None:
     """Raise TypeError for a list, an array or a string where a tensor belongs."""
     for name, value in values.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise UserTypeError(
-                f'{name} must be a tensor, got {type(value).__name__}. Fix: torch.as_tensor({name})'
-            )
+        if value is None or isinstance(value, Tensor):
+            continue
+        fix = f'torch.as_tensor({name})'
+        if isinstance(next(iter(value), '') if hasattr(value, '__iter__') else value, str):
+            fix = f'number the classes: torch.tensor([classes.index(x) for x in {name}])'
+        raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
