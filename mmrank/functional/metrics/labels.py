@@ -56,6 +56,14 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     return ones
 
 
+def check_range(name: str, values: Tensor, size: int, fix: str) -> None:
+    """Raise UserError for integers outside of ``[0, size)``; on a GPU a device-side assertion."""
+    message = f'{name} must be in [0, {size}). Fix: {fix}'
+    if values.numel() and fails(((values >= 0) & (values < size)).all(), message):
+        low, high = values.min().item(), values.max().item()
+        raise UserError(f'{name} must be in [0, {size}), got {low} to {high}. Fix: {fix}')
+
+
 def shares(name: str, values: Tensor, fix: str) -> Tensor:
     """The values, if they are in [0, 1]; else ValueError, on a GPU a device-side assertion."""
     if values.numel() and fails(
