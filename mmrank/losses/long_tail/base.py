@@ -74,8 +74,7 @@ class PointwiseLoss(NamedSettings):
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
         finite = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
         if weight is not None and fails(((weight >= 0) & weight.isfinite()).all(), finite):
-            low, high = weight.min().item(), weight.max().item()
-            raise UserError(f'{finite}; it has numbers from {low} to {high}')
+            raise UserError(f'{finite}; got {weight.min().item()} to {weight.max().item()}')
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
