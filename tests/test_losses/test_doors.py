@@ -28,6 +28,13 @@ def made_up(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def of_rows(loss, batch, labels, **options):
+    """A call without boxes."""
+    if getattr(loss, 'keeps_samples', False):
+        options['sample_idx'] = batch.fixed[-1]
+    return loss(batch.leaves[0], labels, **options)
+
+
 #: Labels that are no tensors, and the way to one.
 NO_TENSORS = {
     'list': ([0, 1, 0, 1], 'torch.as_tensor'),
@@ -44,13 +51,12 @@ NO_TENSORS = {
 def test_labels_that_are_no_tensors(case, name):
     """The last is the labels, or the numbers of samples or pairs."""
     given, fix = NO_TENSORS[name]
-    batch = case.batch()
-    labels = [*batch.fixed]
-    # Rows have the numbers of their samples behind their labels.
-    place = -2 if case.kind == 'rows' else -1
-    labels[place] = given
+    batch, loss = case.batch(), case.build()
     with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
-        batch.with_fixed(labels).of(case.build())
+        if case.kind == 'rows':
+            of_rows(loss, batch, given)
+        else:
+            batch.with_fixed([*batch.fixed[:-1], given]).of(loss)
 
 
 @pytest.mark.parametrize('name', NO_TENSORS)
@@ -78,18 +84,15 @@ NUMBERS = {'unknown': -1.0, 'soft': 0.05, 'graded': 2.0}
 def test_labels_that_are_not_0_or_1(case, number):
     """By the module, and by ``group=`` where it has that."""
     batch, loss = case.batch(), case.build()
-    *boxes, labels, idx = batch.fixed
-    matrix = one_hot(labels, CLASSES + 1)[:, :CLASSES].double()
+    matrix = one_hot(batch.fixed[-2], CLASSES + 1)[:, :CLASSES].double()
     matrix[0] = number
-    options = {}
     if not getattr(loss, 'use_sigmoid', True):
         pytest.skip('a softmax takes class indices alone')
     with pytest.raises(ValueError, match='must be 0 and 1|needs? \\(n,\\) class indices'):
-        batch.with_fixed([*boxes, matrix, idx]).of(loss)
-    if not isinstance(loss, RankingLoss) or getattr(loss, 'box_input', None):
-        return
-    with pytest.raises(ValueError, match='must be 0 and 1'):
-        loss(batch.leaves[0], matrix, group=torch.arange(len(matrix)), **options)
+        of_rows(loss, batch, matrix)
+    if isinstance(loss, RankingLoss):
+        with pytest.raises(ValueError, match='must be 0 and 1'):
+            loss(batch.leaves[0], matrix, group=torch.arange(len(matrix)))
 
 
 @pytest.mark.parametrize('case', QUERIES, ids=str)
@@ -155,7 +158,7 @@ def test_counts_of_a_loss_that_is_built_without_values():
 
 def test_a_batch_of_samples_by_torch_func():
     """Labels are looked at within a transform, too."""
-    loss = LDAMLoss(3, class_counts=[25, 10, 5])
+    loss = LDAMLoss(3, class_counts=[25, 10, 5], use_sigmoid=False)
     scores, labels = made_up(5, 3), torch.arange(5) % 3
 
     def value(scores, labels):
