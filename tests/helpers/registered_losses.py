@@ -369,6 +369,8 @@ def subject_of_case(case: 'Case') -> Subject:
         excused['permutation'] = 'a sample is two rows'
     if case.settings.get('storage') == 'host':
         excused['meta'] = 'a state on the host is read there'
+    if case.settings.get('learnable') is False:
+        excused['built_on_meta'] = 'a temperature that is fixed is in no checkpoint'
     if case.name in BREAKS:
         excused.update(compile='it breaks the graph', meta='it looks at values')
     # The weights of negatives by their hardness are constants.
