@@ -1,4 +1,4 @@
-"""Gradients that are written out: their derivatives are refused.
+"""Gradients that are written out, whose derivatives are refused; what may be done when.
 
 ``torch.autograd.function.once_differentiable`` is not enough: it refuses in ``backward()`` alone.
 ``torch.autograd.grad`` asks only for what leads to its inputs, which a refusal of PyTorch does not,
@@ -11,7 +11,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+
+from mmrank.errors import UserNotImplementedError
+
+
+class Function(torch.autograd.Function):
+    """Base of functions whose gradient is written out.
+
+    ``torch.func`` would derive, or batch, only what it sees: UserNotImplementedError there.
+    """
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        if inside_transform():
+            raise UserNotImplementedError(
+                f'{cls.__name__.strip("_")} of mmrank has a gradient that is written out, which '
+                'torch.func (grad, vmap, jacrev) cannot take. Fix: loss.backward() or '
+                'torch.autograd.grad(loss, inputs), for each sample in a loop'
+            )
+        return super().apply(*args)
 
 
 class _Refusal(Function):
@@ -70,17 +88,31 @@ def is_compiling() -> bool:
     return ask is not None and ask()
 
 
+def inside_transform() -> bool:
+    """Whether ``torch.func`` is deriving or batching the call; a compiled graph does not look."""
+    return not is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _unwrapped(values: Tensor) -> Tensor:
+    """What a tensor of ``torch.func`` stands for, all samples of a batch."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(values):
+        values = torch._C._functorch.get_unwrapped(values)
+    return values
+
+
 def on_host(values: Tensor) -> bool:
-    """Whether the host may look at values without waiting for them."""
-    return values.device.type == 'cpu' and not is_compiling()
+    """Whether the host may look at values, as NumPy does, without waiting for them."""
+    return values.device.type == 'cpu' and not is_compiling() and not inside_transform()
 
 
-def fails(holds: Tensor, message: str = 'a check of the input of a loss failed') -> bool:
+def fails(holds: Tensor, message: str) -> bool:
     """Whether a condition on values fails.
 
     On a GPU and in a compiled graph it is an assertion with the message, without waiting.
     """
-    if on_host(holds):
+    if inside_transform():
+        holds = _unwrapped(_unwrapped(holds).all())
+    if holds.device.type == 'cpu' and not is_compiling():
         return not holds
     torch._assert_async(holds, message)
     return False
@@ -93,3 +125,16 @@ def inside_backward() -> bool:
     batch already. A compiled graph does not look: compile no loss that is checkpointed.
     """
     return not is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def is_training_step() -> bool:
+    """Whether a forward that runs now is one of the training, and not only asked for its value.
+
+    It is not under ``torch.no_grad()`` or ``torch.inference_mode()``, nor :func:`inside_backward`.
+    The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradient either,
+    but is one: as in each autograd function, those of forward mode are off there, too.
+    """
+    if torch.is_grad_enabled() or is_compiling():
+        return torch.is_grad_enabled() and not inside_backward()
+    is_value = torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
+    return not (is_value or inside_backward())

@@ -2,9 +2,8 @@
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 
 
 def world_group():

@@ -11,10 +11,9 @@ from functools import reduce
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.functional import pad
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -163,8 +163,8 @@ def resumed_difference(key: str, before: dict) -> float:
     """Difference of a step from the state of the first commit, loaded strictly."""
     from registered_losses import cases
 
-    _, name, dtype = key.split(' ', 2)
-    case = next(case for case in cases() if str(case).replace(' ', '') == name)
+    name, dtype = key.removeprefix('loss ').rsplit(' ', 1)
+    case = next(case for case in cases() if str(case) == name)
     loss = case.build()
     loss.load_state_dict(before['state'], strict=True)
     dtype = getattr(torch, dtype.removeprefix('torch.'))

@@ -179,10 +179,10 @@ class SentenceRetrievalLoss(SentenceLoss):
                 f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
                 'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
             )
+        if normalize and isinstance(loss, RankingLoss):
+            loss = loss.of_cosines()
         super().__init__(model, loss, mini_batch_size)
         self.normalize = normalize
-        if normalize and isinstance(loss, RankingLoss):
-            loss.expect_cosines()
 
     def compute(self, embeddings: list[Tensor], labels: Tensor | None) -> Tensor:
         """Loss of the queries against the documents of this rank."""

@@ -94,7 +94,7 @@ class Calibration:
         """Rows of scores, each by the map of its label."""
         fits = ((scores >= 0) & (scores <= 1)).all()
         if scores.device.type == 'cuda':
-            torch._assert_async(fits)
+            torch._assert_async(fits, 'scores to calibrate are not in [0, 1]')
         elif not fits:
             raise UserError(
                 'scores must be in [0, 1] to be calibrated, got values from '

@@ -25,16 +25,16 @@ _WATCHED = 10
 class EmbeddingLoss(NamedSettings):
     """Embeddings that search each other by their cosines, ranked by any ranking loss.
 
-    A loss takes its settings for cosines where none was given, see
-    :meth:`mmrank.losses.RankingLoss.expect_cosines`. Miners of pytorch-metric-learning give the
-    ``indices_tuple``. Its ``CrossBatchMemory`` has a list of losses by name, to which a class of
-    yours adds this one::
+    The attribute ``loss`` is a copy of a ranking loss, which takes its settings for cosines where
+    none was given, see :meth:`mmrank.losses.RankingLoss.of_cosines`; the loss itself stays as it
+    is. Miners of pytorch-metric-learning give the ``indices_tuple``. Its ``CrossBatchMemory`` has a
+    list of losses by name, to which a class of yours adds this one::
 
         class Memory(CrossBatchMemory):
             supported_losses = staticmethod(lambda: ['EmbeddingLoss'])
 
     Args:
-        loss: A ranking loss, or :class:`mmrank.losses.PMLLoss`; do not use it for logits as well.
+        loss: A ranking loss, or :class:`mmrank.losses.PMLLoss`.
 
     Raises:
         TypeError: If the loss has no ``embedding_loss``.
@@ -52,10 +52,8 @@ class EmbeddingLoss(NamedSettings):
                 f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: pass '
                 'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
             )
-        self.loss = loss
+        self.loss = loss.of_cosines() if isinstance(loss, RankingLoss) else loss
         self._batches_to_watch = _WATCHED
-        if isinstance(loss, RankingLoss):
-            loss.expect_cosines()
 
     def forward(
         self,

@@ -52,7 +52,7 @@ def check_groups(
     A group of (n,) numbers with (n, C) scores and labels has a number for each row, whose entries
     are in that list.
     """
-    check_tensors(cls_score=scores, target=target, group=group)
+    check_tensors(cls_score=scores, target=target, weight=weight, group=group)
     is_of_rows = group.shape == scores.shape[:1] and target.shape == scores.shape
     if scores.dim() == 2 and is_of_rows:
         if weight is not None and weight.dim() == 1:

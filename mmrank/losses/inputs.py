@@ -119,7 +119,7 @@ class EmbeddingBatch:
     @classmethod
     def of_one_batch(cls, embeddings: Tensor, labels: Tensor):
         """Every image searches all others: (B, D) float embeddings, (B,) integer classes."""
-        itself = torch.eye(len(labels), dtype=torch.bool, device=embeddings.device)
+        itself = torch.eye(len(embeddings), dtype=torch.bool, device=embeddings.device)
         return cls(embeddings, labels, embeddings, labels, itself)
 
     def scores(self) -> Tensor:

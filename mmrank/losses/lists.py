@@ -115,19 +115,19 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
         return cls_score.unsqueeze(1), target.unsqueeze(1)
     if by_head or target.dim() != 1 or cls_score.dim() != 2:
         return cls_score, target
-    if target.is_floating_point():
-        raise UserError(
-            f'target of shape {tuple(target.shape)} must be class indices for cls_score of shape '
-            f'{tuple(cls_score.shape)}, got {target.dtype}. Fix: loss(cls_score, target.long()); '
-            'labels of 0 and 1 have the shape of the scores'
-        )
+    shapes = (
+        f'target of shape {tuple(target.shape)} for cls_score of shape {tuple(cls_score.shape)}'
+    )
     if cls_score.size(1) == 1:
         raise UserError(
-            f'target of shape {tuple(target.shape)} for cls_score of shape '
-            f'{tuple(cls_score.shape)}: 1 may be the positive or, as the index of a class, the '
-            'background. Fix: loss(cls_score[:, 0], target) if 1 is the positive; '
-            'loss(cls_score, target, avg_factor=1) if 0 is the one class and 1 the background, as '
-            'heads call it'
+            f'{shapes}: 1 may be the positive or, as the index of a class, the background. Fix: '
+            'loss(cls_score[:, 0], target) if 1 is the positive; loss(cls_score, target, '
+            'avg_factor=1) if 0 is the one class and 1 the background, as heads call it'
+        )
+    if target.is_floating_point():
+        raise UserError(
+            f'{shapes} must be class indices, got {target.dtype}. Fix: loss(cls_score, '
+            'target.long()); labels of 0 and 1 have the shape of the scores'
         )
     return cls_score, target
 
@@ -144,7 +144,8 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     fits = (target >= 0) & (target <= highest)
     if target.is_floating_point():
         fits &= target == target.floor()
-    if fails(fits.all()):
+    whole_numbers = f'target must be whole numbers from 0 to {highest}, the classes of the scores'
+    if fails(fits.all(), whole_numbers):
         background = f' ({num_classes} = background)' if highest == num_classes else ''
         raise ValueError(
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '

@@ -11,10 +11,9 @@ import math
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import refuse_nan

@@ -2,7 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+
+from mmrank.autograd import Function
 
 
 class _UnitRows(Function):

@@ -1,4 +1,4 @@
-"""Base of state that is kept in buffers, and the checks of rows and of numbers."""
+"""Bases of what outlives a step, and the checks of rows and of numbers."""
 
 from numbers import Integral
 from typing import ClassVar
@@ -6,11 +6,34 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from mmrank.autograd import fails
+from mmrank.autograd import fails, inside_transform, is_training_step
 from mmrank.errors import UserError
 
 
-class SavedState(nn.Module):
+class TrainingState(nn.Module):
+    """Base of all that losses keep from one batch to the next: a forward of the training moves it.
+
+    One rule holds for every state: it moves where the module is in training mode and gradients are
+    enabled. Under ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its
+    value, which is that of ``eval()``: validation leaves the state as it is, whether or not the
+    loss is a part of the model that ``eval()`` reaches. A forward that activation checkpointing
+    runs again does not move it either; its first pass does.
+    """
+
+    @property
+    def moves(self) -> bool:
+        """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
+        if not (self.training and is_training_step()):
+            return False
+        if inside_transform():
+            raise UserError(
+                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
+                'loss.eval() there, for the value and gradient with the state as it is'
+            )
+        return True
+
+
+class SavedState(TrainingState):
     """Module whose buffers keep their dtype, and whose saved shapes have to fit.
 
     ``model.half()`` must not round the state: the small steps of a moving average would vanish, and
@@ -22,12 +45,26 @@ class SavedState(nn.Module):
     #: What in a config sets the shapes, for the message.
     shape_settings: ClassVar[str] = 'num_classes'
 
+    def __init__(self) -> None:
+        super().__init__()
+        #: Values of buffers on the meta device, see :meth:`set_unsaved`.
+        self._for_later: dict[str, Tensor] = {}
+
+    def set_unsaved(self, name: str, values: Tensor) -> None:
+        """Set a buffer that no checkpoint holds; of a model without values, once it has them."""
+        before = getattr(self, name, values)
+        setattr(self, name, values.to(before.device))
+        if before.is_meta:
+            self._for_later[name] = values
+
     def _apply(self, fn, recurse=True):
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
         for name, buffer in before.items():
             now = getattr(self, name)
-            if now.dtype != buffer.dtype:
+            if buffer.is_meta and not now.is_meta:
+                setattr(self, name, self._for_later.pop(name, now).to(now.device, buffer.dtype))
+            elif now.dtype != buffer.dtype:
                 setattr(self, name, buffer.to(now.device))
         return self
 
@@ -70,7 +107,7 @@ def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
         )
     if rows.numel() == 0:
         return
-    if fails(((rows >= 0) & (rows < size)).all()):
+    if fails(((rows >= 0) & (rows < size)).all(), f'{name} is not in [0, num_classes={size})'):
         raise ValueError(
             f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
             f'{size} classes; set num_classes to the number of classes of the training set'

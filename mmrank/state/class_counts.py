@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmrank.errors import UserError
+
 from .base import SavedState, check_count, check_rows
 
 
@@ -37,12 +39,13 @@ class LabelCounts(SavedState):
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; ``num_samples`` as of the class."""
-        positives = torch.as_tensor(positives, dtype=torch.float64)
+        positives = torch.as_tensor(positives, dtype=torch.float64, device='cpu')
         size = len(self.negative_positive)
-        if positives.shape != (size,) or not (positives >= 0).all():
-            raise ValueError(
-                f'class_counts must be ({size},) numbers >= 0, one for each '
-                f'class, got {positives.tolist()!r:.80}'
+        if positives.shape != (size,) or not ((positives >= 0).all() and positives.any()):
+            raise UserError(
+                f'class_counts must be ({size},) numbers >= 0, one for each class and not all 0, '
+                f'got {positives.tolist()!r:.80}. Fix: the number of positives of each class in '
+                "the training set, or custom_hooks=[dict(type='mmrank.ClassCountsHook')]"
             )
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
@@ -51,8 +54,7 @@ class LabelCounts(SavedState):
                 f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
                 f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'
             )
-        counts = torch.stack([negatives, positives], 1)
-        self.negative_positive.copy_(counts)
+        self.set_unsaved('negative_positive', torch.stack([negatives, positives], 1))
         self.known = True
 
     def get(self) -> Tensor:
@@ -100,9 +102,10 @@ class ClassPrior(SavedState):
                 "prior='counts' requires num_classes: set it to the number of "
                 'classes of the training set'
             )
-        values = torch.full((size or 1,), torch.nan, dtype=torch.float64)
+        empty = torch.full((size or 1,), torch.nan, dtype=torch.float64)
+        values = None
         if self.known:
-            values = torch.as_tensor(prior, dtype=torch.float64).reshape(-1)
+            values = torch.as_tensor(prior, dtype=torch.float64, device='cpu').reshape(-1)
             if not (values.numel() and ((values > 0) & (values < 1)).all()):
                 raise ValueError(f'prior must be in (0, 1), got {prior!r}')
             if maximum is not None and values.numel() == 1:
@@ -116,11 +119,13 @@ class ClassPrior(SavedState):
                     f'num_classes={size}; set one prior for each class'
                 )
             values = self._scaled(values)
-        self.register_buffer('prior', values, persistent=False)
+        self.register_buffer('prior', empty, persistent=False)
+        if values is not None:
+            self.set_unsaved('prior', values)
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
-        counts = torch.as_tensor(counts, dtype=torch.float64)
+        counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
         size = self.prior.numel()
         total = counts.sum() if num_samples is None else num_samples
         if counts.shape != (size,) or not (
@@ -132,7 +137,7 @@ class ClassPrior(SavedState):
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.
         share = torch.where(counts > 0, self._scaled(counts / total), 0.5)
-        self.prior.copy_(share.to(self.prior.device))
+        self.set_unsaved('prior', share)
         self.known = True
 
     def of(self, lists: int, rows: Tensor | None) -> Tensor:

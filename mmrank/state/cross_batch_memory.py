@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import inside_backward
 from mmrank.errors import UserError
 
 from .base import SavedState, check_count
@@ -122,11 +121,10 @@ class CrossBatchMemory(ShardedState, SavedState):
             (labels >= 0) & (self.num_batches >= self.start_iter),
         )
 
-    @torch.no_grad()
     def enqueue(self, embeddings: Tensor, labels: Tensor, sample_ids: Tensor) -> None:
         """Put (n, D) embeddings in, over the oldest entries, with (n,) labels >= 0 and ids.
 
-        Does nothing in eval mode, nor when a checkpointed forward is recomputed. Of more than
+        Does nothing where the state does not move, see :class:`TrainingState`. Of more than
         ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
         size, dim = self.shard.size, self.embeddings.size(1)
@@ -136,7 +134,7 @@ class CrossBatchMemory(ShardedState, SavedState):
                 f'{tuple(embeddings.shape)}; set dim of the memory to the '
                 'embedding length of the model'
             )
-        if not self.training or inside_backward():
+        if not self.moves:
             return
         self.before_training()
         count = embeddings.size(0)
@@ -146,7 +144,7 @@ class CrossBatchMemory(ShardedState, SavedState):
             mine = slots % self.shard.parts == self.shard.part
             slots = torch.where(mine, slots // self.shard.parts, self.shard.rows)
         finite = embeddings.isfinite().all(1)
-        embeddings = torch.where(finite[:, None], embeddings, 0)
+        embeddings = torch.where(finite[:, None], embeddings.detach(), 0)
         labels = torch.where(finite, labels, -1)
         last = slice(max(count - size, 0), None)
         for buffer, values in (

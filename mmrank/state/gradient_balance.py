@@ -67,9 +67,7 @@ class GradientBalance(RunningMean):
         Features of a frozen part of the model get a gradient where this batch is measured.
         """
         self._features = []
-        if not (self.training and torch.is_grad_enabled()) or inside_backward():
-            return features
-        if not self._is_due():
+        if not (self.moves and torch.is_grad_enabled() and self._is_due()):
             return features
         if isinstance(features, Tensor):
             self._features = [_with_gradient(features)]
@@ -85,7 +83,7 @@ class GradientBalance(RunningMean):
             box: Scalar loss of the boxes. Both are those of the features that :meth:`watch` noted
                 last, and their graph stays.
         """
-        if self.training and torch.is_grad_enabled() and not inside_backward():
+        if self.moves and torch.is_grad_enabled():
             if self._features:
                 self._measure(cls, box)
             self._features = []
@@ -209,7 +207,6 @@ class SelfBalance(SavedState):
         self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
         self.register_buffer('steps', torch.zeros((), dtype=torch.long))
 
-    @torch.no_grad()
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
         """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
 
@@ -218,10 +215,11 @@ class SelfBalance(SavedState):
         """
         if self.training and inside_backward():
             return self._used.clone()  # by the forward that is run again
-        ratio = self._used = self.ratio.clone()
-        if not self.training:
+        ratio = self.ratio.clone()
+        if not self.moves:
             return ratio
-        losses = torch.stack([classification, boxes]).double()
+        self._used = ratio
+        losses = torch.stack([classification, boxes]).detach().double()
         if group is not None:
             dist.all_reduce(losses, group=group)
             losses = losses / dist.get_world_size(group)

@@ -74,15 +74,14 @@ class PositiveState(SampleState):
         """(quantities, S) float64 after a batch, without storing them, at entries of shape S."""
         return self.moved(self.kept(entries), batch)
 
-    @torch.no_grad()
     def update(self, entries: Tensor, batch: Tensor, mask: Tensor) -> None:
-        """Take in a batch, the same on all ranks; ``mask`` is False for padding.
+        """Take in a batch, the same on all ranks, if the state moves.
 
-        Does nothing in eval mode, nor when a checkpointed forward is recomputed.
+        ``mask`` is False for padding.
         """
-        if not self.training or inside_backward():
+        if not self.moves:
             return
-        entries, batch, mask = entries.flatten(), batch.flatten(1), mask.flatten()
+        entries, batch, mask = entries.flatten(), batch.detach().flatten(1), mask.flatten()
         if self.group is not None:
             # All ranks know the batch: each takes what is in its shard.
             here = entries % self.shard.parts == self.shard.part
@@ -179,16 +178,15 @@ class RunningLogMean(SavedState):
         #: What the last forward started from, which one that is run again starts from, too.
         self._before = self.log_mean
 
-    @torch.no_grad()
     def update(self, log_batch: Tensor) -> Tensor:
         """(size,) float64 log w after the (size,) logs of a batch, the same on all ranks.
 
-        It is stored as of :meth:`PositiveState.update`.
+        It is stored if the state moves.
         """
         again = self.training and inside_backward()
-        if not again:
-            self._before = self.log_mean.clone()
-        new = moving_log_mean(self._before, log_batch.double(), self.gamma)
-        if self.training and not again:
+        before = self._before if again else self.log_mean.clone()
+        new = moving_log_mean(before, log_batch.double(), self.gamma)
+        if self.moves:
+            self._before = before
             self.log_mean.copy_(torch.where(new.float().isfinite(), new, self.log_mean))
         return new

@@ -45,7 +45,8 @@ class PairCounts(SavedState):
         ValueError or TypeError, and nothing has changed, as of :func:`check_pairs`, or if a row or
         column has no pair.
         """
-        rows, cols = torch.as_tensor(rows).cpu(), torch.as_tensor(cols).cpu()
+        rows = torch.as_tensor(rows, device='cpu')
+        cols = torch.as_tensor(cols, device='cpu')
         check_pairs(rows, cols, shape, 'the training pairs')
         self.set_counts(
             torch.bincount(rows.long(), minlength=shape[0]),
@@ -54,10 +55,9 @@ class PairCounts(SavedState):
 
     def set_counts(self, row_counts: Tensor, col_counts: Tensor) -> None:
         """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
-        device = self.row_counts.device
         counts = []
         for name, given in zip(('row_counts', 'col_counts'), (row_counts, col_counts)):
-            given = torch.as_tensor(given).cpu().double()
+            given = torch.as_tensor(given, device='cpu').double()
             check_counts(name, given, given.numel())
             counts.append(given)
         sums = [int(x.sum()) for x in counts]
@@ -66,7 +66,8 @@ class PairCounts(SavedState):
                 f'row_counts sum up to {sums[0]} and col_counts to {sums[1]}, but both count the '
                 'same pairs, at least one; count both over the training pairs'
             )
-        self.row_counts, self.col_counts = (x.to(device) for x in counts)
+        for name, known in zip(('row_counts', 'col_counts'), counts):
+            self.set_unsaved(name, known)
         self.num_positives = sums[0]
 
     def require(self) -> None:
@@ -100,7 +101,7 @@ def check_pairs(
     check_entities('rows', rows, shape[0])
     check_entities('cols', cols, shape[1])
     keys = (rows.long() * shape[1] + cols.long()).sort().values
-    if fails((keys[1:] != keys[:-1]).all()):
+    if fails((keys[1:] != keys[:-1]).all(), f'a pair occurs more than once in {what}'):
         key = int(keys[1:][keys[1:] == keys[:-1]][0])
         row, col = divmod(key, shape[1])
         raise UserError(
@@ -117,7 +118,7 @@ def check_entities(name: str, indices: Tensor, size: int) -> None:
     if indices.numel() == 0:
         return
     indices = indices.long()  # a smaller type would wrap the size
-    if fails(((indices >= 0) & (indices < size)).all()):
+    if fails(((indices >= 0) & (indices < size)).all(), f'{name} is not in [0, {size})'):
         raise ValueError(
             f'{name} holds indices from {int(indices.min())} to '
             f'{int(indices.max())}, but there are {size} (indices 0 to '
@@ -129,7 +130,7 @@ def check_counts(name: str, counts: Tensor, size: int) -> None:
     """Check that ``counts`` are (size,) numbers >= 1; on a GPU by a device-side assertion."""
     if counts.shape != (size,):
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
-    if fails((counts >= 1).all()):
+    if fails((counts >= 1).all(), f'{name} must be >= 1: pairs of each row and column'):
         index = int((~(counts >= 1)).nonzero()[0, 0])
         raise UserError(
             f'{name}[{index}]={counts[index].item()}: every row and column '
@@ -146,7 +147,9 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     """
     found = torch.zeros_like(col_counts)
     found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
-    if fails((found <= col_counts).all()):
+    if fails(
+        (found <= col_counts).all(), f'a column occurs in {what} more often than it has pairs'
+    ):
         col = int((found > col_counts).nonzero()[0, 0])
         raise UserError(
             f'column {col} occurs {int(found[col])} times in {what}, but has '
@@ -201,9 +204,10 @@ class StreamingFrequency(SavedState):
         mixed = (ids.long() % _PRIME) * factors[:, None] % _PRIME
         return mixed % self.interval.size(1)
 
-    @torch.no_grad()
     def update(self, ids: Tensor, counts: Sequence[int] | None = None, group=None) -> None:
         """Take in a batch of (n,) entities >= 0 of this rank; with a ``group`` n of each rank."""
+        if not self.moves:
+            return
         if group is not None:
             ids = all_gather_rows(ids[:, None], list(counts), group)[:, 0]
         if not len(ids):

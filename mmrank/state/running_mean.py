@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import inside_backward, on_host
+from mmrank.autograd import on_host
 from mmrank.errors import UserError
 
 from .base import SavedState, check_count, check_rows, check_share
@@ -113,16 +113,15 @@ class RunningMean(SavedState):
         self.register_buffer('mean', torch.zeros(size))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
 
-    @torch.no_grad()
     def update(
         self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
     ) -> Tensor:
         """Take in (L, P) values of a batch and return (1,) or (L,) float32 means for its lists.
 
-        Nothing changes in evaluation, nor when activation checkpointing runs a forward again. The
-        ranks of ``group`` hold different values. ``rows`` are (L,) integers, the mean that each
-        list belongs to, such as the class of a query; lists of one row are pooled. None: with
-        ``size`` 1 all lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
+        Nothing changes where the state does not move, see :class:`TrainingState`. The ranks of
+        ``group`` hold different values. ``rows`` are (L,) integers, the mean that each list belongs
+        to, such as the class of a query; lists of one row are pooled. None: with ``size`` 1 all
+        lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
         """
         size = self.mean.numel()
         if size == 1:
@@ -134,7 +133,7 @@ class RunningMean(SavedState):
                 f'the state holds {size} means but the scores have {values.size(0)} lists; set '
                 f'num_classes={values.size(0)}, or pass the class of each list'
             )
-        totals = self._totals(values, mask, rows)
+        totals = self._totals(values.detach(), mask, rows)
         if group is not None:
             dist.all_reduce(totals, group=group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
@@ -149,7 +148,7 @@ class RunningMean(SavedState):
 
     def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
         """Take a step where one is due; (size,) means to use."""
-        if self.training and not inside_backward():
+        if self.moves:
             self._step(batch_mean, usable)
         return self.mean.clone()
 
@@ -249,10 +248,14 @@ class MeanPositiveScore(RunningMean):
             self._previous = batch_mean
             return self.mean.clone()
         if self.value is not None:
-            # A checkpoint may hold the mean of another mode.
-            self.mean.fill_(self.value)
             return self.mean.clone()
         return super()._used(batch_mean, usable)
+
+    def _load_from_state_dict(self, *args) -> None:
+        super()._load_from_state_dict(*args)
+        if self.value is not None:
+            # A checkpoint may hold the mean of another mode.
+            self.mean = torch.full_like(self.mean, self.value)
 
     def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
         if self.mode == 'off' or self.score_range is None:
@@ -302,7 +305,6 @@ class CappedImbalance(RunningMean):
         super().__init__(size, momentum)
         self.largest = largest
 
-    @torch.no_grad()
     def rho(
         self,
         risk: Tensor,

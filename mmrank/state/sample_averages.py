@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import inside_backward, on_host
+from mmrank.autograd import on_host
 
 from .base import check_share
 from .sample_state import SampleState
@@ -158,17 +158,18 @@ class SampleLogMean(SampleState):
         """(size,) bool, True for the samples that a batch has shown."""
         return self.log_s.isfinite()
 
-    @torch.no_grad()
     def update(self, ids, entries, log_batch, gradient=None, counts=None, group=None) -> None:
-        """Take in a batch, but not in eval mode nor when a checkpointed forward is recomputed.
+        """Take in a batch, if the state moves.
 
         ``ids`` and ``entries`` are those fetched last, with (n,) log g and, where the temperature
         is learned, (n,) gradients. ``counts`` are the rows of each rank of ``group``.
         """
-        if not self.training or inside_backward():
+        if not self.moves:
             return
         news = [log_batch] if gradient is None else [log_batch, gradient]
-        ids, entries, news = self.joined(ids, entries, torch.stack(news).double(), counts, group)
+        ids, entries, news = self.joined(
+            ids, entries, torch.stack(news).detach().double(), counts, group
+        )
         groups = SampleGroups(ids)
         usable = news.isfinite().all(0)
         merged = [groups.log_mean_exp(news[0], usable)]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails, inside_backward, is_compiling
-from mmrank.errors import UserError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.gathering import all_gather_rows
 
 from .base import check_count
@@ -60,8 +60,11 @@ class SampleState(ShardedState):
         self.size, self.names = size, tuple(initial)
         self.storage, self.load_state = storage, load_state
         dtypes = dtypes or {}
+        device = 'cpu' if storage == 'host' else None  # also of a model that is built on meta
         self._columns = [
-            torch.full((self.shard.rows,), value, dtype=dtypes.get(name, torch.float32))
+            torch.full(
+                (self.shard.rows,), value, dtype=dtypes.get(name, torch.float32), device=device
+            )
             for name, value in initial.items()
         ]
         self._rows = _BRINGS[storage] and _BRINGS[storage]()
@@ -78,7 +81,11 @@ class SampleState(ShardedState):
         if self.storage != 'host':
             # A model may be cast, the table only moves.
             device = fn(torch.empty(0, device=self.device)).device
-            self._columns = [x.to(device) for x in self._columns]
+            # What has no values yet gets them from a checkpoint, as buffers do.
+            self._columns = [
+                torch.empty_like(x, device=device) if x.is_meta else x.to(device)
+                for x in self._columns
+            ]
         return self
 
     @property
@@ -149,12 +156,13 @@ class SampleState(ShardedState):
         """
         if self.training and inside_backward():
             return self._fetched_before(ids)
-        if self.training and (self.spread or self._awaited):
+        moves = self.moves
+        if moves and (self.spread or self._awaited):
             self.before_training()
         found = (
             self.read(ids, device) if self._rows is None else self._rows.fetch(self, ids, device)
         )
-        if self.training and not is_compiling():
+        if moves and not is_compiling():
             self._last = ids, found.clone()
         return found
 
@@ -231,9 +239,9 @@ def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
     On a GPU an index out of range is a device-side assertion.
     """
     if not isinstance(ids, Tensor):
-        raise TypeError(
-            'sample_idx must be a tensor of integers, got '
-            f'{type(ids).__name__}; call torch.as_tensor(sample_idx)'
+        raise UserTypeError(
+            f'sample_idx must be a tensor of integers, got {type(ids).__name__}. Fix: '
+            'torch.as_tensor(sample_idx)'
         )
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(f'sample_idx must be integers, got {ids.dtype}; call sample_idx.long()')

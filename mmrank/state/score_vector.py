@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import inside_backward
 from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_count, check_rows, check_share
@@ -151,12 +150,11 @@ class ScoreVector(SavedState):
         """(size,) bool, True for the rows that a batch has set."""
         return self.num_updates > 0
 
-    @torch.no_grad()
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
         """Take in the positives of a batch and return (L, length) float32 v for its lists.
 
-        Where nothing is updated (evaluation, a recomputed forward), a row that was never seen
-        returns the phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of
+        Where nothing is updated, see :class:`TrainingState`, a row that was never seen returns the
+        phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of
         the lists, repeated or not: the class of a query. None: list i is row i or, with ``size`` 1,
         all lists share the row. The ranks of ``group`` hold different lists, or without ``rows``
         parts of the same.
@@ -174,14 +172,13 @@ class ScoreVector(SavedState):
             pos, mask = all_gather_lists(pos, mask, group)
         phi, usable = self._points(pos, mask)
         index = self._row_index(rows, pos)
-        if self.training and not inside_backward():
+        if self.moves:
             if group is not None and rows is not None:
                 self._step(*_gather_lists_of_ranks(phi, usable, index, group))
             else:
                 self._step(phi, usable, index)
         return self._vectors(phi, index)
 
-    @torch.no_grad()
     def update_parts(self, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
         """:meth:`update` of a state of one row, from lists of unlike lengths.
 
@@ -189,7 +186,7 @@ class ScoreVector(SavedState):
         """
         points = [self._points(*part) for part in parts]
         phi, usable = (torch.cat(x) for x in zip(*points))
-        if self.training and not inside_backward():
+        if self.moves:
             self._step(phi, usable, self._row_index(None, phi))
         return [self._vectors(own, self._row_index(None, own)) for own, _ in points]
 
@@ -202,6 +199,7 @@ class ScoreVector(SavedState):
 
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
+        pos = pos.detach()
         infinite = mask & pos.isinf()
         finite = mask & ~infinite
         phi = interpolate_scores(pos, self.vector.size(1), *self.score_range, finite)
@@ -289,7 +287,6 @@ class ScoreSpread(RunningMean):
         own = (squares / count).sqrt().clamp(*self.RANGE).log()
         return torch.where(count > 1, own, torch.nan)
 
-    @torch.no_grad()
     def average(
         self, own: Tensor, counted: Tensor, default: float = 1.0, state_group=None
     ) -> Tensor:

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 
+from .base import TrainingState
+
 #: Key of a saved state whose rows are elsewhere: (2,) shards and rows.
 SHARDS_KEY = 'shards'
 
@@ -76,7 +78,7 @@ class Shard:
         )
 
 
-class ShardedState(nn.Module):
+class ShardedState(TrainingState):
     """Module with a table of ``size`` rows, whole or (``spread``) one shard of it.
 
     The rows of a shard are no buffers: ``DistributedDataParallel`` would send those of rank 0 to

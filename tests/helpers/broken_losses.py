@@ -147,6 +147,23 @@ class SharedMean(RunningMean):
         return self
 
 
+def divided_by_length(x, labels):
+    return (x / (x.norm(dim=1, keepdim=True) + 1e-12)).square().sum(1).mean() + x[:, 0].mean()
+
+
+def looks_at_values(scores, labels):
+    return scores.square().mean() * float(scores.detach().numpy().max() > -9)
+
+
+class ReadsItsBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = float(torch.ones(()))
+
+    def forward(self, scores, labels):
+        return cross_entropy(scores, labels) * self.factor
+
+
 class ForgetfulMean(RunningMean):
     def __reduce__(self):
         return ForgetfulMean, ()
@@ -193,10 +210,12 @@ BROKEN = {
     'derivative': (detached_weight, 'scores'),
     'grad_output': (forgets_grad_output, 'scores'),
     'second_derivative': (hides_its_slope, 'scores'),
+    'function_transform': (looks_at_values, 'scores'),
     'permutation': (weighs_by_position, 'scores'),
     'strided': (takes_memory_as_contiguous, 'scores'),
     'expanded': (writes_into_scores, 'scores'),
     'ties': (root_of_distances, 'embeddings'),
+    'zero_row': (divided_by_length, 'embeddings'),
     'one_element': (spread, 'scores'),
     'no_element': (cross_entropy, 'scores'),
     'no_positives': (mean_of_positives, 'binary'),
@@ -216,6 +235,8 @@ BROKEN = {
     'pickle': (ForgetfulMean, 'scores'),
     'state_dict': (UnsavedMean, 'scores'),
     'evaluation': (RunningMean, 'scores'),
+    'value_alone': (RunningMean, 'scores'),
+    'built_on_meta': (ReadsItsBuffer, 'scores'),
     'checkpointing': (RunningMean, 'scores'),
     'compile': (doubles_when_compiled, 'scores'),
     'meta': (other_shape_on_meta, 'scores'),

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn.functional import normalize
 
 from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
+from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
 from mmrank.testing.calls import call_in_order
@@ -176,9 +176,7 @@ def _of_rows(loss, scores, *rest):
 
 def _of_queries(loss, embeddings, labels):
     # As the heads do.
-    dtype = torch.promote_types(embeddings.dtype, torch.float32)
-    unit = normalize(embeddings.to(dtype))
-    return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit, labels))
+    return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
 def _of_labelled(loss, left, right, is_positive):
@@ -321,6 +319,7 @@ POINTWISE += ('IABCELoss', 'MALLoss', 'QualityFocalLoss', 'VarifocalLoss')
 BREAKS = {'PMLLoss'}
 #: What each registered loss promises beyond the usual checks.
 PROMISES = {'no_element', 'infinities', 'computes_in_float32', 'compile', 'meta'}
+PROMISES |= {'zero_row', 'value_alone', 'built_on_meta', 'function_transform'}
 
 
 def _tensors(case: 'Case', size: int, seed: int):
@@ -370,6 +369,8 @@ def subject_of_case(case: 'Case') -> Subject:
         excused['permutation'] = 'a sample is two rows'
     if case.settings.get('storage') == 'host':
         excused['meta'] = 'a state on the host is read there'
+    if case.settings.get('learnable') is False:
+        excused['built_on_meta'] = 'a temperature that is fixed is in no checkpoint'
     if case.name in BREAKS:
         excused.update(compile='it breaks the graph', meta='it looks at values')
     # The weights of negatives by their hardness are constants.

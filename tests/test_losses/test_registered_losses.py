@@ -33,6 +33,7 @@ REFUSED = {
     'no_element': NO_PAIRS,
     # Twelve queries of twelve classes, where a loss knows three.
     'no_positives': (('queries',), 'classes'),
+    'function_transform': (EVERY_KIND, r'torch.func.*Fix: loss.backward\(\)'),
     'second_derivative': (
         EVERY_KIND,
         'no second derivative.*create_graph=True|derivative for .* is not implemented',

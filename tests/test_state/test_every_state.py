@@ -11,6 +11,7 @@ from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from mmrank.errors import UserError
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
@@ -57,8 +58,7 @@ def enqueue(state, g):
 
 def share(state, g):
     ids = torch.randint(30, (6,), generator=g)
-    if state.training:
-        state.update(ids)
+    state.update(ids)
     return state.log_share(ids)
 
 
@@ -195,18 +195,38 @@ def test_averages_of_buffers_over_ranks_leave_it(name):
 
 
 @every_state
-def test_evaluation_leaves_it(name):
+@pytest.mark.parametrize('guard', [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_evaluation_leaves_it(name, guard):
+    """A value without gradients is that of ``eval()``; with them the state moves in training."""
+    model, other = trained(name), trained(name)
+    before = saved(model)
+    value = model.eval().step(8)
+    assert_equal(saved(model), before)
+    with guard():
+        found = other.step(8)
+    moved = any(not torch.equal(x, before[k]) for k, x in saved(other).items())
+    assert moved == (guard is torch.enable_grad)
+    if not moved:
+        assert torch.equal(found, value)
+
+
+@every_state
+def test_a_transform_has_no_state(name):
+    """Within ``torch.func`` a state would keep tensors of the transform."""
     model = trained(name)
     before = saved(model)
-    model.eval().step(8)
+
+    def value(x):
+        return (x + model.step(8).double().nan_to_num().sum()).sum()
+
+    with pytest.raises(UserError, match='torch.func.*Fix: loss.eval'):
+        torch.func.grad(value)(torch.ones(2))
     assert_equal(saved(model), before)
 
 
 @every_state
 @pytest.mark.parametrize('use_reentrant', [True, False])
 def test_a_recomputed_forward_counts_once(name, use_reentrant):
-    if name == 'StreamingFrequency':
-        pytest.skip('its loss has no checkpointed forward')
     once, twice = trained(name), trained(name)
     once.step(9)
 

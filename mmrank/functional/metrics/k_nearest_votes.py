@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .labels import check_tensors
+from .labels import check_range, check_tensors, whole
 from .top_k_inner_product import top_k_with_scores
 
 
@@ -44,6 +44,8 @@ def k_nearest_votes(
             'queries must be (Q, D), bank (N, D) and bank_labels (N,), got '
             f'{tuple(queries.shape)}, {tuple(bank.shape)} and {tuple(bank_labels.shape)}'
         )
+    fix = 'num_classes of the data set; keep = bank_labels >= 0; bank[keep] and bank_labels[keep]'
+    check_range('bank_labels', whole(bank_labels), num_classes, fix)
     excluded = torch.zeros(0, dtype=torch.long, device=queries.device)
     if bank is queries:
         excluded = torch.arange(len(queries), device=queries.device)

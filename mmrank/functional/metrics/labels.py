@@ -15,10 +15,12 @@ def whole(labels: Tensor) -> Tensor:
 def check_tensors(**values: object) -> None:
     """Raise TypeError for a list, an array or a string where a tensor belongs."""
     for name, value in values.items():
-        if value is not None and not isinstance(value, Tensor):
-            raise UserTypeError(
-                f'{name} must be a tensor, got {type(value).__name__}. Fix: torch.as_tensor({name})'
-            )
+        if value is None or isinstance(value, Tensor):
+            continue
+        fix = f'torch.as_tensor({name})'
+        if isinstance(next(iter(value), '') if hasattr(value, '__iter__') else value, str):
+            fix = f'number the classes: torch.tensor([classes.index(x) for x in {name}])'
+        raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
 
 
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
@@ -52,6 +54,14 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
             f'{values.max().item()}. Fix: {fix}'
         )
     return ones
+
+
+def check_range(name: str, values: Tensor, size: int, fix: str) -> None:
+    """Raise UserError for integers outside of ``[0, size)``; on a GPU a device-side assertion."""
+    message = f'{name} must be in [0, {size}). Fix: {fix}'
+    if values.numel() and fails(((values >= 0) & (values < size)).all(), message):
+        low, high = values.min().item(), values.max().item()
+        raise UserError(f'{name} must be in [0, {size}), got {low} to {high}. Fix: {fix}')
 
 
 def shares(name: str, values: Tensor, fix: str) -> Tensor:

@@ -2,9 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 from mmrank.losses.inputs import check_not_negative
 from mmrank.losses.options import CLIPOptions, Unpack
 

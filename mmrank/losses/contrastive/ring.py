@@ -6,9 +6,8 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 
 from .terms import ExpSums, NegativeTerms, SameSample, similarity_strips
 

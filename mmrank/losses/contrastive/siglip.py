@@ -4,10 +4,9 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn.functional import logsigmoid
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .ring import KeyRing

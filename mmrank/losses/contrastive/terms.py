@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import on_host, once_differentiable
+from mmrank.autograd import Function, on_host, once_differentiable
 
 #: Similarities at a time, at most.
 BLOCK_ENTRIES = 1 << 20

@@ -72,11 +72,9 @@ class PointwiseLoss(NamedSettings):
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
-        if weight is not None and fails(((weight >= 0) & weight.isfinite()).all()):
-            raise UserError(
-                f'weight must be finite and >= 0, got numbers from {weight.min().item()} to '
-                f'{weight.max().item()}. Fix: 0 for a row that should not count'
-            )
+        finite = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
+        if weight is not None and fails(((weight >= 0) & weight.isfinite()).all(), finite):
+            raise UserError(f'{finite}; got {weight.min().item()} to {weight.max().item()}')
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())

@@ -10,9 +10,8 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import on_host, once_differentiable
+from mmrank.autograd import Function, on_host, once_differentiable
 
 from .buffers import Buffers
 from .surrogates import OneSidedHuber, Surrogate, clamp_infinite

@@ -7,9 +7,8 @@ other surrogates and small problems by the matrix of pairs, in blocks of bounded
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import is_compiling, on_host, once_differentiable
+from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
 
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums

@@ -69,7 +69,7 @@ class Surrogate:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
         if not -math.inf < low < high < math.inf:
             raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
-        return float(self(torch.tensor(low - high, dtype=torch.float64)))
+        return float(self(torch.tensor(low - high, dtype=torch.float64, device='cpu')))
 
 
 class OneSidedHuber(Surrogate):

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn.functional import pad
 
-from mmrank.autograd import is_compiling, on_host, once_differentiable
+from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
 
 from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, clamp_infinite

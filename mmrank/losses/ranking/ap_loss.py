@@ -15,9 +15,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 from mmrank.functional.metrics.labels import check_tensors, shares
 from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack

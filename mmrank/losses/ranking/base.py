@@ -1,6 +1,7 @@
 """Bases of the ranking losses: from the scores of a batch to lists of positives and negatives."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import cast
 
 import torch
@@ -255,6 +256,13 @@ class RankingLoss(NamedSettings, HeadInterface):
         UserError where there is :attr:`no_retrieval`.
         """
         self._check_retrieval()
+
+    def of_cosines(self):
+        """A copy that does :meth:`expect_cosines`, with the parameters themselves of this loss."""
+        # An optimiser may have them.
+        copied = deepcopy(self, {id(x): x for x in self.parameters()})
+        copied.expect_cosines()
+        return copied
 
     def count_quality(self, quality: float | None) -> None:
         """Make heads pass the IoUs unless ``quality`` is 0.

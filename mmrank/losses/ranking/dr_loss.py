@@ -5,9 +5,8 @@ import math
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import once_differentiable
+from mmrank.autograd import Function, once_differentiable
 from mmrank.losses.inputs import check_positive, probabilities
 from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack

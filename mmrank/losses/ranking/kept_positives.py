@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserTypeError
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import columns_of
 from mmrank.state.kept_positives import PositiveState
@@ -49,6 +50,7 @@ class KeptPositivesLoss(RankingLoss):
             raise UserTypeError(
                 f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
             )
+        check_tensors(sample_idx=sample_idx)
         by_head = weight is not None or avg_factor is not None
         cls_score, target = columns_of(cls_score, target, by_head)
         soft = avg_factor is not None
@@ -71,10 +73,10 @@ class KeptPositivesLoss(RankingLoss):
         """(L, P) int64 places of the positives in the state."""
         return lists.required_values().detach().long()
 
-    @torch.no_grad()
     def keep(self, batch: Tensor, lists: RankedLists) -> None:
         """Store (quantities, L, P) numbers of a batch; of all ranks, where others have theirs."""
         entries, mask = self.entries(lists), lists.pos_mask
+        batch = batch.detach()
         if lists.state_group is not None:
             rows = torch.cat([entries.double()[None], batch]).flatten(0, 1)
             rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import on_host, once_differentiable
+from mmrank.autograd import Function, on_host, once_differentiable
 from mmrank.errors import UserError
 from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import like_scores, split_lists

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
@@ -404,6 +405,7 @@ class InBatchLoss(NamedSettings):
         RuntimeError if the training pairs are not set.
         """
         self.counts.require()
+        check_tensors(left=left, right=right, rows=rows, cols=cols)
         return self.loss_weight * in_batch_embedding_loss(
             left,
             right,

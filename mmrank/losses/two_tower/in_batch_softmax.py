@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import inside_backward
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.ring import KeyRing
@@ -228,9 +228,7 @@ class InBatchSoftmaxLoss(NamedSettings):
             return None
         total = max(sum(counts), 1)
         if self.streaming is not None:
-            # A forward that a checkpointed block runs again has counted its batch already.
-            if self.training and not inside_backward():
-                self.streaming.update(cols, counts, group)
+            self.streaming.update(cols, counts, group)
             # It counts batches, of so many candidates.
             return self.streaming.log_share(cols) - math.log(total)
         self.counts.require()
@@ -241,6 +239,7 @@ class InBatchSoftmaxLoss(NamedSettings):
 
 def _of_pairs(name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str) -> Tensor:
     """(B, D) embedding of each pair."""
+    check_tensors(**{name: embeddings, ids_name: ids})
     if embeddings.dim() != 2:
         raise ValueError(
             f'{name} must be (entities, length) embeddings, got shape {tuple(embeddings.shape)}'

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import check_entities
 
@@ -53,6 +54,7 @@ class LabelledPairLoss(NamedSettings):
                 f'is_positive must be {expected} to fit the pairs, and not '
                 f'empty, got {tuple(is_positive.shape)}'
             )
+        check_tensors(left=left, right=right, is_positive=is_positive)
         if is_positive.dtype != torch.bool:
             raise TypeError(
                 f'is_positive must be bool, got {is_positive.dtype}; compare the labels: labels > 0'

@@ -2,9 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from mmrank.autograd import on_host, once_differentiable
+from mmrank.autograd import Function, on_host, once_differentiable
 
 from .pointwise import Pointwise, SquarePointwise
 

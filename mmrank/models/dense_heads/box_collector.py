@@ -141,7 +141,7 @@ class BoxCollector(nn.Module):
     @staticmethod
     def _check_count(positives: Tensor, rows: int, total: int) -> None:
         if positives.device.type != 'cpu':
-            torch._assert_async(positives == rows)
+            torch._assert_async(positives == rows, 'loss_bbox got other boxes than positives')
         elif positives != rows:
             raise RuntimeError(
                 f'loss_bbox received {rows} boxes, but {int(positives)} of the {total} rows passed '

@@ -120,7 +120,9 @@ class InBatchRetrievalHead(BaseModule):
         paired = paired & (ids[:size] != ids[size:]).all()
         agree = ((expected[known] == labels) & (ids == known)).all()
         if labels.device.type != 'cpu':
-            torch._assert_async(paired & agree)
+            torch._assert_async(
+                paired & agree, 'the batch is not two halves of pairs of known classes'
+            )
         elif not paired:
             raise ValueError(
                 'the two halves of the batch are not two images of one class '

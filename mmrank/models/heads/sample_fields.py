@@ -167,6 +167,6 @@ def _binary(labels: list[Tensor], device) -> Tensor:
 def _check(fits: Tensor, message: Callable[[], str]) -> None:
     # On a GPU an assertion of the device, for which the host does not wait.
     if fits.device.type != 'cpu':
-        torch._assert_async(fits.all())
+        torch._assert_async(fits.all(), 'a label is no class of the data set')
     elif not fits.all():
         raise ValueError(message())

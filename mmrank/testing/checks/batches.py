@@ -132,6 +132,30 @@ def check_ties(subject: Subject) -> None:
 
 @check(
     """
+    x = [torch.cat([0 * t[:1], t[1:]]).detach().requires_grad_() for t in x]
+    value = call(build(), x, y)
+    slopes = torch.autograd.grad(value, x)
+    print(value, slopes)
+    assert value.isfinite() and all((s.abs() < 1e6).all() for s in slopes)
+    """,
+    is_usual=False,
+)
+def check_zero_row(subject: Subject) -> None:
+    """A sample whose embedding or scores are all zero has a finite value and a bounded gradient.
+
+    A dead ReLU gives one. Divided by its length plus 1e-12 it has a gradient of 1e10, after which
+    all cosines are 1.
+    """
+    batch = subject.batch()
+    zeros = batch.mapped(lambda x: torch.cat([torch.zeros_like(x[:1]), x[1:]]))
+    value, slopes = zeros.gradients(subject.build())
+    require_finite(value, slopes)
+    largest = max(float(x.abs().max()) for x in slopes)
+    require(largest < 1e6, f'a gradient of {largest:.1e}')
+
+
+@check(
+    """
     x, y = make(1, 0)
     x = [t.requires_grad_() for t in x]
     """,

@@ -115,6 +115,55 @@ def check_evaluation(subject: Subject) -> None:
 
 
 @check(
+    THIRD.format(
+        change="""
+import copy; other = copy.deepcopy(loss)
+with torch.no_grad(): call(other, *make(12, 5))
+""".strip()
+    ),
+    is_usual=False,
+    excuse=_is_a_function,
+)
+def check_value_alone(subject: Subject) -> None:
+    """A value that is asked for under ``torch.no_grad()`` does not move the state.
+
+    ``model.eval()`` does not reach a loss that is no part of the model.
+    """
+    loss = subject.trained()
+    other = copy.deepcopy(loss)
+    with torch.no_grad():
+        subject.batch(seed=5).of(other)
+    _require_same_step(subject, other, loss, 'after a value without gradients')
+
+
+@check(
+    """
+    with torch.device('meta'): other = build()
+    other.to_empty(device='cpu').load_state_dict(build().state_dict())
+    values = [float(call(one, *make(12, 0))) for one in (build(), other)]
+    print(values)
+    assert values[0] == values[1]
+    """,
+    is_usual=False,
+    refusals=(Exception,),
+    excuse=_is_a_function,
+)
+def check_built_on_meta(subject: Subject) -> None:
+    """A loss that is built on the meta device takes the same step once a checkpoint is loaded.
+
+    Large models are built without values first, with their losses.
+    """
+    loss = subject.trained()
+    with torch.device('meta'):
+        other = subject.build()
+    other = other.to_empty(device='cpu')
+    other.load_state_dict(loss.state_dict())
+    for x in other.parameters():
+        x.data = x.data.to(subject.dtype)
+    _require_same_step(subject, other, loss, 'of a loss that was built on the meta device')
+
+
+@check(
     """
     from torch.utils.checkpoint import checkpoint
     plain, other = build(), build()

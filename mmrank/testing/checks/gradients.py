@@ -183,6 +183,31 @@ def check_second_derivative(subject: Subject) -> None:
     require_same(found, expected, 'a second derivative', rtol=1e-4, atol=1e-6)
 
 
+@check(
+    """
+    expected = torch.autograd.grad(call(build(), x, y), x)
+    loss = build()
+    loss = loss.eval() if hasattr(loss, 'eval') else loss
+    found = torch.func.grad(lambda x: call(loss, x, y))([t.detach() for t in x])
+    print(found, expected)
+    assert all(map(torch.allclose, found, expected))
+    """,
+    is_usual=False,
+)
+def check_function_transform(subject: Subject) -> None:
+    """``torch.func.grad`` gives the gradient of ``backward()``, or is refused.
+
+    In evaluation: a transform keeps nothing. Gradients by sample and meta-learning are taken so.
+    """
+    plain, loss = subject.build(), subject.build()
+    if isinstance(loss, torch.nn.Module):
+        plain, loss = plain.eval(), loss.eval()
+    batch = subject.batch()
+    _, expected = batch.gradients(plain)
+    slopes = torch.func.grad(lambda leaves: batch.with_leaves(leaves).of(loss))(batch.leaves)
+    require_same([*slopes], expected, 'a gradient by torch.func')
+
+
 def _derived_along(
     gradients: tuple[Tensor, ...], leaves: list[Tensor], directions: list[Tensor]
 ) -> list[Tensor]:

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.functional.metrics.labels import check_range, check_tensors
+
 from .input import StoredEmbeddings, prepare_sets
 from .ranking import count_positives, rank_positives
 from .shared_labels import rank_shared, share_labels
@@ -267,6 +269,9 @@ def nearest_in_gallery(
         raise ValueError(f'count must be at least 1, got {count}')
     if own is None and gallery is queries:
         own = torch.arange(len(queries), device=queries.device)
+    check_tensors(own=own)
+    if own is not None:
+        check_range('own', own, len(gallery), 'the row of each query in the gallery')
     if isinstance(gallery, StoredEmbeddings):
         return _nearest_stored(queries, gallery, count, similarity, own)
     # One class: the gallery keeps its order.

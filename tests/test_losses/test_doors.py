@@ -1,0 +1,180 @@
+"""Every door into a loss says the same of labels and states; what each registered loss refuses."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from registered_losses import CLASSES, cases
+from torch.nn.functional import one_hot
+
+from mmrank.errors import UserError, UserTypeError
+from mmrank.functional import k_nearest_votes, nearest_in_gallery
+from mmrank.losses import (
+    AUCLoss,
+    EmbeddingLoss,
+    LDAMLoss,
+    RankingLoss,
+    SmoothAPLoss,
+    StableAPLoss,
+    SumLoss,
+)
+
+CASES = cases()
+ROWS = [case for case in CASES if case.kind == 'rows']
+BY_GROUP = [x for x in ROWS if not getattr(x.build(), 'keeps_samples', False)]
+QUERIES = [case for case in CASES if case.kind == 'queries' and case.name != 'SumLoss']
+
+
+def made_up(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def of_rows(loss, batch, labels, **options):
+    """A call without boxes."""
+    if getattr(loss, 'keeps_samples', False):
+        options['sample_idx'] = batch.fixed[-1]
+    return loss(batch.leaves[0], labels, **options)
+
+
+#: Labels that are no tensors, and the way to one.
+NO_TENSORS = {
+    'list': ([0, 1, 0, 1], 'torch.as_tensor'),
+    'array': (np.array([0, 1, 0, 1]), 'torch.as_tensor'),
+    'strings': (['cat', 'dog', 'cat', 'dog'], 'classes.index'),
+    'array of strings': (np.array(['cat', 'dog', 'cat', 'dog']), 'classes.index'),
+    'string': ('cat', 'classes.index'),
+    'number': (1, 'torch.as_tensor'),
+}
+
+
+@pytest.mark.parametrize('name', NO_TENSORS)
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_labels_that_are_no_tensors(case, name):
+    """The last is the labels, or the numbers of samples or pairs."""
+    given, fix = NO_TENSORS[name]
+    batch, loss = case.batch(), case.build()
+    call = batch.with_fixed([*batch.fixed[:-1], given]).of
+    if case.kind == 'rows':
+        call = partial(of_rows, batch=batch, labels=given)
+    with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
+        call(loss)
+
+
+@pytest.mark.parametrize('name', NO_TENSORS)
+def test_other_doors_with_labels_that_are_no_tensors(name):
+    given, fix = NO_TENSORS[name]
+    scores, labels = made_up(4), torch.arange(4) % 2
+    calls = [
+        lambda: EmbeddingLoss(SmoothAPLoss())(made_up(4, 3), given),
+        lambda: SmoothAPLoss()(scores, given, group=labels),
+        lambda: SmoothAPLoss()(scores, labels, group=given),
+        lambda: SmoothAPLoss()(scores, labels, given, group=labels),
+        lambda: k_nearest_votes(made_up(4, 3), made_up(4, 3), given, 2),
+    ]
+    for call in calls:
+        with pytest.raises(UserTypeError, match=rf'must be a tensor.*Fix: .*{fix}'):
+            call()
+
+
+#: (n, C) labels that are neither 0 nor 1.
+NUMBERS = {'unknown': -1.0, 'soft': 0.05, 'graded': 2.0}
+
+
+@pytest.mark.parametrize('number', NUMBERS.values(), ids=NUMBERS)
+@pytest.mark.parametrize('case', BY_GROUP, ids=str)
+def test_labels_that_are_not_0_or_1(case, number):
+    """By the module, and by ``group=`` where it has that."""
+    batch, loss = case.batch(), case.build()
+    matrix = one_hot(batch.fixed[-2], CLASSES + 1)[:, :CLASSES].double()
+    matrix[0] = number
+    if not getattr(loss, 'use_sigmoid', True):
+        pytest.skip('a softmax takes class indices alone')
+    with pytest.raises(ValueError, match='must be 0 and 1|needs? \\(n,\\) class indices'):
+        of_rows(loss, batch, matrix)
+    if isinstance(loss, RankingLoss):
+        with pytest.raises(ValueError, match='must be 0 and 1'):
+            loss(batch.leaves[0], matrix, group=torch.arange(len(matrix)))
+
+
+@pytest.mark.parametrize('case', QUERIES, ids=str)
+def test_one_hot_labels_of_embeddings(case):
+    batch = case.batch()
+    (labels,) = batch.fixed
+    with pytest.raises(ValueError, match='Fix: .*argmax'):
+        batch.with_fixed([one_hot(labels)]).of(case.build())
+    with pytest.raises(ValueError, match='must be >= 0'):
+        batch.with_fixed([labels - 1]).of(case.build())
+
+
+def test_the_fix_for_float_labels_of_one_column():
+    scores, labels = made_up(8, 1), (torch.arange(8) % 2).float()
+    with pytest.raises(UserError, match=r'Fix: loss\(cls_score\[:, 0\], target\)'):
+        SmoothAPLoss()(scores, labels)
+    positives = SmoothAPLoss()(scores[:, 0], labels)
+    backgrounds = SmoothAPLoss()(scores, labels, avg_factor=1)
+    assert positives == SmoothAPLoss()(scores, labels[:, None])
+    assert backgrounds == SmoothAPLoss()(scores, 1 - labels[:, None])
+
+
+def test_class_counts_of_0_are_refused():
+    with pytest.raises(UserError, match='not all 0.*Fix: the number of positives'):
+        LDAMLoss(3, class_counts=[0, 0, 0])
+    LDAMLoss(3, class_counts=[0, 4, 2])
+
+
+def test_labels_of_neighbours():
+    x = made_up(4, 3)
+    with pytest.raises(UserError, match='bank_labels.*-1.*Fix'):
+        k_nearest_votes(x, x, torch.tensor([0, 1, -1, 1]), 2)
+    with pytest.raises(UserError, match='bank_labels.*2.*Fix'):
+        k_nearest_votes(x, x, torch.tensor([0, 1, 2, 1]), 2)
+    with pytest.raises(UserTypeError, match='own must be a tensor'):
+        nearest_in_gallery(x, x.clone(), 2, own=[0, 1, 2, 3])
+    with pytest.raises(UserError, match='own.*-1.*Fix'):
+        nearest_in_gallery(x, x.clone(), 2, own=torch.tensor([0, 1, 2, -1]))
+
+
+def test_a_loss_of_embeddings_leaves_the_loss_that_is_given():
+    inner = StableAPLoss()
+    given = SumLoss([inner, AUCLoss()])
+    before = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+    loss = EmbeddingLoss(given)
+    assert loss.loss.losses[0].bound != inner.bound
+    loss(made_up(8, 3), torch.arange(8) // 2)
+    after = str(vars(inner)), inner.mean_positive.score_range, dict(inner.state_dict())
+    assert after == before
+    assert {*map(id, loss.parameters())} == {*map(id, given.parameters())}
+
+
+def test_counts_of_a_loss_that_is_built_without_values():
+    with torch.device('meta'):
+        loss = LDAMLoss(3, class_counts=[25, 10, 5])
+    assert all(x.is_meta for x in loss.buffers())
+    loss = loss.to_empty(device='cpu')
+    expected = LDAMLoss(3, class_counts=[25, 10, 5])
+    loss.load_state_dict(expected.state_dict())
+    scores, labels = made_up(6, 3), torch.arange(6) % 3
+    assert torch.equal(loss(scores, labels), expected(scores, labels))
+
+
+def test_a_batch_of_samples_by_torch_func():
+    """Labels are looked at within a transform, too."""
+    loss = LDAMLoss(3, class_counts=[25, 10, 5], use_sigmoid=False)
+    scores, labels = made_up(5, 3), torch.arange(5) % 3
+
+    def value(scores, labels):
+        return loss(scores[None], labels[None])
+
+    found = torch.func.vmap(torch.func.grad(value))(scores, labels)
+    for row, label, slope in zip(scores, labels, found):
+        leaf = row.clone().requires_grad_()
+        torch.testing.assert_close(slope, torch.autograd.grad(value(leaf, label), leaf)[0])
+    with pytest.raises(ValueError, match='target holds class indices'):
+        torch.func.grad(value)(scores[0], labels[0] + 40)
+
+
+def test_a_wrong_label_in_a_compiled_step_is_named():
+    compiled = torch.compile(SmoothAPLoss(), backend='eager')
+    with pytest.raises(RuntimeError, match='target must be whole numbers from 0 to 3'):
+        compiled(made_up(4, 3), torch.tensor([1, 2, 3, 40]))
