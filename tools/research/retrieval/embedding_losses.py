@@ -45,7 +45,7 @@ from research.common.records import append_rows, current_commit, past_rows
 from research.dense_losses import efficientnet
 
 BATCH, WIDTH, LENGTH, VIEWS, SIZE, GRID, NEAR = (14, 4), 256, 64, 4, 64, 3, 5
-FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
+FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 FIGURES = ('mAP', 'MAP_at_R', 'recall@1')
 #: Of the batch of a step: queries without a gradient; of the gradient of the positives, the share
 #: of those behind five negatives and more; of the negatives, that of the five nearest; the mean
@@ -217,7 +217,7 @@ def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     plan = yaml.safe_load(plan_file.read_text())
     columns = [*FACTS, *FIGURES, *(CAUSES if plan.get('watch') else ())]
-    commit = current_commit()
+    commit, stage = current_commit(), dict(choose='tune', claim='final')[plan['stage']]
     for name, spec in plan['data'].items():
         stored = torch.load(spec['file'], weights_only=True)
         record = out / f'{plan_file.stem}_{name}.csv'
@@ -234,7 +234,7 @@ def run(plan_file: Path, out: Path) -> None:
                 begin = time.process_time()
                 for step, figures in train(trial, seed, parts, plan):
                     seconds = f'{time.process_time() - begin:.1f}'
-                    facts = (method['name'], seed, step, commit, seconds, settings)
+                    facts = (stage, method['name'], seed, step, commit, seconds, settings)
                     shown = {key: f'{value:.5f}' for key, value in figures.items()}
                     rows.append(dict(zip(FACTS, facts)) | shown)
             append_rows(record, rows, columns)
