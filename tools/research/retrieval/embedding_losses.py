@@ -169,7 +169,7 @@ def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iter
     if hasattr(loss, 'expect_cosines'):
         loss.expect_cosines()
     weights = [*net.parameters(), *loss.parameters()]
-    optimizer = torch.optim.AdamW(weights, lr=trial['rate'], weight_decay=1e-3)
+    optimizer = torch.optim.AdamW(weights, lr=trial['rate'], weight_decay=1e-3, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan['iterations'])
     size = tuple(trial.get('batch', BATCH))
     rows_of = [(y == c).nonzero()[:, 0] for c in range(int(y.max()) + 1)]
