@@ -226,19 +226,18 @@ def run(plan_file: Path, out: Path) -> None:
         methods = [x for x in plan['methods'] if name in x.get('sets', [name])]
         for seed in plan['seeds']:
             parts = parts_of(stored, spec['apart'], plan['stage'], seed)
-            rows = []
             for method, trial in ((x, y) for x in methods for y in trials_of(x, plan)):
                 settings = json.dumps(trial)
                 if (method['name'], str(seed), settings) in done:
                     continue
-                begin = time.process_time()
+                begin, rows = time.process_time(), []
                 for step, figures in train(trial, seed, parts, plan):
                     seconds = f'{time.process_time() - begin:.1f}'
                     facts = (stage, method['name'], seed, step, commit, seconds, settings)
                     shown = {key: f'{value:.5f}' for key, value in figures.items()}
                     rows.append(dict(zip(FACTS, facts)) | shown)
-            append_rows(record, rows, columns)
-            print(name, seed, len(rows), flush=True)
+                append_rows(record, rows, columns)
+            print(name, seed, flush=True)
 
 
 @show_user_errors()
