@@ -1,0 +1,89 @@
+"""The comparison of losses of image search trains, is recorded, and keeps its classes apart."""
+
+import csv
+
+import torch
+import yaml
+
+from research.retrieval import embedding_losses as study
+
+STABLE_AP = dict(type='mmrank.StableAPLoss')
+TRIPLET = dict(type='mmrank.PMLLoss', loss=dict(type='TripletMarginLoss', margin=0.1))
+PLAN = dict(
+    stage='claim',
+    seeds=[100, 101],
+    iterations=3,
+    rates=[0.003],
+    watch=[1, 3],
+    methods=[
+        dict(name='ours', losses=[STABLE_AP], memory=60),
+        dict(name='triplet', losses=[TRIPLET], batch=[5, 3], sets=['made_up']),
+        dict(name='elsewhere', losses=[STABLE_AP], sets=['none']),
+    ],
+)
+
+
+def _labels():
+    classes = torch.arange(32).repeat_interleave(6)
+    return torch.stack([classes, classes // 4], 1)
+
+
+def test_a_plan_is_recorded_and_goes_on(tmp_path):
+    part = dict(features=torch.randn(192, 2, 16), labels=_labels())
+    torch.save(dict(train=part, test=part), tmp_path / 'features.pt')
+    plan = tmp_path / 'plan.yaml'
+    data = dict(made_up=dict(file=str(tmp_path / 'features.pt'), apart=1))
+    plan.write_text(yaml.safe_dump(PLAN | dict(data=data, seeds=[100])))
+    study.run(plan, tmp_path)
+    before = (tmp_path / 'plan_made_up.csv').read_text()
+    plan.write_text(yaml.safe_dump(PLAN | dict(data=data)))
+    study.run(plan, tmp_path)
+    found = (tmp_path / 'plan_made_up.csv').read_text()
+    assert found.startswith(before)
+    rows = list(csv.DictReader(found.splitlines()))
+    assert [(x['method'], x['seed'], x['step']) for x in rows] == [
+        (name, seed, step)
+        for seed in ('100', '101')
+        for name in ('ours', 'triplet')
+        for step in '13'
+    ]
+    for row in rows:
+        assert row['stage'] == 'final'
+        assert all(0 <= float(row[x]) <= 1 for x in (*study.FIGURES, *study.CAUSES[:3]))
+
+
+def test_classes_of_a_claim_choose_nothing():
+    labels = _labels()
+    chosen, claimed = set(), set()
+    for apart in (0, 1):
+        for seed in range(20):
+            trained, tested = study.split_classes(labels, apart, 'choose', seed)
+            fresh, unseen = study.split_classes(labels, apart, 'claim', seed)
+            assert not {*trained.tolist()} & {*tested.tolist()}
+            assert {*fresh.tolist()}.isdisjoint(unseen.tolist())
+            chosen |= {(apart, x) for x in (*trained.tolist(), *tested.tolist())}
+            claimed |= {(apart, x) for x in unseen.tolist()}
+    assert not chosen & claimed
+    assert len(chosen) == len(claimed) == 32
+
+
+def test_a_pair_has_the_gradient_of_its_score():
+    """Of a loss of distances as of one of scores: both by the chain rule of unit rows."""
+    torch.manual_seed(0)
+    rows = torch.nn.functional.normalize(torch.randn(12, 4)).requires_grad_()
+    labels = torch.arange(12) // 3
+    for kind, power in (('FastAPLoss', 2), ('TripletMarginLoss', 1)):
+        loss = study.build_loss('loss', dict(type='mmrank.PMLLoss', loss=dict(type=kind)))
+        watched = []
+        study.watch_distances(loss, watched)
+        batch = study.WatchedBatch.of_one_batch(rows, labels)
+        loss.embedding_loss(batch).backward()
+        matrix, slope = watched[0]
+        scores = batch.scores().detach().requires_grad_()
+        distances = (2 - 2 * scores).clamp(min=1e-9) ** (power / 2)
+        others = ~batch.is_itself
+        torch.testing.assert_close(matrix[others], distances[others], rtol=1e-4, atol=1e-4)
+        (want,) = torch.autograd.grad(distances, scores, matrix.grad)
+        torch.testing.assert_close(
+            (matrix.grad * slope)[others], want[others], rtol=1e-3, atol=1e-5
+        )
