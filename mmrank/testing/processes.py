@@ -1,25 +1,17 @@
-"""Runs a function on several gloo processes and gathers its results."""
+"""Runs a function on several gloo processes of this machine and gathers its results."""
 
-import multiprocessing
 import socket
+import tempfile
 from collections.abc import Callable
-from multiprocessing.context import BaseContext
-from queue import Empty
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+import torch.multiprocessing as mp
 
-
-def _worker(rank, world_size, port, function, args, queue):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        'gloo', init_method=f'tcp://127.0.0.1:{port}', rank=rank, world_size=world_size
-    )
-    result = function(rank, *args)
-    queue.put((rank, [x.detach().numpy() for x in result]))
-    dist.barrier()
-    dist.destroy_process_group()
+#: How long a rank waits for another.
+TIMEOUT = timedelta(minutes=10)
 
 
 def free_port() -> int:
@@ -30,56 +22,45 @@ def free_port() -> int:
 
 
 def run_on_ranks(
-    function: Callable[..., list[Tensor]],
-    world_size: int,
-    *args: object,
-    context: BaseContext | None = None,
-) -> list[list[Tensor]]:
-    """By rank, the list of tensors that ``function(rank, *args)`` returned.
+    function: Callable, world_size: int, *args: object, method: str = 'spawn'
+) -> list:
+    """By rank, what ``function(rank, *args)`` returned, on one thread each.
 
     Args:
-        function: Of a module, so that it can be pickled.
+        function: Of a module, so that it can be pickled. Tensors in its lists, tuples and dicts
+            come back without their graphs.
         world_size: Number of processes.
         *args: What the function takes after the rank.
-        context: Of :mod:`multiprocessing`; None: starts an interpreter for each process.
+        method: How :mod:`multiprocessing` starts a process.
 
     Raises:
-        RuntimeError: If a process ends with an error, or none of them within ten minutes.
+        ChildProcessError: If a process ends with an error.
     """
-    context = context or multiprocessing.get_context('spawn')
-    queue, port = context.Queue(), free_port()
-    workers = [
-        context.Process(target=_worker, args=(rank, world_size, port, function, args, queue))
-        for rank in range(world_size)
-    ]
-    for worker in workers:
-        worker.start()
-    try:
-        results = _results(queue, workers)
-        for worker in workers:
-            worker.join(60)
-            _require_no_error(workers)
-    finally:
-        for worker in workers:
-            worker.kill()
-    return [[torch.as_tensor(x) for x in results[rank]] for rank in range(world_size)]
-
-
-def _require_no_error(workers) -> None:
-    codes = [worker.exitcode for worker in workers]
-    if any(codes):
-        raise RuntimeError(f'exit status by rank: {codes}')
-
-
-def _results(queue, workers) -> dict[int, list]:
-    """What the ranks sent; an error as soon as one of them broke."""
-    results = {}
-    for _ in range(600):
+    with tempfile.TemporaryDirectory() as folder:
+        given = (world_size, folder, function, args)
         try:
-            while len(results) < len(workers):
-                rank, result = queue.get(timeout=1)
-                results[rank] = result
-            return results
-        except Empty:
-            _require_no_error(workers)
-    raise RuntimeError(f'only ranks {sorted(results)} finished in time')
+            mp.start_processes(_work, given, world_size, start_method=method)
+        except mp.ProcessException as error:
+            raise ChildProcessError(f'a process failed: {error}') from None
+        paths = [Path(folder, f'{rank}.pt') for rank in range(world_size)]
+        return [torch.load(x, weights_only=False) for x in paths]  # nosec B614: of the processes
+
+
+def _work(rank: int, world_size: int, folder: str, function: Callable, args: tuple) -> None:
+    torch.set_num_threads(1)
+    store = Path(folder, 'store').as_uri()
+    dist.init_process_group('gloo', store, TIMEOUT, world_size, rank)
+    torch.save(_detached(function(rank, *args)), Path(folder, f'{rank}.pt'))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _detached(found: object) -> object:
+    """Tensors without the graph that made them, in lists, tuples and dicts as well."""
+    if isinstance(found, torch.Tensor):
+        return found.detach().clone()
+    if isinstance(found, dict):
+        return {key: _detached(value) for key, value in found.items()}
+    if isinstance(found, (list, tuple)):
+        return type(found)(map(_detached, found))
+    return found

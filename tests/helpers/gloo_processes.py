@@ -1,4 +1,4 @@
-"""Gloo processes that start in a moment: mmrank.testing's, with the context of the tests."""
+"""Gloo processes that start in a moment: mmrank.testing's, started as the tests start theirs."""
 
 from forked_processes import process_context
 
@@ -9,5 +9,6 @@ __all__ = ['free_port', 'run_on_ranks']
 
 
 def run_on_ranks(function, world_size, *args):
-    """By rank, the list of tensors that ``function(rank, *args)`` returned."""
-    return processes.run_on_ranks(function, world_size, *args, context=process_context())
+    """By rank, what ``function(rank, *args)`` returned."""
+    method = process_context().get_start_method()
+    return processes.run_on_ranks(function, world_size, *args, method=method)

@@ -23,12 +23,12 @@ from torch import Tensor
 from mmrank.errors import UserError, show_user_errors
 from mmrank.losses import BimodalISogCLRLoss
 from mmrank.state.sharding import Shard
+from mmrank.testing.processes import run_on_ranks
 from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.command_line import benchmark_parser
-from research.common.gloo_ranks import on_ranks
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
@@ -107,7 +107,7 @@ def measure_rank(rank: int, args: argparse.Namespace, ranks: int) -> tuple[int, 
 
 def measured(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
     """Most GB of state and KB sent in a step, of any rank."""
-    took = on_ranks(measure_rank, ranks, args, ranks)
+    took = run_on_ranks(measure_rank, ranks, args, ranks)
     memory, sent = (max(x) for x in zip(*took))
     return memory / 1e9, sent / 1e3
 

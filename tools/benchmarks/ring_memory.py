@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mmrank import losses
+from mmrank.testing.processes import run_on_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.command_line import benchmark_parser
-from research.common.gloo_ranks import on_ranks
 
 LOSSES = {
     'CLIPLoss': {},
@@ -82,7 +82,7 @@ def main():
     )
     for world in args.ranks:
         try:
-            results = on_ranks(measure, world, args, method='fork')
+            results = run_on_ranks(measure, world, args, method='fork')
         except ChildProcessError as error:
             parser.exit(1, f'{error}\n')
         peaks = [None if None in x else max(x) for x in zip(*(peaks for peaks, _ in results))]

@@ -17,10 +17,11 @@ import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 
+from mmrank.testing.processes import run_on_ranks
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from research.common.command_line import benchmark_parser
-from research.common.gloo_ranks import on_ranks
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 
@@ -87,7 +88,7 @@ def main():
     parser = benchmark_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
     args = parser.parse_args()
     try:
-        rows = on_ranks(measure, args.ranks, args)[0]
+        rows = run_on_ranks(measure, args.ranks, args)[0]
     except ChildProcessError as error:
         parser.exit(1, f'{error}\n')
 

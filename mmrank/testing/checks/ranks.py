@@ -85,8 +85,9 @@ def require_ranks_equal(check: RankCheck) -> None:
     values, *expected = train(check, None)
     try:
         ranks = run_on_ranks(_on_rank, len(check.steps[0]), check)
-    except RuntimeError as error:
-        raise CheckFailedError(f'a process broke: {error}') from error
+    except ChildProcessError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise CheckFailedError(f'a process failed: {last}') from error
     mean = torch.stack([x[0] for x in ranks]).mean(0)
     for rank in ranks:
         require_same(rank[1:], expected, 'a gradient or weight of a rank', rtol=1e-5, atol=1e-7)

@@ -38,7 +38,9 @@ LIBRARIES = {
     'monai': ('monai.losses', 'monai'),
     'toolbelt': ('pytorch_toolbelt.losses', 'pytorch_toolbelt'),
     'info_nce': ('info_nce', 'info-nce-pytorch'),
-    'allrank': ('allrank.models.losses', 'allRank'),
+    'allrank': ('allrank.models.losses', 'allrank'),
+    'pytorchltr': ('pytorchltr.loss', 'pytorchltr'),
+    'catalyst': ('catalyst.contrib.losses', 'catalyst'),
 }
 PML_PROXIES = dict(num_classes=3, embedding_size=8)
 MULTI = dict(num_classes=3)
@@ -94,9 +96,8 @@ LOSSES = [
     ('imbalanced', 'SmoothAPLoss RecallAtQuantileLoss PAUCAtBudgetLoss', MULTI, 'scores'),
     ('imbalanced', 'SigmoidFocalLoss', {}, 'float_labels'),
     ('imbalanced', 'SoftmaxFocalLoss', {}, 'scores'),
-    ('timm', 'LabelSmoothingCrossEntropy JsdCrossEntropy', {}, 'scores'),
-    ('timm', 'AsymmetricLossMultiLabel AsymmetricLossSingleLabel', {}, 'float_labels'),
-    ('timm', 'BinaryCrossEntropy', {}, 'scores'),
+    ('timm', 'LabelSmoothingCrossEntropy AsymmetricLossSingleLabel', {}, 'scores'),
+    ('timm', 'AsymmetricLossMultiLabel BinaryCrossEntropy', {}, 'float_labels'),
     ('mmdet', 'FocalLoss', {}, 'scores'),
     ('mmdet', 'GIoULoss DIoULoss CIoULoss SmoothL1Loss L1Loss BalancedL1Loss', {}, 'boxes'),
     ('mmdet', 'SeesawLoss', dict(num_classes=3, return_dict=False), 'scores_and_background'),
@@ -112,8 +113,27 @@ LOSSES = [
     ('monai', 'DiceLoss', dict(softmax=True, to_onehot_y=True), 'channel_masks'),
     ('monai', 'FocalLoss', dict(to_onehot_y=True), 'channel_masks'),
     ('monai', 'DiceCELoss TverskyLoss', dict(softmax=True, to_onehot_y=True), 'channel_masks'),
-    ('toolbelt', 'BinaryFocalLoss', {}, 'float_labels'),
+    (
+        'toolbelt',
+        'BinaryFocalLoss BalancedBCEWithLogitsLoss SoftBCEWithLogitsLoss QualityFocalLoss',
+        {},
+        'float_labels',
+    ),
+    ('toolbelt', 'CrossEntropyFocalLoss SoftCrossEntropyLoss', {}, 'scores'),
+    ('toolbelt', 'BiTemperedLogisticLoss', dict(t1=0.8, t2=1.2), 'one_hot'),
+    ('toolbelt', 'DiceLoss JaccardLoss', dict(mode='multiclass'), 'masks'),
+    ('toolbelt', 'LogCoshLoss WingLoss', {}, 'numbers'),
     ('allrank', 'approxNDCGLoss lambdaLoss listNet listMLE neuralNDCG rankNet', {}, 'float_lists'),
+    (
+        'pytorchltr',
+        'PairwiseHingeLoss PairwiseDCGHingeLoss PairwiseLogisticLoss LambdaARPLoss1 '
+        'LambdaARPLoss2 LambdaNDCGLoss1 LambdaNDCGLoss2',
+        {},
+        'lists_of_seven',
+    ),
+    ('catalyst', 'BarlowTwinsLoss', {}, 'views'),
+    ('catalyst', 'NTXentLoss', dict(tau=0.5), 'views'),
+    ('catalyst', 'SupervisedContrastiveLoss', dict(tau=0.5), 'embeddings'),
 ]
 
 
@@ -156,6 +176,14 @@ def with_channel(loss, scores, labels):
     return loss(scores, labels[:, None])
 
 
+def with_one_hot(loss, scores, labels):
+    return loss(scores, torch.nn.functional.one_hot(labels.long(), 3).to(scores))
+
+
+def with_seven_each(loss, scores, labels):
+    return loss(scores, labels, torch.full((len(scores),), 7)).mean()
+
+
 def with_two_more_scores(loss, scores, labels):
     more = torch.zeros(len(scores), 2, dtype=scores.dtype)
     return loss(torch.cat([scores, more], 1), labels)
@@ -171,6 +199,8 @@ OWN_CALLS = {
     'float_labels': on('float_labels', 'multi_label', with_float_labels),
     'float_binary': on('float_binary', 'binary', with_float_labels),
     'float_lists': on('float_lists', 'lists', with_float_labels),
+    'one_hot': on('one_hot', 'scores', with_one_hot),
+    'lists_of_seven': on('lists_of_seven', 'lists', with_seven_each),
     'channel_masks': on('channel_masks', 'masks', with_channel),
     'scores_and_background': on('scores_and_background', 'scores', with_two_more_scores),
     'indexed_binary': Call(
@@ -188,8 +218,8 @@ def subjects(libraries: list[str]):
         module, distribution = LIBRARIES[library]
         try:
             found = importlib.import_module(module)
-        except ImportError as error:
-            sys.stderr.write(f'{library}: {error}\n')
+        except Exception as error:  # Some break as they are imported.
+            sys.stderr.write(f'{library}: {error!r}\n')
             continue
         for name in names.split():
             if not hasattr(found, name):
