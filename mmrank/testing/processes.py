@@ -21,9 +21,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def run_on_ranks(
-    function: Callable, world_size: int, *args: object, method: str = 'spawn'
-) -> list:
+def run_on_ranks(function: Callable, world_size: int, *args: object, method: str = 'spawn') -> list:
     """By rank, what ``function(rank, *args)`` returned, on one thread each.
 
     Args:
