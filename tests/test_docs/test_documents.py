@@ -45,6 +45,8 @@ NOT_RUN = [
     ('docs/pages/results/dense_heads.md', 'dense_claim', 'data; test_dense_losses.py'),
     ('docs/pages/results/dense_heads.md', 'fine_tuning_claim', 'data; test_dense_losses.py'),
     ('docs/pages/results/dense_heads.md', 'dense_weights', 'data; test_dense_losses.py'),
+    ('docs/pages/results/dense_heads.md', 'dense_trials', 'data; test_dense_losses.py'),
+    ('docs/pages/results/dense_heads.md', 'real_heads_bccd', 'data and an hour'),
     ('docs/pages/results/detr.md', 'detr_claim', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'dfine_claim', 'hours; test_detr_losses.py'),
     ('docs/pages/results/detr.md', 'detr_losses.yaml', 'hours; test_detr_losses.py'),
