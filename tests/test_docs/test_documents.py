@@ -56,6 +56,7 @@ NOT_RUN = [
     ('configs/long_tail/README.md', 'features GROCERY', 'data; test_few_positives.py'),
     ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
     ('configs/long_tail/README.md', 'partial_auc', 'data; test_few_positives.py'),
+    ('docs/pages/results/retrieval.md', 'embedding_claim', 'data; test_embedding_losses.py'),
     ('configs/in_batch/README.md', 'ratings.dat', 'data'),
     ('configs/in_batch/README.md', '_ml-1m.py\n', 'data and hours'),
     ('configs/in_batch/README.md', 'two_towers.py', 'data; test_two_towers.py'),
