@@ -16,6 +16,7 @@ from mmrank.losses import (
     LDAMLoss,
     RankingLoss,
     SmoothAPLoss,
+    SOPRCLoss,
     StableAPLoss,
     SumLoss,
 )
@@ -178,3 +179,15 @@ def test_a_wrong_label_in_a_compiled_step_is_named():
     compiled = torch.compile(SmoothAPLoss(), backend='eager')
     with pytest.raises(RuntimeError, match='target must be whole numbers from 0 to 3'):
         compiled(made_up(4, 3), torch.tensor([1, 2, 3, 40]))
+
+
+def test_semi_variance_compiled_with_dynamic_shapes():
+    """A limit of the scores was taken for a number that changes."""
+    settings = dict(tau1=1.0, tau2=0.1, score_range=(-5.0, 5.0), lam1=1.0, lam2=5.0)
+    plain, other = SOPRCLoss(**settings), SOPRCLoss(**settings)
+    compiled = torch.compile(other, fullgraph=True, dynamic=True, backend='aot_eager')
+    for size in (9, 14):
+        scores = made_up(size, 2, seed=size).requires_grad_()
+        labels = torch.arange(size) % 3
+        values = [x(scores, labels, avg_factor=1) for x in (plain, compiled)]
+        torch.testing.assert_close(*[torch.autograd.grad(x, scores)[0] for x in values])

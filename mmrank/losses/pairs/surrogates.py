@@ -13,7 +13,8 @@ SCORE_LIMIT = 1e30
 
 def clamp_infinite(scores: Tensor) -> Tensor:
     """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
-    limit = min(SCORE_LIMIT, torch.finfo(scores.dtype).max)
+    # No global: of dynamic shapes the compiler takes one for a number that may change.
+    limit = min(1e30, torch.finfo(scores.dtype).max)
     return scores.clamp(-limit, limit)
 
 
