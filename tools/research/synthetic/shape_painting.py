@@ -53,7 +53,10 @@ def paint_distractors(
             letter = 'AEFGHKMNPRSWZ'[rng.integers(13)]
             scale = float(rng.uniform(0.5, 1.4))
             font = cv2.FONT_HERSHEY_SIMPLEX
-            cv2.putText(canvas, letter, start, font, scale, colour, 2, cv2.LINE_AA)
+            # OpenCV 5 writes on 8 bits alone.
+            written = np.zeros((height, width), np.uint8)
+            cv2.putText(written, letter, start, font, scale, 255, 2, cv2.LINE_8)
+            canvas[written > 0] = colour
 
 
 def paint_object(
