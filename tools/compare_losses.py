@@ -39,6 +39,7 @@ from research.own_data.answer import answer
 from research.own_data.head_losses import (
     OWN,
     frozen_parts,
+    has_pretrained,
     loss_changes,
     parse_loss,
     stored_config,
@@ -235,6 +236,12 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     if known['asked'] != asked:
         raise UserError(f'{args.out} holds another comparison. Fix: another --out')
     write_atomically(json.dumps(known, indent=1).encode(), state)
+    if not args.checkpoint and not has_pretrained(cfg.model):
+        console.print(
+            'warning: the backbone has random weights, so its features tell little. Fix: '
+            '--checkpoint FILE, such as one of your own training',
+            style='yellow',
+        )
     folder = store_features(cfg, args, parts)
     preload_modules(['mmengine.runner', 'mmrank.models', 'mmrank.engine.hooks'])
     if 'steps' not in known:

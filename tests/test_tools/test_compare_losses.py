@@ -16,6 +16,7 @@ from compare_losses import seconds_of, size_of  # noqa: E402
 from research.own_data.answer import answer  # noqa: E402
 from research.own_data.head_losses import (  # noqa: E402
     frozen_parts,
+    has_pretrained,
     loss_changes,
     parse_loss,
     stored_config,
@@ -39,6 +40,7 @@ def test_stock_configs_take_a_loss(name, tmp_path):
     cfg = Config.fromfile(path)
     changes = loss_changes(cfg.model, 'GradedAPLoss:loss_weight=0.3')
     assert HEADS[name] in changes
+    assert has_pretrained(cfg.model) == ('mmdet' in name)
     made = stored_config(cfg, 'GradedAPLoss', tmp_path, ['backbone', 'neck'], 60)
     assert made.model.backbone.type == 'mmrank.StoredMaps'
     assert made.model.neck is None

@@ -96,6 +96,12 @@ def frozen_parts(model: Mapping, keeps_neck: bool) -> list[str]:
     return ['backbone', 'neck']
 
 
+def has_pretrained(model: Mapping) -> bool:
+    """Whether the config names pretrained weights for the part that is stored."""
+    first = model['image_encoder'][0] if 'image_encoder' in model else model.get('backbone', {})
+    return 'pretrained' in str(first).lower()
+
+
 def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps: int) -> Config:
     """The config that trains the head of ``cfg`` with a loss on stored features."""
     made = copy.deepcopy(cfg)
