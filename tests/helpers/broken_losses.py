@@ -148,17 +148,17 @@ class SharedMean(RunningMean):
 
 
 def divided_by_length(x, labels):
-    return (x / (x.norm(dim=1, keepdim=True) + 1e-12)).square().sum(1).mean() + x[:, 0].mean()
+    return (x / (x.norm(dim=1, keepdim=True) + 1e-12)).sum(1).mean()
 
 
 def looks_at_values(scores, labels):
     return scores.square().mean() * float(scores.detach().numpy().max() > -9)
 
 
-class ReadsItsBuffer(nn.Module):
+class UnsavedFactor(nn.Module):
     def __init__(self):
         super().__init__()
-        self.factor = float(torch.ones(()))
+        self.register_buffer('factor', torch.tensor(2.5), persistent=False)
 
     def forward(self, scores, labels):
         return cross_entropy(scores, labels) * self.factor
@@ -236,7 +236,7 @@ BROKEN = {
     'state_dict': (UnsavedMean, 'scores'),
     'evaluation': (RunningMean, 'scores'),
     'value_alone': (RunningMean, 'scores'),
-    'built_on_meta': (ReadsItsBuffer, 'scores'),
+    'built_on_meta': (UnsavedFactor, 'scores'),
     'checkpointing': (RunningMean, 'scores'),
     'compile': (doubles_when_compiled, 'scores'),
     'meta': (other_shape_on_meta, 'scores'),
