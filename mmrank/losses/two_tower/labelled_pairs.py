@@ -46,6 +46,7 @@ class LabelledPairLoss(NamedSettings):
         combinations of (R,) left and (C,) right ones. ValueError or TypeError if something does not
         fit; on a GPU an index out of range is a device-side assertion.
         """
+        check_tensors(left=left, right=right, is_positive=is_positive)
         sizes = len(left_index), len(right_index)
         paired = is_positive.dim() == 1 and sizes[0] == sizes[1]
         expected = sizes[:1] if paired else sizes
@@ -54,7 +55,6 @@ class LabelledPairLoss(NamedSettings):
                 f'is_positive must be {expected} to fit the pairs, and not '
                 f'empty, got {tuple(is_positive.shape)}'
             )
-        check_tensors(left=left, right=right, is_positive=is_positive)
         if is_positive.dtype != torch.bool:
             raise TypeError(
                 f'is_positive must be bool, got {is_positive.dtype}; compare the labels: labels > 0'
