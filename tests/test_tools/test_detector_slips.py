@@ -1,5 +1,7 @@
 """Slips in configs and files of a detector: what the tools say about them."""
 
+from importlib.metadata import PackageNotFoundError, distribution
+
 import pytest
 import torch
 from tiny_tool_run import ROOT, TEST, TRAIN
@@ -90,8 +92,19 @@ def test_softmax_in_a_detr(dino, run_script):
     assert 'use_sigmoid=True' in found
 
 
+def is_upstream():
+    """Whether mmdet is OpenMMLab's own, not the maintained fork."""
+    try:
+        distribution('onedl-mmdetection')
+    except PackageNotFoundError:
+        return True
+    return False
+
+
 def test_few_queries_and_a_matching_without_positives(dino, tmp_path, run_script):
     """It trains on: another batch may have fewer objects."""
+    if is_upstream():
+        pytest.skip('the decoder of mmdet 3.3.0 takes 256 channels alone')
     status, _, err = run_script(
         *(TRAIN, dino, '--no-validate', '--work-dir', tmp_path),
         *('--cfg-options', 'model.num_queries=1', 'model.test_cfg.max_per_img=1'),
