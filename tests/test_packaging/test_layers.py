@@ -16,7 +16,8 @@ PACKAGE = ROOT / 'mmrank'
 #: A folder or module imports what stands below it, and within itself.
 FLOORS = (
     ('interruption',),
-    ('autograd', 'errors', 'version'),
+    ('errors', 'version'),
+    ('autograd',),
     ('lazy', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),

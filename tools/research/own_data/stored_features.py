@@ -76,7 +76,8 @@ class StoredSamples(Dataset):
 
     def __init__(self, path: str) -> None:
         with open(Path(path).with_suffix('.index'), 'rb') as file:
-            self._entries, self.metainfo = pickle.load(file)
+            # Written by this tool, beside its own trainings.
+            self._entries, self.metainfo = pickle.load(file)  # noqa: S301
         self._values = np.memmap(Path(path).with_suffix('.maps'), np.float16, 'r')
 
     def __len__(self) -> int:
