@@ -10,9 +10,9 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrank.errors import UserNotImplementedError
+from mmrank.errors import UserError, UserNotImplementedError
 
 
 class Function(torch.autograd.Function):
@@ -138,3 +138,26 @@ def is_training_step() -> bool:
         return torch.is_grad_enabled() and not inside_backward()
     is_value = torch._C._is_fwd_grad_enabled() or torch.is_inference_mode_enabled()
     return not (is_value or inside_backward())
+
+
+class TrainingState(nn.Module):
+    """Base of all that losses keep from one batch to the next: a forward of the training moves it.
+
+    One rule holds for every state: it moves where the module is in training mode and gradients are
+    enabled. Under ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its
+    value, which is that of ``eval()``: validation leaves the state as it is, whether or not the
+    loss is a part of the model that ``eval()`` reaches. A forward that activation checkpointing
+    runs again does not move it either; its first pass does.
+    """
+
+    @property
+    def moves(self) -> bool:
+        """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
+        if not (self.training and is_training_step()):
+            return False
+        if inside_transform():
+            raise UserError(
+                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
+                'loss.eval() there, for the value and gradient with the state as it is'
+            )
+        return True

@@ -1,36 +1,13 @@
-"""Bases of what outlives a step, and the checks of rows and of numbers."""
+"""Base of state that is kept in buffers, and the checks of rows and of numbers."""
 
 from numbers import Integral
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mmrank.autograd import fails, inside_transform, is_training_step
+from mmrank.autograd import TrainingState, fails
 from mmrank.errors import UserError
-
-
-class TrainingState(nn.Module):
-    """Base of all that losses keep from one batch to the next: a forward of the training moves it.
-
-    One rule holds for every state: it moves where the module is in training mode and gradients are
-    enabled. Under ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its
-    value, which is that of ``eval()``: validation leaves the state as it is, whether or not the
-    loss is a part of the model that ``eval()`` reaches. A forward that activation checkpointing
-    runs again does not move it either; its first pass does.
-    """
-
-    @property
-    def moves(self) -> bool:
-        """Whether the forward that runs now moves the state; UserError within ``torch.func``."""
-        if not (self.training and is_training_step()):
-            return False
-        if inside_transform():
-            raise UserError(
-                f'{type(self).__name__} would move within torch.func, which keeps nothing. Fix: '
-                'loss.eval() there, for the value and gradient with the state as it is'
-            )
-        return True
 
 
 class SavedState(TrainingState):

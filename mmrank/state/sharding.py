@@ -15,10 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mmrank.autograd import TrainingState
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-
-from .base import TrainingState
 
 #: Key of a saved state whose rows are elsewhere: (2,) shards and rows.
 SHARDS_KEY = 'shards'

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, join, rows_and_dtype
 from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
@@ -156,7 +155,6 @@ class ContrastiveLoss(NamedSettings):
         raise NotImplementedError
 
     def _check(self, view1, view2, sample_idx) -> None:
-        check_tensors(view1=view1, view2=view2, sample_idx=sample_idx)
         if view1.dim() != 2 or view1.shape != view2.shape:
             raise ValueError(
                 'view1 and view2 must be embeddings (samples, length) of the same samples, got '

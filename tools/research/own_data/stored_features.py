@@ -77,7 +77,7 @@ class StoredSamples(Dataset):
     def __init__(self, path: str) -> None:
         with open(Path(path).with_suffix('.index'), 'rb') as file:
             # Written by this tool, beside its own trainings.
-            self._entries, self.metainfo = pickle.load(file)  # noqa: S301
+            self._entries, self.metainfo = pickle.load(file)
         self._values = np.memmap(Path(path).with_suffix('.maps'), np.float16, 'r')
 
     def __len__(self) -> int:
