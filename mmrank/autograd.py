@@ -145,9 +145,9 @@ class TrainingState(nn.Module):
 
     One rule holds for every state: it moves where the module is in training mode and gradients are
     enabled. Under ``torch.no_grad()`` or ``torch.inference_mode()`` a loss is only asked for its
-    value, which is that of ``eval()``: validation leaves the state as it is, whether or not the
-    loss is a part of the model that ``eval()`` reaches. A forward that activation checkpointing
-    runs again does not move it either; its first pass does.
+    value, the same as in ``eval()``: validation leaves the state alone, even if ``eval()`` of the
+    model does not reach the loss. A forward that activation checkpointing runs again does not move
+    it either; its first pass does.
     """
 
     @property

@@ -9,8 +9,8 @@ its own metric. A short trial first tells how many steps and seeds the budget gi
 command goes on after an interruption, and gives the same table.
 
 A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
-the loss of the config as it is. Written to --out: report.md, summary.csv, runs.csv, boxplot.png and
-winner.py, a config that inherits yours and trains the whole network on the recommended loss.
+the loss of the config as it is. --out gets winner.py, which inherits your config and trains the
+whole network on the recommended loss, and trainings/ with report.md, CSV files and boxplot.png.
 """
 
 from mmrank.interruption import AGAIN, end_on_signals
@@ -22,19 +22,19 @@ import json
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 from mmengine.config import Config
 from rich.console import Console
 from rich.progress import track
 
-from mmrank.apis.entry_point import add_checkpoint_options, load, train_or_test_parser
+from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from research.common.command_line import digest_run
 from research.own_data.answer import answer
 from research.own_data.head_losses import (
     OWN,
@@ -74,7 +74,7 @@ def parse_args() -> argparse.Namespace:
     add('--views', type=int, default=2, help='random views of each image (default: %(default)s)')
     add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
     add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
-    add_checkpoint_options(parser)
+    add_trust_option(parser)
     return parser.parse_args()
 
 
@@ -89,6 +89,8 @@ def seconds_of(text: str) -> float:
 def read_user_config(args: argparse.Namespace) -> Config:
     """The user's config, as tools/train.py reads it."""
     words = [args.config, '--work-dir', str(args.out)]
+    if args.trust_checkpoint:
+        words.append('--trust-checkpoint')
     cfg = load(train_or_test_parser().parse_args(words))
     for name in ('train_dataloader', 'val_dataloader', 'val_evaluator'):
         if cfg.get(name) is None:
@@ -183,19 +185,17 @@ def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
     fixed = step = 0.0
     metrics = []
     for run in plan.final_runs():
-        begin = time.monotonic()
         (outcome,) = work_off(console, queue, [run], 'trial')
         if outcome.error:
             raise UserError(
                 f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
                 'says, or leave that loss out'
             )
-        took = outcome.seconds or time.monotonic() - begin
         (log,) = run.folder.glob('*/vis_data/scalars.json')
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
         one = sum(times) / len(times)
-        fixed += max(took - TRIAL * one, 0.0)
+        fixed += max(outcome.seconds - TRIAL * one, 0.0)
         step += one
         metrics = list(outcome.metrics)
     return fixed, step, metrics
@@ -229,8 +229,10 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     parts = frozen_parts(cfg.model, keeps_neck=bool(args.checkpoint))
     for text in args.losses:
         loss_changes(cfg.model, text)
-    asked = {name: str(getattr(args, name)) for name in ('config', 'losses', 'checkpoint')}
-    asked |= {name: getattr(args, name) for name in ('budget', 'images', 'views', 'metric')}
+    given = ('losses', 'budget', 'images', 'views', 'metric')
+    asked = {name: getattr(args, name) for name in given}
+    # Features of an edited config or of other weights are not those that are stored.
+    asked['digest'] = digest_run(cfg.to_dict(), args.checkpoint, 'cpu')
     state = args.out / 'comparison.json'
     known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
     if known['asked'] != asked:

@@ -7,6 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import fails
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
@@ -119,17 +120,13 @@ class InBatchRetrievalHead(BaseModule):
         paired = (labels[:size] == labels[size:]).all()
         paired = paired & (ids[:size] != ids[size:]).all()
         agree = ((expected[known] == labels) & (ids == known)).all()
-        if labels.device.type != 'cpu':
-            torch._assert_async(
-                paired & agree, 'the batch is not two halves of pairs of known classes'
-            )
-        elif not paired:
+        if fails(paired, 'the two halves of the batch are not two images of one class each'):
             raise ValueError(
                 'the two halves of the batch are not two images of one class '
                 "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
                 'with a batch_size of the data loader of twice its pairs'
             )
-        elif not agree:
+        if fails(agree, 'sample_idx and gt_label differ from those of the training set'):
             raise ValueError(
                 'sample_idx and gt_label of the batch differ from those of the training set; data '
                 'sets joined by a ConcatDataset repeat their indices: use one data set'

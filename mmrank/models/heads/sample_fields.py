@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mmrank.autograd import fails
 from mmrank.errors import UserError
 
 
@@ -165,8 +166,5 @@ def _binary(labels: list[Tensor], device) -> Tensor:
 
 
 def _check(fits: Tensor, message: Callable[[], str]) -> None:
-    # On a GPU an assertion of the device, for which the host does not wait.
-    if fits.device.type != 'cpu':
-        torch._assert_async(fits.all(), 'a label is no class of the data set')
-    elif not fits.all():
+    if fails(fits.all(), 'a label is not a class of the data set'):
         raise ValueError(message())

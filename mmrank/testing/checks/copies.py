@@ -127,7 +127,7 @@ with torch.no_grad(): call(other, *make(12, 5))
 def check_value_alone(subject: Subject) -> None:
     """A value that is asked for under ``torch.no_grad()`` does not move the state.
 
-    ``model.eval()`` does not reach a loss that is no part of the model.
+    ``model.eval()`` does not reach a loss outside of the model.
     """
     loss = subject.trained()
     other = copy.deepcopy(loss)

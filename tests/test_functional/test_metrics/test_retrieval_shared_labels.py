@@ -94,3 +94,5 @@ def test_sets_of_other_classes_are_named():
         retrieval_metrics(x, torch.eye(3), x.clone(), torch.ones(3, 4))
     with pytest.raises(ValueError, match='go together'):
         retrieval_metrics(x, torch.eye(3), x.clone())
+    with pytest.raises(UserError, match='is the very tensor queries'):
+        retrieval_metrics(x, torch.eye(3), x, torch.eye(3).flip(0))

@@ -134,7 +134,7 @@ def prepare_sets(
     query_labels = _check_labels(query_labels, queries, 'query_labels')
     if gallery is queries and gallery_labels is not None:
         same_set = True
-        _check_labels_of_itself(query_labels, gallery_labels)
+        check_labels_of_itself(query_labels, gallery_labels)
     if same_set:
         gallery, gallery_labels = queries, query_labels
     elif gallery is None or gallery_labels is None:
@@ -238,7 +238,7 @@ def _sorted_on_disk(
         return torch.from_numpy(np.memmap(file, kind, 'c', 0, (rows, dimensions))), largest
 
 
-def _check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
+def check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
     """UserError if a gallery that is the queries themselves has other labels."""
     check_tensors(gallery_labels=gallery_labels)
     if not torch.equal(gallery_labels.to(query_labels), query_labels):

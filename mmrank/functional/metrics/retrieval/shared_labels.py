@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 
-from .input import RetrievalSets, StoredEmbeddings, check_ids, prepare_sets
+from .input import RetrievalSets, StoredEmbeddings, check_ids, check_labels_of_itself, prepare_sets
 from .ranking import Reduce, join_results
 
 # Bytes of temporary tensors for a score.
@@ -64,8 +64,10 @@ def share_labels(
         )
     own = _multi_hot(query_labels, queries, 'query_labels')
     one_class = torch.zeros(len(queries), dtype=torch.int64)
-    if gallery is queries and gallery_labels is query_labels:
-        gallery = gallery_labels = None
+    if gallery is queries and gallery_labels is not None:
+        check_labels_of_itself(query_labels, gallery_labels)
+        gallery = None
+        gallery_labels = None
     if gallery is None or gallery_labels is None:
         # One class: the gallery keeps its order; a missing half is refused there.
         sets = prepare_sets(queries, one_class, gallery, gallery_labels, similarity)
