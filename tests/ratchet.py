@@ -9,8 +9,10 @@ A change lowers the limits in ``tests/ratchet.yaml``; to raise one needs a line 
 
 import argparse
 import inspect
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,24 +102,52 @@ def reading() -> dict[str, int]:
 
 
 def options() -> dict[str, int]:
-    """Options of all registered classes, those of their bases in mmrank counted once a class."""
+    """Options of all registered classes, each counted once, where its class or base defines it."""
+    takers = options_by_owner()
+    most = Counter(name for names in takers.values() for name in names)
+    return {
+        'options of registered classes': len(takers),
+        'options that nothing sets': len(unset_options(takers)),
+        'most options of one class': max(most.values()),
+    }
+
+
+def options_by_owner() -> dict[tuple[str, str], set[str]]:
+    """Names of the registered classes that take an option, by its class and its name."""
     from mmrank import registry
 
-    counts = {}
+    takers: dict[tuple[str, str], set[str]] = {}
     for node in map(registry.__dict__.get, registry.__all__):
         node.import_from_location()
         for name, entry in node.module_dict.items():
-            if not entry.__module__.startswith('mmrank.'):
-                continue  # a test of the same process registered it
-            names = set()
-            for cls in entry.__mro__ if inspect.isclass(entry) else ():
+            # A test of the same process may have registered a class of its own.
+            if not inspect.isclass(entry) or not entry.__module__.startswith('mmrank.'):
+                continue
+            owners: dict[str, str] = {}
+            for cls in entry.__mro__:
                 if cls.__module__.startswith('mmrank.') and '__init__' in cls.__dict__:
-                    names |= {*inspect.signature(cls.__init__).parameters}
-            counts[name] = len(names - {'self', 'args', 'kwargs'})
-    return {
-        'options of registered classes': sum(counts.values()),
-        'most options of one class': max(counts.values()),
-    }
+                    for option in inspect.signature(cls.__init__).parameters:
+                        owners.setdefault(option, cls.__name__)
+            for option, owner in owners.items():
+                if option not in ('self', 'args', 'kwargs'):
+                    takers.setdefault((owner, option), set()).add(name)
+    return takers
+
+
+def unset_options(takers: dict[tuple[str, str], set[str]]) -> list[tuple[str, str]]:
+    """Options that no config, page, tool or plan sets in a file that names such a class."""
+    kinds = {'.py', '.md', '.yaml'}
+    folders = [ROOT / name for name in ('configs', 'docs', 'tools', 'mmrank/configs')]
+    paths = [path for folder in folders for path in folder.rglob('*') if path.suffix in kinds]
+    texts = [path.read_text('utf-8') for path in [*paths, ROOT / 'README.md']]
+    words = [{*re.findall(r'\w+', text)} for text in texts]
+    settings = [{*re.findall(r'(\w+)[\'"]?\s*[=:](?!=)', text)} for text in texts]
+    found = set()
+    for both, names in takers.items():
+        files = zip(words, settings)
+        if any(both[1] in set_here and not names.isdisjoint(named) for named, set_here in files):
+            found.add(both)
+    return sorted(takers.keys() - found)
 
 
 def configs() -> dict[str, int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses import IABCELoss, RankingLoss, VarifocalLoss
+from mmrank.losses import HeadLoss, IABCELoss, VarifocalLoss
 from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
@@ -53,7 +53,7 @@ class RankingCriterion(nn.Module):
     """
 
     def __init__(
-        self, loss: RankingLoss, config, centre_scores: bool, balance: GradientBalance | None = None
+        self, loss: HeadLoss, config, centre_scores: bool, balance: GradientBalance | None = None
     ) -> None:
         super().__init__()
         self.centre_scores = centre_scores
@@ -78,7 +78,7 @@ class RankingCriterion(nn.Module):
 class RTDetrRankings(RankingCriterion):
     """For RT-DETR, RT-DETRv2 and D-FINE; the last of ``aux_<i>`` are the encoder's proposals."""
 
-    def rankings_of(self, loss: RankingLoss, config) -> nn.ModuleDict:
+    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
         """A loss for each layer of the decoder, for its denoising queries, and the proposals."""
         number, kinds = config.decoder_layers, ('aux', 'dn')[: 2 if config.num_denoising else 1]
         names = [LAST, *(f'{kind}_{i}' for kind in kinds for i in range(number))]
@@ -138,7 +138,7 @@ class DeformableRankings(RankingCriterion):
     The last two train several groups of queries: those of all groups of a layer are one ranking.
     """
 
-    def rankings_of(self, loss: RankingLoss, config) -> nn.ModuleDict:
+    def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
         """A loss for each layer of the decoder, and for the proposals where they are trained."""
         names = [LAST, *(f'aux_{i}' for i in range(config.decoder_layers - 1))]
         grouped = hasattr(config, 'group_detr')
@@ -243,7 +243,7 @@ def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
 
 def attach(
     model: PreTrainedModel,
-    loss: RankingLoss,
+    loss: HeadLoss,
     centre_scores: bool,
     balance_boxes: bool,
     balance: GradientBalance | None,

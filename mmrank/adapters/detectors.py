@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses import KeepsSampleState, RankingLoss
+from mmrank.losses import HeadLoss, KeepsSampleState
 from mmrank.state.gradient_balance import build_balance
 
 #: Served classes, with the module that serves them and those derived from them.
@@ -27,7 +27,7 @@ SERVED = {
 
 def use_ranking_loss(
     model: nn.Module,
-    loss: RankingLoss,
+    loss: HeadLoss,
     *,
     centre_scores: bool = True,
     balance_boxes: bool = False,
@@ -74,7 +74,7 @@ def use_ranking_loss(
         TypeError: If no adapter serves the model, or the loss is none of these.
         UserError: If the loss does not fit the model.
     """
-    if not isinstance(loss, RankingLoss):
+    if not isinstance(loss, HeadLoss):
         raise UserTypeError(
             f'loss={type(loss).__name__} is neither a ranking loss of mmrank nor a point-wise one. '
             'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
@@ -95,7 +95,7 @@ def remove_ranking_loss(model: nn.Module) -> nn.Module:
     return model
 
 
-def check_fit(loss: RankingLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
+def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -> None:
     """Raise ``UserError`` if a model of ``num_classes`` score columns cannot train on a loss.
 
     ``box_inputs`` are the values of ``box_input`` that its adapter can pass.
@@ -132,7 +132,7 @@ def check_ranks(model: nn.Module, ranks: bool, expected: bool) -> None:
         )
 
 
-def centre_of(loss: RankingLoss, scores: Tensor) -> Tensor:
+def centre_of(loss: HeadLoss, scores: Tensor) -> Tensor:
     """Raw score that is shown as 0.5, (1,) or (C,), 0 where there is none."""
     centre = loss.logit_centre()
     return scores.new_zeros(1) if centre is None else centre.to(scores)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.distributed import world_group
-from mmrank.losses import RankingLoss
-from mmrank.losses.quality_losses import QualityLoss
+from mmrank.losses import HeadLoss
+from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 
 from .detectors import aligned_iou
@@ -17,9 +17,7 @@ LAST = 'last'
 _LISTS = {'auxiliary_outputs': 'aux', 'aux_outputs': 'aux', 'dn_auxiliary_outputs': 'dn'}
 
 
-def copies_of(
-    loss: RankingLoss, names: list[str], proposals: dict[str, RankingLoss]
-) -> nn.ModuleDict:
+def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) -> nn.ModuleDict:
     """A copy of the loss for each ranking, with its own state.
 
     The scores of a decoder layer have another level and spread than those of the next. The

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses import IABCELoss, RankingLoss
+from mmrank.losses import HeadLoss, IABCELoss
 from mmrank.made_class import MadeClass, make_class
 from mmrank.state import GradientBalance
 
@@ -51,7 +51,7 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
 
 def attach(
     module: nn.Module,
-    loss: RankingLoss,
+    loss: HeadLoss,
     centre_scores: bool,
     balance_boxes: bool,
     balance: GradientBalance | None,

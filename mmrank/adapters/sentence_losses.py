@@ -16,13 +16,7 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional import average_precision
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses import (
-    ContrastiveLoss,
-    EmbeddingBatch,
-    InBatchLoss,
-    RankingLoss,
-    TrainsEmbeddings,
-)
+from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.required_package import required_package
@@ -179,7 +173,7 @@ class SentenceRetrievalLoss(SentenceLoss):
                 f'loss={type(loss).__name__} has no embedding_loss. Fix: pass a ranking loss such '
                 'as mmrank.losses.SmoothAPLoss(); contrastive losses go into SentenceContrastLoss'
             )
-        if normalize and isinstance(loss, RankingLoss):
+        if normalize and isinstance(loss, HeadLoss):
             loss = loss.of_cosines()
         super().__init__(model, loss, mini_batch_size)
         self.normalize = normalize

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
@@ -30,7 +30,7 @@ with required_package(
 class RankingHead(MadeClass):
     """Mixin for heads: the classification loss becomes ``ranking_loss``, saved with the head."""
 
-    ranking_loss: RankingLoss
+    ranking_loss: HeadLoss
     gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
@@ -125,7 +125,7 @@ def ranking_head_class(host: type) -> type:
 
 def attach(
     model: nn.Module,
-    loss: RankingLoss,
+    loss: HeadLoss,
     centre_scores: bool,
     balance_boxes: bool,
     balance: GradientBalance | None,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, make_class
 from mmrank.required_package import required_package
@@ -31,7 +31,7 @@ class RankingRoIHeads(MadeClass):
     what the detector shows, and weights that were trained with cross-entropy already rank well.
     """
 
-    ranking_loss: RankingLoss
+    ranking_loss: HeadLoss
     gradient_balance: GradientBalance | None
     centre_scores: bool
     balance_boxes: bool
@@ -127,7 +127,7 @@ def ranking_roi_heads_class(host: type) -> type:
 
 def attach(
     model: nn.Module,
-    loss: RankingLoss,
+    loss: HeadLoss,
     centre_scores: bool,
     balance_boxes: bool,
     balance: GradientBalance | None,

@@ -33,6 +33,7 @@ from mmrank.functional.metrics.retrieval.metrics import retrieval_metrics as ret
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product as top_k_inner_product
 from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.auc.auc import mauc_loss as mauc_loss
+from mmrank.losses.auc.soap import soap_loss as soap_loss
 from mmrank.losses.contrastive.cyclip import cyclic_consistency as cyclic_consistency
 from mmrank.losses.contrastive.decorrelation import VICRegTerms as VICRegTerms
 from mmrank.losses.contrastive.decorrelation import (
@@ -56,15 +57,6 @@ from mmrank.losses.contrastive.terms import NegativeTerms as NegativeTerms
 from mmrank.losses.contrastive.terms import negative_terms as negative_terms
 from mmrank.losses.contrastive.terms import two_modality_terms as two_modality_terms
 from mmrank.losses.contrastive.terms import two_view_terms as two_view_terms
-from mmrank.losses.lists import like_scores as like_scores
-from mmrank.losses.lists import split_lists as split_lists
-from mmrank.losses.long_tail.class_balanced_ce import (
-    effective_number_weights as effective_number_weights,
-)
-from mmrank.losses.long_tail.ldam import ldam_margins as ldam_margins
-from mmrank.losses.long_tail.ldam import ldam_sigmoid as ldam_sigmoid
-from mmrank.losses.long_tail.ldam import ldam_softmax as ldam_softmax
-from mmrank.losses.long_tail.logit_adjusted_ce import log_shares as log_shares
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_mean as pairwise_surrogate_mean
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum as pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one as mean_one
@@ -81,6 +73,13 @@ from mmrank.losses.pairs.surrogates import Surrogate as Surrogate
 from mmrank.losses.pairs.surrogates import build_surrogate as build_surrogate
 from mmrank.losses.pairs.surrogates import one_sided_huber as one_sided_huber
 from mmrank.losses.pairs.surrogates import one_sided_sigmoid as one_sided_sigmoid
+from mmrank.losses.pointwise.class_balanced_ce import (
+    effective_number_weights as effective_number_weights,
+)
+from mmrank.losses.pointwise.ldam import ldam_margins as ldam_margins
+from mmrank.losses.pointwise.ldam import ldam_sigmoid as ldam_sigmoid
+from mmrank.losses.pointwise.ldam import ldam_softmax as ldam_softmax
+from mmrank.losses.pointwise.logit_adjusted_ce import log_shares as log_shares
 from mmrank.losses.ranking.alrp import ALRP as ALRP
 from mmrank.losses.ranking.alrp import alrp_loss as alrp_loss
 from mmrank.losses.ranking.ap_loss import ap_loss as ap_loss
@@ -92,7 +91,6 @@ from mmrank.losses.ranking.listwise_ap import listwise_ap_loss as listwise_ap_lo
 from mmrank.losses.ranking.rank_sort import RankSort as RankSort
 from mmrank.losses.ranking.rank_sort import rank_sort_loss as rank_sort_loss
 from mmrank.losses.ranking.smooth_ap import smooth_ap_loss as smooth_ap_loss
-from mmrank.losses.ranking.soap import soap_loss as soap_loss
 from mmrank.losses.ranking.soprc import semi_variance as semi_variance
 from mmrank.losses.ranking.soprc import soprc_loss as soprc_loss
 from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
@@ -100,6 +98,8 @@ from mmrank.losses.ranking.stable_ap import stable_ap_outer as stable_ap_outer
 from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
+from mmrank.losses.split_lists import like_scores as like_scores
+from mmrank.losses.split_lists import split_lists as split_lists
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES as IN_BATCH_MODES
 from mmrank.losses.two_tower.in_batch import in_batch_embedding_loss as in_batch_embedding_loss
 from mmrank.losses.two_tower.in_batch import in_batch_loss as in_batch_loss

@@ -13,8 +13,8 @@ from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch, check_embeddings
+from mmrank.losses.interface import HeadLoss
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 
@@ -52,7 +52,7 @@ class EmbeddingLoss(NamedSettings):
                 f'loss={loss!r:.80} cannot train embeddings (it has no embedding_loss). Fix: pass '
                 'a ranking loss, as in EmbeddingLoss(StableAPLoss())'
             )
-        self.loss = loss.of_cosines() if isinstance(loss, RankingLoss) else loss
+        self.loss = loss.of_cosines() if isinstance(loss, HeadLoss) else loss
         self._batches_to_watch = _WATCHED
 
     def forward(

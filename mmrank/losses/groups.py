@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -74,29 +73,21 @@ def group_lists(
     ranked_lists: Callable[..., RankedLists],
     lists: tuple[Tensor, Tensor, Tensor],
     group: Tensor,
-    values_of_row: Callable[[Tensor], Tensor] | None,
+    row_values: Tensor | None,
 ) -> list[RankedLists]:
     """Lists of each value of ``group``, in parts of like lengths.
 
-    ``ranked_lists`` makes them of (1, n) scores, positives and negatives.
+    ``ranked_lists`` makes them of (1, n) scores, positives and negatives; ``row_values`` are (1, n)
+    as well.
     """
     parts = []
     for index, mask in group_index(group):
         scores, is_positive, is_negative = (x[0][index] for x in lists)
-        values_at = None
-        if values_of_row is not None:
-            values_at = partial(_values_in_lists, values_of_row, index)
+        values = None if row_values is None else row_values[0][index]
         counted = is_positive & mask, is_negative & mask
         first = index.new_zeros(len(index))
-        parts.append(ranked_lists(scores, *counted, values_at, list_classes=first))
+        parts.append(ranked_lists(scores, *counted, values, list_classes=first))
     return parts
-
-
-def _values_in_lists(
-    values_of_row: Callable[[Tensor], Tensor], index: Tensor, columns: Tensor
-) -> Tensor:
-    """(L, P) values at columns of lists whose (L, N) ``index`` holds rows."""
-    return values_of_row(index.gather(1, columns))
 
 
 def padded(parts: Sequence[RankedLists]) -> RankedLists:

@@ -1,4 +1,4 @@
-"""What detection heads ask of a ranking loss, and which heads cannot hold one."""
+"""What mmdet's heads ask of a loss, and which heads cannot hold one."""
 
 import warnings
 
@@ -37,20 +37,18 @@ def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) 
             )
 
 
-class HeadInterface(nn.Module):
-    """What heads ask of a loss of one-vs-all scores.
+class BoxHeadHooks(nn.Module):
+    """What mmdet's ``BBoxHead`` asks of a loss.
 
-    The hooks of mmdet's ``BBoxHead``: a stock head then passes C instead of C + 1 score channels to
-    the loss, so ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One
-    thing a stock head cannot do: it skips the loss on a rank without a single proposal, for which
-    the others would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it.
+    A stock head then passes C instead of C + 1 score channels to the loss, so
+    ``loss_cls=dict(type='mmrank.StableAPLoss')`` in a stock config is enough. One thing a stock
+    head cannot do: it skips the loss on a rank without a single proposal, for which the others
+    would wait; :func:`mmrank.models.roi_heads.ListwiseBBoxHead` calls it.
     """
 
-    num_classes: int | None
+    num_columns: int | None
     activation: str
 
-    #: Not single levels: see :func:`refuse_stock_dense_head`.
-    ranks_batches = True
     #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
     #: :meth:`get_accuracy`.
     custom_cls_channels = custom_activation = custom_accuracy = True

@@ -1,6 +1,6 @@
 """What heads pass to losses beside scores: embeddings, values of boxes."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,11 +209,11 @@ def check_not_negative(**settings: float) -> None:
             raise ValueError(f'{name} must be >= 0 and finite, got {value!r}')
 
 
-def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
-    """Function that gives (n_pos,) values of the rows with a class by the indices of such rows.
+def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
+    """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
 
-    Another of the (n,) rows gets any of the values or 0. Differentiable. On a GPU the number of
-    values is not compared with that of the rows, which would make the host wait.
+    Differentiable. On a GPU the number of values is not compared with the number of rows, which
+    would make the host wait.
     """
     if target.dim() == 2 and num_classes == 1:
         has_class = target[:, 0] > 0  # 0 and 1 of one list
@@ -231,20 +231,18 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Callable
             'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
             f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
         )
-    # Padded not by cat, which bfloat16 autocast refuses for float16.
     if owners is not None:
-        # Few are positive: several times faster than a count over all rows.
-        values = pad(values, (0, 1))
-        return lambda rows: values[torch.searchsorted(owners, rows)]
-    # Not by masked_scatter, whose backward waits for the device.
-    slot, values = has_class.cumsum(0), pad(values, (1, 0))
-    return lambda rows: values[slot[rows]]
+        return values.new_zeros(len(target)).index_copy(0, owners, values)
+    # Not by masked_scatter, whose backward waits for the device, nor by cat, which bfloat16
+    # autocast refuses for float16.
+    slot = has_class.cumsum(0)
+    return torch.where(has_class, pad(values, (1, 0))[slot], 0)
 
 
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-) -> Callable[[Tensor], Tensor] | None:
-    """``values_at`` of ``RankingLoss.ranked_lists``, from the (n_pos,) values that a head passed.
+) -> Tensor | None:
+    """(n,) values of the rows, from the (n_pos,) values that a head passed.
 
     None if the head passed none and the loss does not require them. ValueError if they are not what
     ``box_input`` of the loss asks for.
@@ -273,12 +271,9 @@ def box_values(
                 f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
                 "positive's box"
             )
-    classes = cls_score.size(1)
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
-    values_at = values_of_rows(values, target, classes)
-    columns_per_row = classes if loss.mode == 'flatten' else 1
-    return lambda columns: values_at(columns // columns_per_row)
+    return values_of_rows(values, target, cls_score.size(1))
 
 
 def gather_positives(

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from torch import nn
 
 from mmrank.errors import UserKeyError
-from mmrank.losses.long_tail.base import PointwiseLoss
-from mmrank.losses.ranking.base import RankingLoss
+from mmrank.losses.interface import HeadLoss
+from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.registry import MODELS
 
 
@@ -67,6 +67,6 @@ def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> di
 
 
 def _takes_num_classes(found) -> bool:
-    if not (inspect.isclass(found) and issubclass(found, (RankingLoss, PointwiseLoss))):
+    if not (inspect.isclass(found) and issubclass(found, (HeadLoss, PointwiseLoss))):
         return False
     return 'num_classes' in inspect.signature(found).parameters

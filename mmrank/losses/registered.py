@@ -13,6 +13,7 @@ _NOT_IN_CONFIGS = {
     'ContrastiveLoss',
     'EmbeddingLoss',
     'ErrorDrivenLoss',
+    'HeadLoss',
     'PointwiseLoss',
     'RankingLoss',
     'StatelessRankingLoss',

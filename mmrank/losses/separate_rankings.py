@@ -4,7 +4,7 @@ The layers of a decoder are a dozen rankings of one size. One by one, each costs
 operations, on a GPU a kernel launch each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +23,10 @@ class _Separate(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(
-        self, lists: tuple[Tensor, Tensor, Tensor], values_at: Callable[[Tensor], Tensor] | None
-    ) -> Tensor:
+    def forward(self, lists: tuple[Tensor, Tensor, Tensor], box_values: Tensor | None) -> Tensor:
         loss = self.loss
-        values = loss.separate_losses(loss.ranked_lists(*lists, values_at))
-        return loss.loss_weight * values
+        losses = loss.separate_losses(loss.ranked_lists(*lists, box_values))
+        return loss.loss_weight * losses
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
@@ -63,24 +61,20 @@ def separate_rankings(
     scores, target = join(all_scores), join(targets)
     weight = None if weights[0] is None else join(weights)
     together = first.one_vs_all_lists(scores, target, weight)
-    lists, size = [x.reshape(number, -1) for x in together], scores.numel() // number
-    values_at: Callable[[Tensor], Tensor] | None = None
+    lists = [x.reshape(number, -1) for x in together]
+    values = None
     if quality is not None or (first.box_input is not None and first.requires_boxes):
         joined_quality = None if quality is None else join(quality)
-        row_values = box_values(first, scores, target, joined_quality, None)
-        first_row = size * torch.arange(number, device=scores.device)[:, None]
-
-        def of_columns(columns: Tensor) -> Tensor:
-            return row_values(columns + first_row)
-
-        values_at = of_columns
+        values = box_values(first, scores, target, joined_quality, None)
+    if values is not None:
+        values = values.reshape(number, -1)
 
     states = [dict(loss.named_buffers()) for loss in losses]
     joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
-    values = functional_call(
+    separate = functional_call(
         _Separate(first),
         {f'loss.{name}': buffer for name, buffer in joined.items()},
-        (lists, values_at),
+        (lists, values),
     )
     with torch.no_grad():
         for name, buffer in joined.items():
@@ -89,4 +83,4 @@ def separate_rankings(
     together = first.diagnostics
     for index, loss in enumerate(losses):
         loss.diagnostics = {key: x[index] for key, x in together.items()}
-    return [*values.unbind()]
+    return [*separate.unbind()]

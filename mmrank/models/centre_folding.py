@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 from mmrank.losses.protocols import ShiftsLogits
 
 from .dense_heads.adapted_hosts import JointMapPredictions, JointPredictions, SigmoidSSD
@@ -70,7 +70,7 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
         elif isinstance(head, ListwiseDETRMixin):
             if head.centre_scores:
                 found.append(_fold_query_head(name, head))
-        elif isinstance(getattr(head, 'loss_cls', None), RankingLoss) and hasattr(head, 'fc_cls'):
+        elif isinstance(getattr(head, 'loss_cls', None), HeadLoss) and hasattr(head, 'fc_cls'):
             if box_heads:
                 stage = re.fullmatch(r'(.+)\.\d+', name)
                 stages.setdefault(stage[1] if stage else name, {})[name] = head

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.ranking.base import RankingLoss
+from mmrank.losses.interface import HeadLoss
 
 #: Of the meta information of an image: indices of the classes whose every object is annotated.
 #: ``mmrank.LVISDataset`` writes it.
@@ -91,7 +91,7 @@ def federated_weight(
     :func:`check_federated_loss` accepts.
     """
     counted = counted_scores(exhaustive, images, target, weight)
-    if isinstance(loss, RankingLoss):
+    if isinstance(loss, HeadLoss):
         return counted
     if weight is None:
         return counted.float()
@@ -101,7 +101,7 @@ def federated_weight(
 def check_federated_loss(loss: nn.Module, user: str) -> None:
     """Raise ``TypeError`` if a loss is neither a ranking loss nor mmdet's focal loss."""
     name = type(loss).__name__
-    if not isinstance(loss, RankingLoss) and name not in _ELEMENT_WISE:
+    if not isinstance(loss, HeadLoss) and name not in _ELEMENT_WISE:
         raise TypeError(
             f'federated=True of {user} ignores single classes of a box, which loss_cls={name} does '
             'not support; use a ranking loss such as mmrank.StableAPLoss, or mmdet.FocalLoss'

@@ -14,7 +14,7 @@ from mmrank.errors import UserError
 
 from .base import SavedState, check_count, check_rows, check_share
 
-MEAN_MODES = ('plain', 'exact', 'off', 'fixed')
+MEAN_MODES = ('plain', 'exact', 'off')
 
 
 # A batch may hold a score of 1e6, by a broken image or an overflow that ended just short of
@@ -200,8 +200,8 @@ class MeanPositiveScore(RunningMean):
     - ``mode``: ``exact``: the formula unchanged. ``m_k(theta_{k-1})`` comes from a forward inside
       :meth:`probing`, which :class:`mmrank.engine.hooks.PreviousWeightsHook` runs; without one
       :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a drifting
-      score. ``fixed``: mu is ``value`` for ever, a biased estimate (the paper's ablation, table 4,
-      rows 1 and 2). ``off``: mu is the mean of the current batch.
+      score. ``off``: mu is the mean of the current batch. A number: mu for ever, a biased estimate
+      (the paper's ablation, table 4, rows 1 and 2).
     - ``score_range``: Declared range of the scores. A batch whose mean is further from mu than its
       width plus the size of mu counts as one at that distance, and a step of ``exact`` beyond it as
       none; the first such batch is warned of. None: every finite mean counts in full.
@@ -211,23 +211,20 @@ class MeanPositiveScore(RunningMean):
         self,
         size: int = 1,
         momentum: float = 0.01,
-        mode: str = 'plain',
+        mode: str | float = 'plain',
         score_range: tuple[float, float] | None = None,
-        value: float | None = None,
     ) -> None:
         super().__init__(size, momentum)
-        if mode not in MEAN_MODES:
-            raise ValueError(f'mode={mode!r} is unknown; use one of {MEAN_MODES}')
-        if (mode == 'fixed') != (value is not None):
+        self.value = None
+        if not isinstance(mode, str):
+            if not math.isfinite(mode):
+                raise UserError(f'mean_mode={mode!r} must be finite. Fix: a number such as 0.0')
+            self.value = float(mode)
+            self.mean.fill_(self.value)
+        elif mode not in MEAN_MODES:
             raise UserError(
-                f"mean_mode={mode!r} with fixed_mean={value!r}. Fix: mean_mode='fixed' takes a "
-                'number as fixed_mean, such as 0.0; the other modes take none'
+                f'mean_mode={mode!r} is unknown. Fix: one of {", ".join(MEAN_MODES)}, or a number'
             )
-        if value is not None and not math.isfinite(value):
-            raise ValueError(f'fixed_mean must be finite, got {value!r}')
-        self.value = value
-        if value is not None:
-            self.mean.fill_(value)
         self.mode = mode
         self.score_range: tuple[float | Tensor, float | Tensor] | None = score_range
         self._warning = OutlierWarning('the mean positive score')

@@ -135,10 +135,10 @@ SETTINGS = {
         dict(rho=1.0),
         dict(rho='batch', activation='sigmoid', tau=0.3),
         dict(num_classes=CLASSES, mode='per_class', rho=1.0),
-        dict(mean_mode='fixed', fixed_mean=0.5, reduction='sum'),
+        dict(mean_mode=0.5, reduction='sum'),
         dict(quality=0.9),
         dict(tau='auto', num_classes=CLASSES, mode='per_class'),
-        dict(quality=0.5, num_classes=CLASSES, mode='per_class', surrogate='logistic'),
+        dict(quality=0.5, num_classes=CLASSES, mode='per_class'),
     ],
     'SumLoss': [
         dict(

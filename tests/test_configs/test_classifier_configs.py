@@ -19,7 +19,7 @@ from small_config_models import FAMILIES, pixels, view_learner
 from mmrank import losses
 from mmrank.datasets.long_tail.class_subset import exponential_sizes
 from mmrank.engine.hooks import PreviousWeightsHook
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 
 # Stored features, pairs of a table and detectors have files of their own.
 PATHS = [
@@ -141,7 +141,7 @@ def check(cfg, kind=None):
     assert logs['loss'].isfinite()
     after = [x for x in model.parameters() if x.requires_grad]
     assert any(not torch.equal(x, y) for x, y in zip(before, after))
-    if isinstance(loss, RankingLoss) and classes != 1:
+    if isinstance(loss, HeadLoss) and classes != 1:
         assert loss.diagnostics['num_positive'] > 0
     found = predict(model, batch)
     for evaluators in (cfg.get('val_evaluator'), cfg.get('test_evaluator')):

@@ -16,7 +16,7 @@ from mmengine.structures import InstanceData
 from random_weights import without_downloads
 
 from mmrank import losses
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 
 # The last part of a config's name is its data set, one before it names the loss.
 CONFIGS = [
@@ -98,7 +98,7 @@ def check(cfg, kind):
     model.init_weights()
     wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     classes = _class_heads(cfg)[-1].num_classes
-    ranking = [m for m in model.modules() if isinstance(m, RankingLoss)]
+    ranking = [m for m in model.modules() if isinstance(m, HeadLoss)]
     rankings = _rankings(cfg)
     assert len(ranking) == (rankings if kind else 0)
     hooks = [h['type'] for h in cfg.get('custom_hooks', [])]

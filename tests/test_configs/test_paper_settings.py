@@ -89,7 +89,7 @@ def test_cosines_need_no_settings():
     losses = [x.loss for x in heads if x.get('type') == 'mmrank.RetrievalHead' and 'loss' in x]
     assert len(losses) > 10
     for loss in losses:
-        assert not {'tau', 'score_range', 'score_penalty', 'penalty_reduction'} & loss.keys(), loss
+        assert not {'tau', 'score_range', 'score_penalty'} & loss.keys(), loss
 
 
 @pytest.mark.parametrize(('name', 'data'), RETRIEVAL)

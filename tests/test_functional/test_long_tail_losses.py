@@ -20,8 +20,8 @@ from mmrank.functional import (
     soap_loss,
     split_lists,
 )
+from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.losses.ranking.soap import soap_of_ranks, surrogate_ranks
 
 
 def randn(*shape, seed=0):

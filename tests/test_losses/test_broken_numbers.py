@@ -7,7 +7,7 @@ import torch
 from registered_losses import CLASSES, cases
 
 from mmrank.functional import dr_loss, hap_loss
-from mmrank.losses import DRLoss, EmbeddingBatch, EmbeddingLoss, HAPLoss, RankingLoss, StableAPLoss
+from mmrank.losses import DRLoss, EmbeddingBatch, EmbeddingLoss, HAPLoss, HeadLoss, StableAPLoss
 
 CASES = cases()
 
@@ -43,7 +43,7 @@ def test_embeddings_whose_products_overflow(case):
     """The class that normalises takes them; the method that does not, refuses them."""
     loss = case.build()
     rows, labels = 1e20 * made_up(8, 4), torch.arange(8) % CLASSES
-    if isinstance(loss, RankingLoss):
+    if isinstance(loss, HeadLoss):
         with pytest.raises(ValueError, match=r'overflow torch.float32. Fix: embeddings of length'):
             loss.embedding_loss(EmbeddingBatch.of_one_batch(rows, labels))
     rows.requires_grad_()

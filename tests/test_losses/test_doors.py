@@ -13,8 +13,8 @@ from mmrank.functional import k_nearest_votes, nearest_in_gallery
 from mmrank.losses import (
     AUCLoss,
     EmbeddingLoss,
+    HeadLoss,
     LDAMLoss,
-    RankingLoss,
     SmoothAPLoss,
     SOPRCLoss,
     StableAPLoss,
@@ -95,7 +95,7 @@ def test_labels_that_are_not_0_or_1(case, number):
         pytest.skip('a softmax takes class indices alone')
     with pytest.raises(ValueError, match='must be 0 and 1|needs? \\(n,\\) class indices'):
         of_rows(loss, batch, matrix)
-    if isinstance(loss, RankingLoss):
+    if isinstance(loss, HeadLoss):
         with pytest.raises(ValueError, match='must be 0 and 1'):
             loss(batch.leaves[0], matrix, group=torch.arange(len(matrix)))
 

@@ -168,7 +168,7 @@ def test_groups_of_a_classifier_are_refused():
 
 
 def test_groups_of_other_processes_are_refused(monkeypatch):
-    monkeypatch.setattr('mmrank.losses.ranking.base.world_group', object)
+    monkeypatch.setattr('mmrank.losses.interface.world_group', object)
     with pytest.raises(UserError, match=r"Fix: SmoothAPLoss\(scope='local'\)"):
         SmoothAPLoss()(made_up(4), torch.ones(4), group=torch.zeros(4))
 
@@ -256,7 +256,9 @@ def test_embedding_losses_that_are_refused(monkeypatch):
     x, labels = rows()
     with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
         EmbeddingLoss(InfoNCELoss())
-    losses = [RankSortLoss(), ALRPLoss(), MAUCLoss(), SOAPLoss(num_samples=9), MALLoss()]
+    with pytest.raises(TypeError, match=r'Fix: pass a ranking loss, as in EmbeddingLoss\('):
+        EmbeddingLoss(MALLoss())
+    losses = [RankSortLoss(), ALRPLoss(), MAUCLoss(), SOAPLoss(num_samples=9)]
     for loss in (*losses, APLoss(quality=0.9), SumLoss([SmoothAPLoss(), RankSortLoss()])):
         with pytest.raises(UserError, match='which a retrieval batch does not have. Fix: another'):
             EmbeddingLoss(loss)

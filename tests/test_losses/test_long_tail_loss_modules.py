@@ -25,8 +25,8 @@ from mmrank.losses import (
     SOAPLoss,
     StableAPLoss,
 )
+from mmrank.losses.auc.soap import surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.losses.ranking.soap import surrogate_ranks
 from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
 

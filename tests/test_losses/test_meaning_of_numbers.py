@@ -15,9 +15,9 @@ from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.losses import (
     APLoss,
     EmbeddingLoss,
+    HeadLoss,
     LDAMLoss,
     QualityFocalLoss,
-    RankingLoss,
     SmoothAPLoss,
     SOAPLoss,
     StableAPLoss,
@@ -64,7 +64,7 @@ def test_labels_count_by_value(case):
 def test_weights_are_zero_and_one_or_count_as_they_are(case):
     loss, scores = case.build(), made_up(6, 3).double()
     weight = torch.tensor([5.0, 1, 1, 1, 1, 0.1])
-    if isinstance(loss, RankingLoss):
+    if isinstance(loss, HeadLoss):
         with pytest.raises(ValueError, match='weight must be 0 and 1, got numbers from'):
             call(case, scores, torch.arange(6) % 3, weight)
     else:

@@ -79,7 +79,7 @@ RANKING |= {'ShiftsLogits', 'TrainsEmbeddings'}
 @pytest.mark.parametrize('case', CASES)
 def test_losses_follow_protocols(case):
     loss, expected, flags = CASES[case]
-    if isinstance(loss, losses.RankingLoss):
+    if isinstance(loss, losses.HeadLoss):
         expected = expected | RANKING
     found = {name for name in NAMES if isinstance(loss, getattr(protocols, name))}
     assert found == expected
@@ -121,7 +121,7 @@ def test_signatures_are_whole_and_typed(name):
         assert p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         assert p.annotation is not p.empty, p.name
     assert getattr(mmrank, name) is cls
-    if issubclass(cls, losses.RankingLoss) and name != 'SumLoss':  # its parts have a scope
+    if issubclass(cls, losses.HeadLoss) and name != 'SumLoss':  # its parts have a scope
         assert {'loss_weight', 'scope'} <= {*parameters}
     # Two refuse the None that stands for no default.
     complete = all(p.default is not p.empty for p in parameters.values())

@@ -4,7 +4,16 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from mmrank.losses import IABCELoss, MALLoss, QualityFocalLoss, RankSortLoss, SumLoss, VarifocalLoss
+from mmrank.losses import (
+    EmbeddingLoss,
+    IABCELoss,
+    MALLoss,
+    QualityFocalLoss,
+    RankSortLoss,
+    StableAPLoss,
+    SumLoss,
+    VarifocalLoss,
+)
 from mmrank.losses.setting_names import UnknownSettingError
 
 CLASSES = 3
@@ -139,5 +148,7 @@ def test_messages():
         MALLoss(gamma=-1)
     with pytest.raises(ValueError, match='alpha=2 must be in'):
         IABCELoss(alpha=2)
-    with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
-        MALLoss().embedding_loss(None)
+    with pytest.raises(TypeError, match='cannot train embeddings.*Fix'):
+        EmbeddingLoss(MALLoss())
+    with pytest.raises(ValueError, match='MALLoss scores the boxes.*does not have. Fix'):
+        EmbeddingLoss(SumLoss([StableAPLoss(), MALLoss(use_iou=False)]))

@@ -191,7 +191,7 @@ def test_ablation_rows():
     [
         dict(prior='batch'),
         dict(prior=0.5, mode='per_class', num_classes=4),
-        dict(prior=0.5, rank_gradient=True, lam1=0.1, lam2=0.1),
+        dict(prior=0.5, lam1=0.1, lam2=0.1),
         dict(prior=0.5, activation='sigmoid', tau1=0.3, score_range=(0, 1)),
     ],
 )
@@ -215,11 +215,7 @@ def test_options_train_the_ranking(kwargs):
 
 
 @pytest.mark.parametrize(
-    'kwargs',
-    [
-        dict(prior='counts', max_prior=0.1),
-        dict(prior=0.1, lam1=0.1, lam2=0.1, vector_scope='global'),
-    ],
+    'kwargs', [dict(prior='counts', max_prior=0.1), dict(prior=0.1, lam1=0.1, lam2=0.1)]
 )
 def test_retrieval_trains_with_the_default_temperatures(kwargs):
     g = torch.Generator().manual_seed(2)
@@ -258,7 +254,8 @@ def test_in_the_head_of_a_detector():
 def test_gradient_with_v_fixed():
     """In eval v stands still: the whole loss passes a gradient check."""
     e, labels = _retrieval(dtype=torch.float64)
-    loss = SOPRCLoss(6, 'per_class', 0.1, rank_gradient=True, lam1=0.2, lam2=0.3, **TAUS)
+    loss = SOPRCLoss(6, 'per_class', 0.1, lam1=0.2, lam2=0.3, **TAUS)
+    loss.rank_gradient = True
     is_pos, is_neg = _queries(labels)
     loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels)
     loss.eval()
@@ -305,8 +302,6 @@ def test_diagnostics_show_the_saturation_of_a_rare_prior():
     ('kwargs', 'message'),
     [
         (dict(mode='per_class'), 'requires num_classes'),
-        (dict(vector_scope='per_class'), "needs mode='per_class'"),
-        (dict(vector_scope='all'), "vector_scope='all' is unknown"),
         (dict(prior=0), r'prior must be in \(0, 1\)'),
         (dict(prior='data'), "prior='data' is unknown"),
         (dict(prior='counts'), "prior='counts' requires num_classes"),

@@ -7,6 +7,11 @@ from mmrank.functional import OneSidedHuber, split_lists, stable_ap_loss
 from mmrank.losses import EmbeddingBatch, StableAPLoss
 from mmrank.losses.ranking.stable_ap import weighted_risk
 
+
+class LogisticStableAP(StableAPLoss):
+    surrogate_name = 'logistic'
+
+
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
 
 
@@ -74,13 +79,14 @@ def test_multi_label_targets_and_integer_labels():
         {},
         dict(mode='per_class', num_classes=4),
         dict(activation='sigmoid', score_range=(0.0, 1.0), tau=0.3),
-        dict(surrogate='logistic'),
+        dict(cls=LogisticStableAP),
     ],
 )
 def test_options_train_the_ranking(kwargs):
     """Each option takes a random ranking to a nearly perfect one."""
     scores, target = _batch(n=60)
-    loss = StableAPLoss(**kwargs)
+    kwargs = dict(kwargs)
+    loss = kwargs.pop('cls', StableAPLoss)(**kwargs)
     scores.requires_grad_()
     optimizer = torch.optim.Adam([scores], lr=0.1)
     for _ in range(150):
@@ -275,13 +281,15 @@ def _feed(loss, batches, factor=1.0):
     return loss
 
 
-@pytest.mark.parametrize('settings', [{}, dict(mode='per_class'), dict(surrogate='logistic')])
+@pytest.mark.parametrize('settings', [{}, dict(mode='per_class'), dict(cls=LogisticStableAP)])
 def test_an_auto_margin_follows_the_scale_of_the_scores(settings):
     """Scores times c, history included: the same loss, and the gradient over c."""
     batches = [_batch(seed=k, dtype=torch.float64) for k in range(4)]
+    settings = dict(settings)
+    build = settings.pop('cls', StableAPLoss)
     found = []
     for factor in (1.0, 0.6, 7.0):
-        loss = StableAPLoss(num_classes=4, tau='auto', score_penalty=0.0, **settings)
+        loss = build(num_classes=4, tau='auto', score_penalty=0.0, **settings)
         for state in (loss.spread, loss.mean_positive, loss.imbalance):
             state.mean = state.mean.double()  # float32 alone takes six digits
         _feed(loss, batches[:3], factor)

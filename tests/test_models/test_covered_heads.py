@@ -74,7 +74,7 @@ def _classification(head):
 
 @pytest.mark.parametrize('name', COVERED)
 def test_head_trains(name):
-    head = build_covered(name, dict(STABLE_AP, penalty_reduction='mean'))
+    head = build_covered(name, STABLE_AP)
     losses = _two_iterations(name, head)
     key = 'loss_rpn_cls' if 'RPN' in name else 'loss_cls'
     assert losses[key].dim() == 0

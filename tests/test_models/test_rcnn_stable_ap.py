@@ -12,7 +12,7 @@ from mmengine.structures import InstanceData
 from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
 from mmrank.engine.hooks import PreviousWeightsHook
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 
 KINDS = ('faster', 'mask', 'cascade')
 ROIS = 32
@@ -77,7 +77,7 @@ def test_a_batch_without_objects(kind):
             assert parameter.grad is not None, name
             assert parameter.grad.isfinite().all(), name
     for module in model.modules():
-        if isinstance(module, RankingLoss):
+        if isinstance(module, HeadLoss):
             assert module.mean_positive.num_updates.item() == 0
 
 
@@ -166,5 +166,5 @@ def test_exact_mean_of_the_anchors():
         logs = model.train_step(make_batch(), runner.optim_wrapper)
         assert logs['loss'].isfinite()
     for loss in model.modules():
-        if isinstance(loss, RankingLoss):
+        if isinstance(loss, HeadLoss):
             assert loss.mean_positive.num_updates == 2

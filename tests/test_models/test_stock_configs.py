@@ -12,7 +12,7 @@ from mmengine.registry import DefaultScope, init_default_scope
 from random_weights import without_downloads
 from small_rcnn import make_batch
 
-from mmrank.losses import RankingLoss, RankSortLoss, StableAPLoss
+from mmrank.losses import HeadLoss, RankSortLoss, StableAPLoss
 
 CONFIG = """
 _base_ = 'mmdet::{base}.py'
@@ -95,7 +95,7 @@ def test_detector_with_masks(head, loss, tmp_path):
     if head.startswith('BoxInst'):
         pytest.importorskip('skimage', reason='BoxInst of mmdet needs scikit-image')
     detector, wrapper = build(head, loss, tmp_path)
-    (ranking,) = [m for m in detector.modules() if isinstance(m, RankingLoss)]
+    (ranking,) = [m for m in detector.modules() if isinstance(m, HeadLoss)]
     kinds = dict(StableAPLoss=StableAPLoss, RankSortLoss=RankSortLoss)
     assert type(ranking) is kinds[loss]
     assert ranking.num_columns == 80

@@ -28,7 +28,7 @@ from readme_snippets import (
 from torch.nn.functional import normalize
 
 from mmrank.functional import average_precision, retrieval_metrics
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 
 START = 'docs/pages/get_started.md'
 TOOLS = 'docs/pages/tools.md'
@@ -291,7 +291,7 @@ def test_retrieval(loss):
 
 
 def _ranking(model):
-    (loss,) = [m for m in model.modules() if isinstance(m, RankingLoss)]
+    (loss,) = [m for m in model.modules() if isinstance(m, HeadLoss)]
     return loss
 
 

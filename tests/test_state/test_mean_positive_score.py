@@ -1,4 +1,5 @@
 import copy
+import math
 
 import pytest
 import torch
@@ -42,17 +43,17 @@ def test_off_mode_is_the_batch_mean():
 
 
 def test_fixed_mode_never_moves():
-    state = MeanPositiveScore(mode='fixed', value=0.25)
+    state = MeanPositiveScore(mode=0.25)
     for value in (3.0, -1.0):
         assert _step(state, [value]) == 0.25
     other = MeanPositiveScore()
     _step(other, [7.0])
     state.load_state_dict(other.state_dict())
     assert _step(state, [1.0]) == 0.25
-    with pytest.raises(ValueError, match='Fix: mean_mode'):
+    with pytest.raises(ValueError, match="mean_mode='fixed' is unknown. Fix"):
         MeanPositiveScore(mode='fixed')
-    with pytest.raises(ValueError, match='fixed_mean=0.5. Fix'):
-        MeanPositiveScore(value=0.5)
+    with pytest.raises(ValueError, match='mean_mode=nan must be finite. Fix'):
+        MeanPositiveScore(mode=math.nan)
 
 
 def test_frozen_weights_make_exact_and_plain_agree():

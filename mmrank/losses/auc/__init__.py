@@ -1,1 +1,1 @@
-"""Losses of the area under the ROC curve, whole and partial."""
+"""Losses of areas: under the ROC curve, whole and partial, and under precision and recall."""

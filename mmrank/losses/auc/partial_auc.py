@@ -10,8 +10,9 @@ from mmrank.gathering import all_gather_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.weighed_sums import SumsAbove, TiltedSums, weighed_sums
 from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.kept_positives import KeptPositivesLoss, mean_of
 from mmrank.state.kept_positives import PositiveState, RunningLogMean, SampleThresholds, SampleTilts
+
+from .kept_positives import KeptPositivesLoss, mean_of
 
 
 class PartialAUCLoss(KeptPositivesLoss):

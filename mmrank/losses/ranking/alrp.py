@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
+from mmrank.losses.split_lists import like_scores
 from mmrank.state import SelfBalance
 
 from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.functional.metrics.labels import check_tensors, shares
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.buffers import Buffers
 from mmrank.losses.pairs.graded_sums import graded_pairs
 from mmrank.losses.pairs.pair_sums import pair_evaluator
 from mmrank.losses.pairs.surrogates import OneSidedHuber
+from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
 from .base import GRADED, RankedLists, RankingLoss, all_positives, number_of_positives

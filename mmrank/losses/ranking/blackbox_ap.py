@@ -7,12 +7,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
+from mmrank.losses.split_lists import like_scores, split_lists
 
-from .base import RankedLists, StatelessRankingLoss
+from .base import RankedLists
+from .stateless import StatelessRankingLoss
 
 
 def blackbox_ap_loss(

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mmrank.distributed import all_reduce_sum
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.tables import block_width
+from mmrank.losses.split_lists import like_scores, split_lists
 
-from .base import RankedLists, StatelessRankingLoss
+from .base import RankedLists
+from .stateless import StatelessRankingLoss
 
 
 def listwise_ap_loss(

@@ -7,10 +7,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.distributed import world_group
-from mmrank.losses.lists import like_scores
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
+from mmrank.losses.split_lists import like_scores
 
 from .ap_loss import (
     ErrorDrivenLoss,

@@ -12,10 +12,10 @@ from torch import Tensor
 from mmrank.autograd import Function, on_host, once_differentiable
 from mmrank.errors import UserError
 from mmrank.losses.inputs import check_not_negative, one_of
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
+from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
 from .base import RankedLists, RankingLoss, all_positives, idle_share, number_of_positives
@@ -271,15 +271,10 @@ class SOPRCLoss(RankingLoss):
         tau2: Temperature of l2 in units of the scores, > 0.
         use_vector: False takes the interpolated scores of the batch instead of v (the paper's
             ablation).
-        vector_scope: ``global``: one v; ``per_class``: one per class. None: according to ``mode``.
         vector_length: Number of points V of v.
         momentum: beta, weight of the new batch in v. The paper gives 0.001. Its code has 0.1 for
             Stanford Online Products and VehicleID, our default, and 0.001 for iNaturalist: a class
             is seen seldom, so small steps leave v where the first batches were.
-        rank_gradient: True lets the gradient of eq. 8 go through ``E_v[l2]`` too. It then pays to
-            push a low positive further down, where more of v lies above it: in a retrieval of 8
-            classes (16-d embeddings, 300 steps) 3 of 5 seeds got stuck at 0.64 to 0.92 mAP, and
-            none without it. Off, as in the authors' code.
         lam1: Weight of the semi-variance of the positives, >= 0. The paper prints no value; its
             code has 1.
         lam2: Weight of the semi-variance of the negatives, >= 0; 5 in the authors' code.
@@ -292,6 +287,11 @@ class SOPRCLoss(RankingLoss):
             :class:`mmrank.losses.RankingLoss`.
     """
 
+    #: Whether the gradient of eq. 8 goes through ``E_v[l2]`` too. It then pays to push a low
+    #: positive further down, where more of v lies above it: in a retrieval of 8 classes (16-d
+    #: embeddings, 300 steps) 3 of 5 seeds got stuck at 0.64 to 0.92 mAP, and none without it. Off,
+    #: as in the authors' code.
+    rank_gradient = False
     zero_without_positives = True
     most_pairs = math.inf
     saturation_advice = (
@@ -308,10 +308,8 @@ class SOPRCLoss(RankingLoss):
         tau1: float = 0.1,
         tau2: float = 0.001,
         use_vector: bool = True,
-        vector_scope: str | None = None,
         vector_length: int = 100,
         momentum: float = 0.1,
-        rank_gradient: bool = False,
         lam1: float = 0.0,
         lam2: float = 0.0,
         score_range: tuple[float, float] = (-1.0, 1.0),
@@ -320,19 +318,16 @@ class SOPRCLoss(RankingLoss):
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         one_of('semi_variance', semi_variance, ('per_list', 'batch'))
-        vector_scope = vector_scope or ('global' if mode == 'flatten' else 'per_class')
-        one_of('vector_scope', vector_scope, ('global', 'per_class'))
-        if vector_scope == 'per_class' and mode == 'flatten':
-            raise ValueError("vector_scope='per_class' needs mode='per_class'")
-        if vector_scope == 'per_class' and num_classes is None:
+        if mode == 'per_class' and num_classes is None:
             raise UserError(
                 "mode='per_class' keeps a state for each class and requires num_classes. Fix: "
-                "num_classes=the number of classes of the data set, or vector_scope='global'"
+                "num_classes=the number of classes of the data set, or mode='flatten'"
             )
         check_not_negative(lam1=lam1, lam2=lam2)
         self.surrogate = OneSidedHuber(tau1)
         self.tau2 = OneSidedSigmoid(tau2).tau
-        self.rank_gradient, self.lam1, self.lam2 = rank_gradient, lam1, lam2
+        self.lam1 = lam1
+        self.lam2 = lam2
         self.per_batch = semi_variance == 'batch'
         self.prior = None
         if not (isinstance(prior, str) and prior == 'batch'):
@@ -348,7 +343,7 @@ class SOPRCLoss(RankingLoss):
                 f"max_prior={max_prior!r} has no effect with prior='batch'; "
                 "use prior='counts' or remove it"
             )
-        size = 1 if num_classes is None or vector_scope == 'global' else num_classes
+        size = num_classes if mode == 'per_class' else 1
         vector_mode = 'ema' if use_vector else 'off'
         self.score_vector = ScoreVector(size, vector_length, momentum, score_range, vector_mode)
 

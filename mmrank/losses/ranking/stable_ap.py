@@ -1,7 +1,7 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.losses.inputs import one_of
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
 from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
+from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
 from .base import RankedLists, RankingLoss, all_positives
@@ -173,24 +173,18 @@ class StableAPLoss(RankingLoss):
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120.
         tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
             follows the standard deviation of the negatives in a list. None: 1, and 0.3 for cosines.
-        surrogate: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic``
-            or ``sigmoid`` (pair matrix in blocks).
         score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
             in the weight; scores outside are allowed, their weight is clamped. None: -5 to 5, and
             -1 to 1 for cosines.
         a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
         t: Power of the weight, >= 0.
-        eps: Smoothing of h, > 0.
         mean_mode: How the mean positive score is tracked: ``plain`` EMA, ``exact`` (eq. 6; add
-            ``mmrank.PreviousWeightsHook``), ``fixed`` (at ``fixed_mean``, the paper's ablation) or
-            ``off`` (that of the batch).
+            ``mmrank.PreviousWeightsHook``), ``off`` (the mean of the batch), or a number, in units
+            of the (activated) scores, at which it stays (the paper's ablation).
         mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
         momentum: Weight lam of the new batch in the EMA.
         score_penalty: Weight of the score regulariser, which alone keeps the positives near 0.
             None: 0.001, and 0 for cosines.
-        penalty_reduction: ``mean``: square of the mean positive score; ``sum``: square of the sum
-            (the paper's, grows with the batch).
-        fixed_mean: The mean of ``mean_mode='fixed'``, in units of the (activated) scores.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is
             ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the
             paper's.
@@ -199,6 +193,11 @@ class StableAPLoss(RankingLoss):
             of :class:`mmrank.losses.RankingLoss`.
     """
 
+    #: Smoothing of h, > 0.
+    eps = 0.1
+    #: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic`` or
+    #: ``sigmoid`` (pair matrix in blocks).
+    surrogate_name = 'one_sided_huber'
     zero_without_positives = True
     saturation_advice = (
         "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
@@ -226,22 +225,17 @@ class StableAPLoss(RankingLoss):
         rho: float | str = 'auto',
         weights: str = 'normalised',
         tau: float | str | None = None,
-        surrogate: str = 'one_sided_huber',
         score_range: tuple[float, float] | None = None,
         a: float = 0.1,
         t: float = 2.0,
-        eps: float = 0.1,
-        mean_mode: str = 'plain',
+        mean_mode: str | float = 'plain',
         mean_scope: str | None = None,
         momentum: float = 0.01,
         score_penalty: float | None = None,
-        penalty_reduction: str = 'mean',
-        fixed_mean: float | None = None,
         quality: float | None = None,
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
-        one_of('penalty_reduction', penalty_reduction, ('mean', 'sum'))
         mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
         one_of('weights', weights, WEIGHTS)
@@ -267,19 +261,19 @@ class StableAPLoss(RankingLoss):
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
-        if surrogate == 'one_sided_huber':
+        if self.surrogate_name == 'one_sided_huber':
             self.most_pairs = math.inf
-        self.a, self.t, self.eps = a, t, eps
-        self.penalty_reduction = penalty_reduction
+        self.a = a
+        self.t = t
         size = 1 if num_classes is None or mean_scope == 'global' else num_classes
-        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode, value=fixed_mean)
+        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
         self.imbalance = None
         if rho == 'auto':
             size = 1 if num_classes is None or mode == 'flatten' else num_classes
             self.imbalance = CappedImbalance(size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
         margin = None if isinstance(tau, str) else tau
-        self._surrogate, self._given = surrogate, (margin, score_range, score_penalty)
+        self._given = margin, score_range, score_penalty
         self._settle(self.LOGITS)
 
     def expect_cosines(self) -> None:
@@ -296,7 +290,7 @@ class StableAPLoss(RankingLoss):
             self._usual_margin = defaults[0] / self.MARGIN
             self._limits = [x * self._usual_margin for x in self.MARGIN_LIMITS]
             tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
-        self.surrogate = build_surrogate(self._surrogate, tau)
+        self.surrogate = build_surrogate(self.surrogate_name, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.mean_positive.score_range = score_range
         if self.imbalance is not None:
@@ -307,10 +301,10 @@ class StableAPLoss(RankingLoss):
             self.imbalance.largest = largest
 
     def list_losses(self, lists: RankedLists) -> Tensor:
-        return self._evaluate([lists], torch.sum)
+        return self._evaluate([lists])
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        return self._evaluate(parts, torch.sum)
+        return self._evaluate(parts)
 
     @property
     def can_be_separate(self) -> bool:
@@ -329,15 +323,18 @@ class StableAPLoss(RankingLoss):
         Buffers and diagnostics of one number then have one for each list, see
         :func:`mmrank.losses.separate_rankings.separate_rankings`.
         """
-        return self._evaluate([lists], _list_sums)
+        return self._evaluate([lists], separate=True)
 
-    def _evaluate(self, parts: Sequence[RankedLists], total: Callable[[Tensor], Tensor]) -> Tensor:
-        """Stable AP and the score regulariser; ``total`` adds up all lists, or each."""
+    def _evaluate(self, parts: Sequence[RankedLists], separate: bool = False) -> Tensor:
+        """Stable AP and the score regulariser of all lists, or of each as if it were alone."""
+        total = _list_sums if separate else torch.sum
         lists = parts[0]
         pos, mask = all_positives(parts)
         relevances = [self.relevance(lists) for lists in parts]
         has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
-        scaled, unit, own = parts, 1, {}
+        scaled = parts
+        unit = 1
+        own = {}
         if self.spread is not None:
             # The spread is one of all lists together.
             spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
@@ -358,15 +355,16 @@ class StableAPLoss(RankingLoss):
         rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
         loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
-        if total is torch.sum:
-            loss, mu = self.reduce_lists(loss, has), mu.mean()
+        if not separate:
+            loss = self.reduce_lists(loss, has)
+            mu = mu.mean()
         # What an infinite score, of a broken image, adds has no slope.
         offset = total(torch.where(mask & ~pos.isinf(), pos.double(), 0))
-        if self.penalty_reduction == 'mean':
-            offset = offset / total(mask).clamp(min=1)
+        offset = offset / total(mask).clamp(min=1)
         penalty = self.score_penalty * offset.square()
         with torch.no_grad():
-            number, count = total(mask), total(has).clamp(min=1)
+            number = total(mask)
+            count = total(has).clamp(min=1)
             mean_weight = total(weighted.weight) / number.clamp(min=1)
             spread = weighted.weight - mean_weight.reshape(-1, 1)
             spread = total(torch.where(mask, spread, 0).square()) / number.clamp(min=1)

@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserTypeError
 from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.interface import HeadLoss
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
 
-from .base import RankingLoss
 
-
-class SumLoss(RankingLoss):
+class SumLoss(HeadLoss):
     """Weighted sum of losses, used in place of one.
 
     ``loss_weight * sum_k weights[k] * losses[k]``, each part with its own ``mode``, ``activation``,
@@ -62,7 +61,7 @@ class SumLoss(RankingLoss):
 
     def __init__(
         self,
-        losses: Sequence[Mapping | RankingLoss | TrainsEmbeddings],
+        losses: Sequence[Mapping | HeadLoss | TrainsEmbeddings],
         weights: Sequence[float] | None = None,
         num_classes: int | None = None,
         loss_weight: float = 1.0,
@@ -91,18 +90,18 @@ class SumLoss(RankingLoss):
         self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
         self.box_input = _common('box_input', parts)
-        self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._ranking_parts())
+        self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._head_parts())
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
         self.num_samples = _common('num_samples', parts)
 
-    def _ranking_parts(self) -> Iterator[RankingLoss]:
-        return (part for part in self.losses if isinstance(part, RankingLoss))
+    def _head_parts(self) -> Iterator[HeadLoss]:
+        return (part for part in self.losses if isinstance(part, HeadLoss))
 
     def extra_repr(self) -> str:
         return f'weights={self.weights}, loss_weight={self.loss_weight}'
 
     def forward(self, cls_score, target, *args, quality=None, sample_idx=None, **kwargs) -> Tensor:
-        """See :meth:`RankingLoss.forward`.
+        """See :meth:`HeadLoss.forward`.
 
         ``quality`` goes to parts with ``box_input='quality'``, ``sample_idx``, (n,) indices of the
         rows in the training set, to those with ``keeps_samples``.
@@ -112,13 +111,13 @@ class SumLoss(RankingLoss):
                 f'no part of SumLoss takes quality, got shape {tuple(quality.shape)}; leave it out'
             )
         for i, part in enumerate(self.losses):
-            if not isinstance(part, RankingLoss):
+            if not isinstance(part, HeadLoss):
                 raise UserTypeError(
                     f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
                     'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
                 )
         values = []
-        for part in self._ranking_parts():
+        for part in self._head_parts():
             extra = {} if part.box_input is None else {'quality': quality}
             if getattr(part, 'keeps_samples', False):
                 extra['sample_idx'] = sample_idx
@@ -126,7 +125,7 @@ class SumLoss(RankingLoss):
         return self._sum(values)
 
     def expect_cosines(self) -> None:
-        for part in self._ranking_parts():
+        for part in self._head_parts():
             part.expect_cosines()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
@@ -146,22 +145,20 @@ class SumLoss(RankingLoss):
         return sum(values[1:], values[0])
 
     def logit_centre(self) -> Tensor | None:
-        centres = (part.logit_centre() for part in self._ranking_parts())
+        centres = (part.logit_centre() for part in self._head_parts())
         return next((c for c in centres if c is not None), None)
 
     def shift_logits(self, offset: Tensor) -> None:
-        for part in self._ranking_parts():
+        for part in self._head_parts():
             part.shift_logits(offset)
 
     def get_cls_channels(self, num_classes: int) -> int:
-        for part in self._ranking_parts():
+        for part in self._head_parts():
             part.get_cls_channels(num_classes)
         return super().get_cls_channels(num_classes)
 
-    def _count_parts(self) -> list[RankingLoss]:
-        return [
-            part for part in self._ranking_parts() if getattr(part, 'wants_class_counts', False)
-        ]
+    def _count_parts(self) -> list[HeadLoss]:
+        return [part for part in self._head_parts() if getattr(part, 'wants_class_counts', False)]
 
     @property
     def wants_class_counts(self) -> bool:
@@ -180,14 +177,14 @@ class SumLoss(RankingLoss):
 
 
 def _build_part(
-    name: str, part: Mapping | RankingLoss | TrainsEmbeddings, num_classes: int | None
-) -> RankingLoss | TrainsEmbeddings:
+    name: str, part: Mapping | HeadLoss | TrainsEmbeddings, num_classes: int | None
+) -> HeadLoss | TrainsEmbeddings:
     if isinstance(part, Mapping):
         # Needs mmengine, which a loss made of modules does not.
         from mmrank.losses.loss_type import build_loss
 
         part = build_loss(name, part, num_classes)
-    if not isinstance(part, (RankingLoss, TrainsEmbeddings)):
+    if not isinstance(part, (HeadLoss, TrainsEmbeddings)):
         raise UserTypeError(
             f'{name}={type(part).__name__} ranks neither scores nor embeddings. Fix: a ranking '
             'loss such as mmrank.StableAPLoss, or mmrank.PMLLoss for embeddings'

@@ -10,11 +10,12 @@ from mmrank.autograd import fails
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.inputs import EmbeddingBatch, check_not_negative, check_positive
-from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Surrogate
-from mmrank.losses.ranking.base import RankedLists, StatelessRankingLoss
+from mmrank.losses.ranking.base import RankedLists
+from mmrank.losses.ranking.stateless import StatelessRankingLoss
+from mmrank.losses.split_lists import like_scores, split_lists
 
 
 @dataclass(frozen=True)
@@ -201,8 +202,7 @@ class _LevelLoss(StatelessRankingLoss):
         shared, free = batch.shared_levels(), ~batch.is_itself
         scores = batch.scores()
         lists = self.ranked_lists(
-            *(scores, (shared > 0) & free, (shared == 0) & free),
-            values_at=lambda columns: shared.gather(1, columns).to(scores.dtype),
+            *(scores, (shared > 0) & free, (shared == 0) & free), values=shared.to(scores.dtype)
         )
         return self.loss_weight * self.list_losses(replace(lists, num_levels=batch.num_levels))
 

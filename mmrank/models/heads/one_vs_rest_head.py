@@ -7,10 +7,10 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.long_tail.base import PointwiseLoss
+from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
+from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
-from mmrank.losses.ranking.base import RankingLoss
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
@@ -65,7 +65,7 @@ class OneVsRestHead(BaseModule):
         self.num_classes, self.thr, self.exclusive = num_classes, thr, exclusive
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
-        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
+        own = isinstance(self.loss_module, (HeadLoss, PointwiseLoss))
         given = self.loss_module.num_columns if own else None
         if given not in (None, num_classes):
             raise ValueError(
@@ -106,7 +106,7 @@ class OneVsRestHead(BaseModule):
             labels = only_class(target)
             # A softmax takes indices, a sigmoid of mmpretrain one column a class.
             target = target if getattr(self.loss_module, 'use_sigmoid', False) else labels
-        own = isinstance(self.loss_module, (RankingLoss, PointwiseLoss))
+        own = isinstance(self.loss_module, (HeadLoss, PointwiseLoss))
         if not own and self.num_classes == 1:
             # mmpretrain's losses read (n, 1) targets as class indices.
             scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)

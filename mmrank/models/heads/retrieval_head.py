@@ -12,9 +12,9 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.losses.ranking.base import RankingLoss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
@@ -106,7 +106,7 @@ class RetrievalHead(BaseModule):
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has no embedding_loss); '
                 "use a ranking loss such as 'mmrank.StableAPLoss', or 'mmrank.PMLLoss'"
             )
-        if normalize and isinstance(self.loss_module, RankingLoss):
+        if normalize and isinstance(self.loss_module, HeadLoss):
             self.loss_module.expect_cosines()
         self.training_set = TrainingSet()
         self.memory = None if memory is None else CrossBatchMemory(**memory)

@@ -6,7 +6,7 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
-from mmrank.losses import RankingLoss
+from mmrank.losses import HeadLoss
 from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.losses.ranking.rank_sort import box_balance
@@ -40,7 +40,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
         super().__init__(*args, **kwargs)
         self.gradient_balance = build_balance(balance_gradients, balance_boxes)
         one_of('box_average', box_average, _AVERAGES)
-        if not isinstance(self.loss_cls, RankingLoss):
+        if not isinstance(self.loss_cls, HeadLoss):
             raise TypeError(
                 f'loss_cls={type(self.loss_cls).__name__} is not a ranking loss; use the box head '
                 'itself, or a ranking loss such as mmrank.GradedAPLoss'

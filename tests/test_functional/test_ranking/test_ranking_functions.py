@@ -11,7 +11,7 @@ from mmrank.functional import split_lists
 
 MODULES = (
     *('auc.auc', 'ranking.alrp', 'ranking.ap_loss', 'ranking.blackbox_ap', 'ranking.dr_loss'),
-    *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap', 'ranking.soap'),
+    *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap', 'auc.soap'),
     *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k', 'retrieval.hierarchical'),
 )
 

@@ -17,11 +17,10 @@ from mmrank.autograd import Function, once_differentiable
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import refuse_nan
-from mmrank.losses.options import QualityOptions, Unpack
-
-from .lists import positive_index
-from .pairs.surrogates import clamp_infinite
-from .ranking.base import RankingLoss
+from mmrank.losses.interface import HeadLoss
+from mmrank.losses.lists import positive_index, values_at
+from mmrank.losses.options import HeadOptions, QualityOptions, Unpack
+from mmrank.losses.pairs.surrogates import clamp_infinite
 
 
 class _FirstOrder(Function):
@@ -43,7 +42,7 @@ def power(x: Tensor, exponent: float) -> Tensor:
     return (x if exponent >= 1 else x.clamp(min=1e-30)) ** exponent
 
 
-class QualityLoss(RankingLoss):
+class QualityLoss(HeadLoss):
     """Base of the point-wise losses.
 
     It is called as ranking losses are, keeps no state and leaves the scores as they are at test
@@ -54,13 +53,11 @@ class QualityLoss(RankingLoss):
         use_iou: Whether the quality of a positive is the IoU of its box. False: 1 for all, and no
             head has to pass boxes.
         num_classes: Number of classes C, checked against the scores.
-        scope: ``global``: divide by the positives of all ranks. ``local``: each rank by its own.
-        loss_weight: Factor of the whole loss.
-        use_sigmoid: Read by mmdet heads from the config. Only True is supported.
+        **kwargs: ``scope``, ``loss_weight`` and ``use_sigmoid`` of
+            :class:`mmrank.losses.HeadLoss`.
     """
 
     box_input = 'quality'
-    most_pairs = math.inf
     no_retrieval = 'scores the boxes of a detector'
 
     def __init__(
@@ -68,11 +65,9 @@ class QualityLoss(RankingLoss):
         gamma: float,
         use_iou: bool = True,
         num_classes: int | None = None,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        use_sigmoid: bool = True,
+        **kwargs: Unpack[HeadOptions],
     ) -> None:
-        super().__init__(num_classes, scope=scope, loss_weight=loss_weight, use_sigmoid=use_sigmoid)
+        super().__init__(num_classes, **kwargs)
         if not gamma >= 0:
             raise UserError(f'gamma={gamma!r} must be >= 0. Fix: leave it out')
         self.gamma = gamma
@@ -87,10 +82,10 @@ class QualityLoss(RankingLoss):
         """Weights of negatives of probabilities in [0, 1]."""
         return power(p.detach(), self.gamma)
 
-    def rank(self, scores, is_positive, is_negative, values_at=None, list_classes=None) -> Tensor:
-        """Scalar loss of (L, N) raw scores, at least float32; see :class:`RankingLoss`."""
+    def rank(self, scores, is_positive, is_negative, values=None, list_classes=None) -> Tensor:
+        """Scalar loss of (L, N) raw scores, at least float32; see :meth:`HeadLoss.rank`."""
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
-        index, pos_mask = positive_index(is_positive, self.most_pairs)
+        index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = torch.where(is_negative, scores, 0)
         pos, neg = (
@@ -98,8 +93,9 @@ class QualityLoss(RankingLoss):
             for x in (torch.where(pos_mask, scores.gather(1, index), 0), neg)
         )
         quality = torch.ones_like(pos)
-        if values_at is not None:
-            quality = torch.where(pos_mask, values_at(index).detach(), quality)
+        if values is not None:
+            values = values_at(values.detach(), index, scores.size(1))
+            quality = torch.where(pos_mask, values, quality)
         weight, target = self.positives(pos.sigmoid(), quality)
         above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
         above = torch.where(pos_mask, above, 0)
@@ -113,10 +109,10 @@ class QualityLoss(RankingLoss):
         self.diagnostics = {'num_positive': number.detach()}
         return loss / number.detach().clamp(min=1).to(loss.dtype)
 
-    def rank_groups(self, lists, group: Tensor, values_of_row) -> Tensor:
+    def rank_groups(self, lists, group: Tensor, row_values: Tensor | None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""
         refuse_nan('group', group, 'give each score the number of its list')
-        return self.rank(*lists, values_of_row)
+        return self.rank(*lists, row_values)
 
 
 class VarifocalLoss(QualityLoss):

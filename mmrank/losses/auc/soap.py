@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from mmrank.losses.lists import like_scores, split_lists
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state.kept_positives import SampleRanks
 
-from .base import RankedLists
 from .kept_positives import KeptPositivesLoss, mean_of
 
 

@@ -8,10 +8,9 @@ from torch import Tensor
 from mmrank.errors import UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.lists import columns_of
+from mmrank.losses.lists import RankedLists, columns_of
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.kept_positives import PositiveState
-
-from .base import RankedLists, RankingLoss
 
 
 class KeptPositivesLoss(RankingLoss):
@@ -45,7 +44,7 @@ class KeptPositivesLoss(RankingLoss):
         sample_idx: Tensor | None = None,
         **others: Tensor | None,
     ) -> Tensor:
-        """See :meth:`RankingLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+        """See :meth:`HeadLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
         if others:
             raise UserTypeError(
                 f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
@@ -65,7 +64,7 @@ class KeptPositivesLoss(RankingLoss):
         entries = self.kept.entries_of(sample_idx, cls_score.device)
         # float64 holds every index.
         entries = self.lists_of(entries).double()
-        losses = self.rank(*lists, lambda columns: entries.gather(1, columns))
+        losses = self.rank(*lists, entries)
         return self.loss_weight * cast(Tensor, losses)
 
     @staticmethod

@@ -1,1 +1,0 @@
-"""Pointwise losses from class counts."""

@@ -1,0 +1,41 @@
+"""The base of the ranking losses that keep no state."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .base import RankedLists, RankingLoss, idle_share, number_of_positives
+
+
+class StatelessRankingLoss(RankingLoss):
+    """Base of losses that keep no state: subclasses implement :meth:`losses`."""
+
+    zero_without_positives = True
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        """(L,) losses of the lists, 0 for a list without positives."""
+        raise NotImplementedError
+
+    def list_losses(self, lists: RankedLists) -> Tensor:
+        return self.part_losses([lists])
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        losses = torch.cat([self.losses(lists) for lists in parts])
+        has_positive = torch.cat([lists.has_positive for lists in parts])
+        self.diagnostics = {
+            'num_positive': number_of_positives(parts),
+            'idle': idle_share(losses, has_positive),
+            **self.extra_diagnostics(losses.detach(), has_positive),
+        }
+        counted = torch.cat([self.counted(lists) for lists in parts])
+        loss = self.reduce_lists(losses, counted)
+        return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
+
+    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
+        """Further scalars to log, of (L,) detached losses."""
+        return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        return lists.has_positive
