@@ -15,7 +15,7 @@ from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels
-from .ranked_queries import LAST, RankedQueries, copies_of
+from .query_criterion import LAST, QueryCriterion, copies_of
 
 with required_package(
     'transformers', 'The adapter of the DETRs of transformers', "pip install 'mmrank[adapters]'"
@@ -25,7 +25,7 @@ with required_package(
 PREFIX = '_loss_function.'
 
 
-class RankedVarifocal(RankedQueries):
+class QueryVarifocal(QueryCriterion):
     """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
 
     loss_name, aux_mark = 'loss_ranking', '_aux_'
@@ -34,7 +34,7 @@ class RankedVarifocal(RankedQueries):
         super().__init__(config)
         self.loss_factor = self.weight_dict['loss_vfl']
 
-    loss_labels_vfl = RankedQueries.loss_labels
+    loss_labels_vfl = QueryCriterion.loss_labels
 
 
 @cache
@@ -44,12 +44,12 @@ def ranked_criterion(mixin: type, file: str, name: str) -> type:
     return type(f'Ranked{name}', (mixin, host), {})
 
 
-class RankingCriterion(nn.Module):
+class DetectorLosses(nn.Module):
     """Takes the place of ``loss_function`` of a model.
 
     The functions of transformers make their criterion themselves, so this lays out the outputs of
     the layers for ours, which is derived from theirs. ``rankings`` has the loss of each layer, see
-    :class:`.ranked_queries.RankedQueries`.
+    :class:`.query_criterion.QueryCriterion`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RankingCriterion(nn.Module):
         return self.gradient_balance.scaled(losses, classes, boxes)
 
 
-class RTDetrRankings(RankingCriterion):
+class RTDetrLosses(DetectorLosses):
     """For RT-DETR, RT-DETRv2 and D-FINE; the last of ``aux_<i>`` are the encoder's proposals."""
 
     def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
@@ -107,7 +107,7 @@ class RTDetrRankings(RankingCriterion):
         """
         fine = hasattr(config, 'weight_loss_fgl')
         file, name = ('loss_d_fine', 'DFineLoss') if fine else ('loss_rt_detr', 'RTDetrLoss')
-        criterion = ranked_criterion(RankedVarifocal, file, name)(config)
+        criterion = ranked_criterion(QueryVarifocal, file, name)(config)
         criterion.rankings = self.rankings
         # D-FINE's boxes may lie outside.
         inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
@@ -132,7 +132,7 @@ class RTDetrRankings(RankingCriterion):
         return sum(losses.values()), losses, auxiliary
 
 
-class DeformableRankings(RankingCriterion):
+class DeformableDetrLosses(DetectorLosses):
     """For Deformable DETR, LW-DETR and RF-DETR.
 
     The last two train several groups of queries: those of all groups of a layer are one ranking.
@@ -166,7 +166,7 @@ class DeformableRankings(RankingCriterion):
         file, kind = ('lw_detr', 'LwDetr') if grouped else ('deformable_detr', 'DeformableDetr')
         file = f'loss_{file}'
         matcher = getattr(import_module(f'transformers.loss.{file}'), f'{kind}HungarianMatcher')
-        criterion = ranked_criterion(RankedQueries, file, f'{kind}ImageLoss')(
+        criterion = ranked_criterion(QueryCriterion, file, f'{kind}ImageLoss')(
             matcher(config.class_cost, config.bbox_cost, config.giou_cost),
             config.num_labels,
             config.focal_alpha,
@@ -249,7 +249,7 @@ def attach(
     balance: GradientBalance | None,
 ) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
-    check_ranks(model, isinstance(model.loss_function, RankingCriterion), False)
+    check_ranks(model, isinstance(model.loss_function, DetectorLosses), False)
     name, config = type(model).__name__, model.config
     if balance_boxes:
         raise UserError(
@@ -257,7 +257,7 @@ def attach(
             'their own weights. Fix: remove it; set the weights of the box losses in the config'
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
-    made = RTDetrRankings if hasattr(config, 'weight_loss_vfl') else DeformableRankings
+    made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
     criterion = made(loss, config, centre_scores, balance)
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
@@ -271,7 +271,7 @@ def attach(
 def detach(model: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, RankingCriterion), True)
+    check_ranks(model, isinstance(criterion, DetectorLosses), True)
     if criterion.centre_scores:
         heads = getattr(model, 'class_embed', None)
         if heads is None:
@@ -308,7 +308,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
     from safetensors.torch import load_file
 
     criterion = model.loss_function
-    check_ranks(model, isinstance(criterion, RankingCriterion), True)
+    check_ranks(model, isinstance(criterion, DetectorLosses), True)
     state = {
         key.removeprefix(PREFIX): value
         for file in sorted(Path(folder).glob('*.safetensors'))

@@ -50,7 +50,7 @@ def use_ranking_loss(
       ``LwDetr...`` and ``RfDetr...`` of transformers, ``RFDETRModelModule`` of rfdetr: each decoder
       layer, and the denoising queries of each layer, have a ranking of their own, by a copy of the
       loss with its own state. The encoder's proposals keep their point-wise loss. See
-      :class:`.ranked_queries.RankedQueries`.
+      :class:`.query_criterion.QueryCriterion`.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the
     value of a ranking loss says little.

@@ -12,10 +12,10 @@ from mmrank.state import GradientBalance
 
 from .detectors import centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels
-from .ranked_queries import LAST, RankedQueries, copies_of
+from .query_criterion import LAST, QueryCriterion, copies_of
 
 
-class RankedSetCriterion(MadeClass, RankedQueries):
+class QuerySetCriterion(MadeClass, QueryCriterion):
     """Mixin for ``rfdetr.models.criterion.SetCriterion``."""
 
     logits, classes = 'pred_logits', 'labels'
@@ -38,7 +38,7 @@ class RankedSetCriterion(MadeClass, RankedQueries):
 @cache
 def ranked_criterion_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(ranked_criterion_class, host, (RankedSetCriterion, host), 'on rankings')
+    return make_class(ranked_criterion_class, host, (QuerySetCriterion, host), 'on rankings')
 
 
 def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> tuple:
@@ -58,7 +58,7 @@ def attach(
 ) -> None:
     """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
     criterion, name = module.criterion, type(module).__name__
-    check_ranks(module, isinstance(criterion, RankedSetCriterion), False)
+    check_ranks(module, isinstance(criterion, QuerySetCriterion), False)
     refused = {
         'balance_boxes=True': balance_boxes,
         'balance_gradients': balance is not None,
@@ -82,7 +82,7 @@ def attach(
 def detach(module: nn.Module) -> None:
     """Undo :func:`attach`; the centre moves into the bias of the scores."""
     criterion = module.criterion
-    check_ranks(module, isinstance(criterion, RankedSetCriterion), True)
+    check_ranks(module, isinstance(criterion, QuerySetCriterion), True)
     if hasattr(criterion, 'centring'):
         bias = module.model.class_embed.bias
         with torch.no_grad():

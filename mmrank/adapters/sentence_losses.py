@@ -206,12 +206,19 @@ class SentenceRetrievalLoss(SentenceLoss):
 
     @staticmethod
     def _classes(labels: Tensor) -> Tensor:
-        """The column label; UserError for rows without a class, such as the -1 of SNLI."""
+        """The column label; UserError for the -1 of SNLI, and for the scores of STS."""
         if fails((labels >= 0).all(), "the column 'label' holds classes below 0"):
             raise UserError(
                 f"the column 'label' holds {labels.min().item()}, which would be a class like any "
                 "other. Fix: dataset.filter(lambda row: row['label'] >= 0); of pairs of texts that "
                 'entail each other or not, those that do, without the column label'
+            )
+        whole = labels == labels.long()
+        if fails(whole.all(), "the column 'label' holds scores in place of classes"):
+            raise UserError(
+                f"the column 'label' holds {labels[~whole][0].item():.3g}, a score of a pair in "
+                'place of a class. Fix: of pairs with a score, '
+                "dataset.filter(lambda row: row['label'] > 0.5), without the column label"
             )
         return labels
 

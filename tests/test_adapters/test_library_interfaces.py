@@ -25,7 +25,7 @@ def test_the_libraries_call_what_the_adapters_expect():
 
     for kind in models.TRANSFORMERS:
         stock = LOSS_MAPPING[f'{kind}ForObjectDetection']
-        adapter = ours.RTDetrRankings if kind in DENOISING else ours.DeformableRankings
+        adapter = ours.RTDetrLosses if kind in DENOISING else ours.DeformableDetrLosses
         expected = names_of(adapter.forward)[1:]
         assert [x for x in expected if x in names_of(stock)] == names_of(stock), kind
     labels = ['self', 'outputs', 'targets', 'indices', 'num_boxes']

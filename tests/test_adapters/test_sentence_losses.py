@@ -287,6 +287,11 @@ def test_messages(model):
     loss.loss.mode = 'per_class'
     with pytest.raises(UserError, match="Fix: mode='flatten'"):
         loss(in_double([one, two]), None)
+    loss.loss.mode = 'flatten'
+    for label, message in ((-1.0, 'row.*label.*>= 0'), (0.76, 'holds 0.76, a score.*Fix')):
+        labels = torch.ones(len(pairs()[0])).index_fill(0, torch.tensor([2]), label)
+        with pytest.raises(UserError, match=message):
+            loss(in_double([one, two]), labels)
     contrast = SentenceContrastLoss(model, InfoNCELoss())
     with pytest.raises(UserError, match='needs 2 columns beside label'):
         contrast(in_double([one, two, two]), None)

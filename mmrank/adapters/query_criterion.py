@@ -29,7 +29,7 @@ def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) 
     return nn.ModuleDict({name: own.get(name) or copy.deepcopy(loss) for name in names})
 
 
-class RankedQueries:
+class QueryCriterion:
     """Mixin for criterions: all queries of all images of a layer are one ranking.
 
     Matching and box losses stay those of the criterion; the rankings of all layers are computed in
