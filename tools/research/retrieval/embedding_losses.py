@@ -217,7 +217,9 @@ def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     plan = yaml.safe_load(plan_file.read_text())
     columns = [*FACTS, *FIGURES, *(CAUSES if plan.get('watch') else ())]
-    commit, stage = current_commit(), dict(choose='tune', claim='final')[plan['stage']]
+    # What is looked at is no trial of a setting.
+    stage = 'tune' if plan['stage'] == 'choose' and not plan.get('watch') else 'final'
+    commit = current_commit()
     for name, spec in plan['data'].items():
         stored = torch.load(spec['file'], weights_only=True)
         record = out / f'{plan_file.stem}_{name}.csv'
