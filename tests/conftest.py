@@ -26,15 +26,12 @@ settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 def pytest_collection_finish():
     """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
-    if not torch.cuda.is_available():
-        # Seeds that wait for a GPU, each with a stack trace.
-        torch.cuda.manual_seed_all = torch.xpu.manual_seed_all = lambda seed: None
-    if importlib.util.find_spec('mmengine'):
-        _remember_layouts()
-
-
-def _remember_layouts():
-    """Each runner lays out its config three times and reads what configs a package has."""
+    for device in (torch.cuda, torch.xpu):
+        if not device.is_available():  # seeds would wait for one, each with a stack trace
+            device.manual_seed_all = lambda seed: None
+    if not importlib.util.find_spec('mmengine'):
+        return
+    # Each runner lays out its config three times, and reads what configs a package has.
     from mmengine.config import utils
     from yapf.yapflib import yapf_api
 
@@ -42,10 +39,8 @@ def _remember_layouts():
     lay_out, known = yapf_api.FormatCode, {}
 
     def look_up(text, **style):
-        key = text, str(style)
-        if key not in known:
-            known[key] = lay_out(text, **style)
-        return known[key]
+        known[text] = known.get(text) or lay_out(text, **style)
+        return known[text]
 
     yapf_api.FormatCode = look_up
 

@@ -125,14 +125,13 @@ def test_a_loss_without_a_batch_says_what_to_add(register):
 
 #: What the settings of a loss seldom change: slow for all but its first ones.
 OF_THE_CLASS = (
-    'bfloat16 built_on_meta checkpointing computes_in_float32 deepcopy evaluation expanded '
-    'function_transform grad_output inputs_untouched label_dtypes moved_to_another_dtype pickle '
+    'bfloat16 built_on_meta computes_in_float32 deepcopy evaluation expanded function_transform '
+    'grad_output inputs_untouched label_dtypes moved_to_another_dtype pickle '
     'same_twice second_derivative strided value_alone'
 )
 
 
 def rows():
-    """Each subject with each check that says something."""
     first = {(x.name, x.kind): x for x in reversed(CASES)}.values()
     names = [x for x in CHECKS if x not in NOT_HERE and not CHECKS[x].is_slow]
     for case in CASES:

@@ -325,9 +325,7 @@ def test_checkpointed_features_and_a_compiled_head(how):
     results = []
     for name in ('plain', how):
         step = Step()
-        options = {}
-        if name in ('checkpoint', 'reentrant'):
-            options['reentrant'] = name == 'reentrant'
+        options = dict(reentrant=name == 'reentrant') if name in ('checkpoint', 'reentrant') else {}
         call = torch.compile(step, backend='aot_eager') if name == 'compiled' else step
         for _ in range(2):
             step.zero_grad()
