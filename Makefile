@@ -19,6 +19,9 @@ try demo test test-fast test-slow test-adapters test-upstream notebooks: export 
 try demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
 test test-fast test-slow test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
+# Tests start many interpreters: one that may not keep what it compiled of torch compiles it each
+# time, 20 s instead of 2. Images for containers forbid it.
+test test-fast test-slow test-adapters test-upstream: export PYTHONDONTWRITEBYTECODE :=
 
 # Upstream mmengine does not tell torch 2.6 and later that it trusts its own checkpoints.
 test-upstream: export TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD ?= 1

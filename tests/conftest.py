@@ -1,6 +1,8 @@
 """Settings of all tests."""
 
+import functools
 import gc
+import importlib.util
 import os
 import runpy
 import sys
@@ -8,6 +10,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
+import torch
 from hypothesis import settings
 
 from mmrank import interruption
@@ -23,6 +26,23 @@ settings.load_profile('ci' if os.environ.get('CI') else 'quick')
 def pytest_collection_finish():
     """Data sets of mmengine collect garbage when built, a second where much is imported."""
     gc.freeze()
+    for device in (torch.cuda, torch.xpu):
+        if not device.is_available():  # seeds would wait for one, each with a stack trace
+            device.manual_seed_all = lambda seed: None
+    if not importlib.util.find_spec('mmengine'):
+        return
+    # Each runner lays out its config three times, and reads what configs a package has.
+    from mmengine.config import utils
+    from yapf.yapflib import yapf_api
+
+    utils.load = functools.cache(utils.load)
+    lay_out, known = yapf_api.FormatCode, {}
+
+    def look_up(text, **style):
+        known[text] = known.get(text) or lay_out(text, **style)
+        return known[text]
+
+    yapf_api.FormatCode = look_up
 
 
 @pytest.fixture(autouse=True)

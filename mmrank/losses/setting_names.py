@@ -1,5 +1,6 @@
 """Explains a setting that a loss does not take."""
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from reprlib import Repr
@@ -84,6 +85,7 @@ def settings_of(cls: type) -> list[str]:
     return list(signature_of(cls).parameters)
 
 
+@functools.cache
 def signature_of(cls: type) -> inspect.Signature:
     """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
     return inspect.Signature(sorted(_parameters(cls.__mro__), key=lambda p: p.kind))

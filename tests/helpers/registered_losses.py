@@ -17,7 +17,7 @@ labelled   ``left, right, is_positive``    a pair and its label
 import inspect
 import tempfile
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -402,9 +402,15 @@ class Case:
         """The loss."""
         return build(self.name, self.settings)
 
+    @cached_property
+    def details(self) -> nn.Module:
+        """A loss that nothing is done to: it decides what is in a batch."""
+        with torch.random.fork_rng(devices=[]):
+            return self.build()
+
     def batch(self, size: int = 12, seed: int = 0) -> Batch:
         """A batch of it."""
-        return make(self.kind, self.build(), size, seed)
+        return make(self.kind, self.details, size, seed)
 
 
 def _word(value) -> str:

@@ -183,6 +183,7 @@ def test_a_wrong_label_in_a_compiled_step_is_named():
         compiled(made_up(4, 3), torch.tensor([1, 2, 3, 40]))
 
 
+@pytest.mark.slow  # the compiler, as of the other losses in test_compiled_losses.py
 def test_semi_variance_compiled_with_dynamic_shapes():
     """A limit of the scores was taken for a number that changes."""
     settings = dict(tau1=1.0, tau2=0.1, score_range=(-5.0, 5.0), lam1=1.0, lam2=5.0)

@@ -293,7 +293,10 @@ def test_wrong_settings_end_in_a_message():
         )
 
 
-def test_checkpointed_features_and_a_compiled_head():
+@pytest.mark.parametrize(
+    'how', ['checkpoint', 'reentrant', pytest.param('compiled', marks=pytest.mark.slow)]
+)
+def test_checkpointed_features_and_a_compiled_head(how):
     """Activation checkpointing before the head; the whole step compiled."""
 
     class Step(nn.Module):
@@ -320,16 +323,13 @@ def test_checkpointed_features_and_a_compiled_head():
     x = torch.randn(20, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
     labels = torch.arange(20) % 4
     results = []
-    for how in ('plain', 'checkpoint', 'reentrant', 'compiled'):
+    for name in ('plain', how):
         step = Step()
-        options = {}
-        if how in ('checkpoint', 'reentrant'):
-            options['reentrant'] = how == 'reentrant'
-        call = torch.compile(step, backend='aot_eager') if how == 'compiled' else step
+        options = dict(reentrant=name == 'reentrant') if name in ('checkpoint', 'reentrant') else {}
+        call = torch.compile(step, backend='aot_eager') if name == 'compiled' else step
         for _ in range(2):
             step.zero_grad()
             call(x, labels, **options).backward()
         results.append([p.grad.clone() for p in step.parameters()])
         assert step.balance.num_updates == 2
-    for other in results[1:]:
-        torch.testing.assert_close(other, results[0])
+    torch.testing.assert_close(*results)
