@@ -1,4 +1,4 @@
-"""Every message that mmrank and tools/research can raise or warn with, read from the source.
+"""Every message that mmrank and its tools can raise or warn with, read from the source.
 
 hooks.py puts them at the end of the troubleshooting page when the site is built, so that the page
 cannot be out of date.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-RESEARCH = ROOT / 'tools/research'
+TOOLS = [ROOT / 'tools/lib', ROOT / 'tools/research']
 ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
 ERRORS |= {'UnsupportedHeadError'}
 WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
@@ -84,9 +84,10 @@ def messages_of(path: Path) -> Iterator[Message]:
 
 
 def all_messages() -> list[Message]:
-    """The messages of mmrank and tools/research, each once."""
+    """The messages of mmrank and its tools, each once."""
     found = {}
-    for path in [*sorted((ROOT / 'mmrank').rglob('*.py')), *sorted(RESEARCH.rglob('*.py'))]:
+    paths = [x for folder in (ROOT / 'mmrank', *TOOLS) for x in sorted(folder.rglob('*.py'))]
+    for path in paths:
         for message in messages_of(path):
             found.setdefault((message.text, message.path), message)
     return list(found.values())

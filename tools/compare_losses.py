@@ -34,9 +34,9 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from research.common.command_line import digest_run
-from research.own_data.answer import answer
-from research.own_data.head_losses import (
+from lib.common.command_line import digest_run
+from lib.own_data.answer import answer
+from lib.own_data.head_losses import (
     OWN,
     frozen_parts,
     has_pretrained,
@@ -45,11 +45,11 @@ from research.own_data.head_losses import (
     stored_config,
     winner_text,
 )
-from research.seeds.executors import LocalExecutor, preload_modules
-from research.seeds.plan import Method, SeedPlan
-from research.seeds.report import report, work_off
-from research.seeds.runs import RunQueue, lock_folder, train_command
-from research.seeds.statistics import collect_values
+from lib.seeds.executors import LocalExecutor, preload_modules
+from lib.seeds.plan import Method, SeedPlan
+from lib.seeds.report import report, work_off
+from lib.seeds.runs import RunQueue, lock_folder, train_command
+from lib.seeds.statistics import collect_values
 
 TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py').replace(
     '--cfg-options', '--in-process --cfg-options'
@@ -104,7 +104,7 @@ def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> P
     from mmengine.registry import DATASETS, MODELS, init_default_scope
     from mmengine.runner import Runner, load_checkpoint, set_random_seed
 
-    from research.own_data.stored_features import write_samples
+    from lib.own_data.stored_features import write_samples
 
     folder = args.out / 'features'
     folder.mkdir(parents=True, exist_ok=True)

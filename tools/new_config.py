@@ -23,9 +23,9 @@ from mmrank.files import check_output, write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from research.own_data.choices import Choices, choose
-from research.own_data.config_text import BASES, config_text
-from research.own_data.folder import Split, find_splits
+from lib.own_data.choices import Choices, choose
+from lib.own_data.config_text import BASES, config_text
+from lib.own_data.folder import Split, find_splits
 
 MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
 

@@ -135,7 +135,7 @@ MORE_SLIPS = [
     ('test tested.py good.pth --out .', "'.'", 'must end in'),
     ('benchmarks/run_seeds --plan good.yaml --jobs 0', 'jobs', '0'),
     ('benchmarks/run_seeds --plan plan.yaml', 'seedz', 'Fix'),
-    ('benchmarks/paper_table figure', "'figure'", 'Fix'),
+    ('research/paper_table figure', "'figure'", 'Fix'),
     ('dataset_converters/make_shapes_coco --out a --num-train -1', '-1'),
     # Files of data.
     *((f'{ANN_FILE}/{name}', name, 'Fix: ') for name in FOREIGN_FILES),

@@ -2,7 +2,7 @@
 
 import json
 
-from research.synthetic import boxes as synthetic_boxes
+from lib.synthetic import boxes as synthetic_boxes
 
 FREQUENCIES = 'rcf'
 

@@ -116,7 +116,7 @@ SETTINGS = {
     'SOPRCLoss': [
         {},
         dict(num_classes=CLASSES, mode='per_class'),
-        dict(num_classes=CLASSES, lam1=0.1, lam2=0.1, rank_gradient=True),
+        dict(num_classes=CLASSES, lam1=0.1, lam2=0.1),
         dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
     ],
     'SoDeepLoss': [SORTER, dict(SORTER, mode='per_class')],
@@ -363,8 +363,6 @@ def subject_of_case(case: 'Case') -> Subject:
     excused = {}
     if case.name in POINTWISE or case.kind != 'rows':
         excused['infinities'] = 'only what ranks scores takes them'
-    if case.settings.get('rank_gradient'):
-        excused['float32'] = 'the gradient jumps where a positive is its own threshold'
     if case.settings.get('mode') == 'sogram':
         excused['permutation'] = 'a sample is two rows'
     if case.settings.get('storage') == 'host':

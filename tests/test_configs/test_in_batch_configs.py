@@ -9,11 +9,11 @@ from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from published_configs import FOLDERS, LEAVES, load, rows
 
+from lib.synthetic.interactions import InteractionsSpec, write_interactions
 from mmrank.datasets.samplers import ClassPairSampler
 from mmrank.losses import InBatchLoss, InBatchSoftmaxLoss
 from mmrank.models import SparseLinearTower, TwoTower
 from mmrank.registry import MODELS
-from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 FOLDER = FOLDERS / 'in_batch'
 ROWS = rows(FOLDER / 'ml-1m.yaml')

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from lib.synthetic.captions import class_captions, describe_image, object_captions
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
     read_karpathy,
 )
 from mmrank.errors import UserError
-from research.synthetic.captions import class_captions, describe_image, object_captions
 
 
 def write(path, content):

@@ -13,12 +13,12 @@ from PIL import Image
 
 from dataset_converters import check_coco
 from dataset_converters.check_coco import clean_coco
+from lib.coco import detections
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
 from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError
-from research.coco import detections
 
 
 def make_document() -> dict:

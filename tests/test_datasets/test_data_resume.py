@@ -13,11 +13,11 @@ from torch import nn
 
 pytest.importorskip('mmpretrain')
 pytest.importorskip('datasets', minversion='4')
+from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.shards.shard_index import ScannedShard, write_index
 from mmrank.datasets.shards.stream import index_stream
 from mmrank.datasets.shards.tar_shard import file_note, index_tars, scan_tar
 from mmrank.errors import UserError
-from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 SIZES = (17, 9, 22)  # 48
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
-from research.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -56,7 +56,7 @@ NOT_RUN = [
     ('configs/long_tail/README.md', 'features GROCERY', 'data; test_few_positives.py'),
     ('configs/long_tail/README.md', 'few_positives_cifar', 'data and half an hour'),
     ('configs/long_tail/README.md', 'partial_auc', 'data; test_few_positives.py'),
-    ('docs/pages/results/retrieval.md', 'embedding_claim', 'data; test_embedding_losses.py'),
+    ('docs/pages/results/retrieval.md', 'embedding_losses', 'data; test_embedding_losses.py'),
     ('configs/in_batch/README.md', 'ratings.dat', 'data'),
     ('configs/in_batch/README.md', '_ml-1m.py\n', 'data and hours'),
     ('configs/in_batch/README.md', 'two_towers.py', 'data; test_two_towers.py'),
@@ -153,11 +153,12 @@ def sources():
 def options_of(tool):
     """Options that the tool's source, or what it imports, defines."""
     text = sources()[tool]
-    for module in re.findall(r'from ((?:mmrank|research)[\w.]+) import', text):
-        path = module.replace('.', '/').replace('research/', 'tools/research/') + '.py'
+    for module in re.findall(r'from ((?:mmrank|lib|research)[\w.]+) import', text):
+        path = f'{module.replace(".", "/")}.py'
+        path = path if path.startswith('mmrank') else f'tools/{path}'
         text += sources().get(path, '')
     if 'benchmark_parser' in text:  # it makes an option of each keyword
-        text += sources()['tools/research/common/command_line.py']
+        text += sources()['tools/lib/common/command_line.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.
     starts = re.findall(r"f'(--[a-z-]*)\{", text)

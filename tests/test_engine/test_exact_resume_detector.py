@@ -71,7 +71,7 @@ def train(work_dir, data_root, kill, resume) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize('kill', [('iteration', 6), ('validation', 2)])
 def test_detector_resumes_exactly(tmp_path, kill):
-    from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     data = tmp_path / 'data'
     # No image without an object, which the config would leave out.

@@ -15,8 +15,8 @@ import cv2
 import numpy as np
 import pytest
 
+from lib.common.archive import ArchiveError, ArchiveLimits, extract_archive
 from mmrank.files import path_fault, whole_folder
-from research.common.archive import ArchiveError, ArchiveLimits, extract_archive
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTERS = ROOT / 'tools/dataset_converters'
@@ -146,7 +146,7 @@ def test_lying_headers_do_not_help(tmp_path):
 def test_a_killed_run_leaves_nothing(tmp_path):
     path = write_zip(tmp_path / 'a.zip', [(f'{i}.txt', os.urandom(9)) for i in range(500)])
     script = (
-        'import sys, time\nfrom research.common.archive import extract_archive\ndef slow(done, '
+        'import sys, time\nfrom lib.common.archive import extract_archive\ndef slow(done, '
         'total):\n    print(done, flush=True); time.sleep(0.05)\nextract_archive(*sys.argv[1:], '
         'progress=slow)\n'
     )

@@ -11,6 +11,7 @@ from malformed_files import CIFAR10, good_files, malformed
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
+from lib.common.archive import ArchiveError, extract_archive
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
@@ -28,7 +29,6 @@ from mmrank.datasets.retrieval.image_lists import (
     VEHICLE_ID_LIST,
 )
 from mmrank.errors import UserError
-from research.common.archive import ArchiveError, extract_archive
 
 GOOD = good_files()
 #: Of processor time; a good file takes a few milliseconds.

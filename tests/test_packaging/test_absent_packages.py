@@ -60,9 +60,9 @@ assert metric.recall_at == (1, 10, 100, 1000)
 """
 DATA = """
 import mmrank.datasets.checks.coco_check
-import research.synthetic.shapes_coco
-import research.coco.detections
-import research.coco.pr_curves
+import lib.synthetic.shapes_coco
+import lib.coco.detections
+import lib.coco.pr_curves
 from mmrank.datasets.registered import RETRIEVAL_DATASETS
 
 

@@ -12,8 +12,8 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from random_weights import without_downloads
 
-from research.synthetic.glyphs import GlyphsSpec, draw_glyph
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from lib.synthetic.glyphs import GlyphsSpec, draw_glyph
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from research.common.live_progress import LiveProgressHook
+from lib.common.live_progress import LiveProgressHook
 
 
 @pytest.mark.parametrize('is_terminal', [True, False])

@@ -5,8 +5,8 @@ import multiprocessing
 
 import pytest
 
+from lib.common.records import append_rows, past_rows, read_rows, write_rows
 from mmrank.errors import UserError
-from research.common.records import append_rows, past_rows, read_rows, write_rows
 
 FIELDS = ('method', 'seed', 'step', 'settings', 'AP', 'mAP')
 WHOLE = """method,seed,step,settings,AP,mAP

@@ -11,12 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from mmrank.apis import models
-from mmrank.apis.models import find_weights, load_model, read_model_index, released_models
-from mmrank.errors import UserError
-from mmrank.registry import MODELS
-from research import release as building
-from research.release import (
+from lib import release as building
+from lib.release import (
     ASSETS,
     PAGE,
     Asset,
@@ -28,6 +24,10 @@ from research.release import (
     register,
     state_of,
 )
+from mmrank.apis import models
+from mmrank.apis.models import find_weights, load_model, read_model_index, released_models
+from mmrank.errors import UserError
+from mmrank.registry import MODELS
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / 'shared' / 'data'

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from research.common import timing
+from lib.common import timing
 
 
 def test_functions_take_turns_with_the_threads_of_torch(monkeypatch):

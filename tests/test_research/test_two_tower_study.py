@@ -11,6 +11,7 @@ import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
 
+from lib.synthetic.interactions import InteractionsSpec, write_interactions
 from mmrank.errors import UserError
 from research.in_batch.search import (
     SearchRule,
@@ -27,7 +28,6 @@ from research.in_batch.study import (
     study_cells,
 )
 from research.in_batch.training import ExpectedObjective, StepwiseTraining, TwoTowerData
-from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 CONFIG = Path(__file__).parents[2] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
 

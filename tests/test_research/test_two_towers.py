@@ -3,8 +3,8 @@
 import csv
 import sys
 
+from lib.synthetic.interactions import InteractionsSpec, write_interactions
 from research import two_towers
-from research.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def test_record_is_tuned_alike_and_gone_on_with(tmp_path, monkeypatch):

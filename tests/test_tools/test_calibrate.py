@@ -9,8 +9,8 @@ import pytest
 import torch
 
 pytest.importorskip('sklearn')
+from lib.synthetic.boxes import make_annotations, make_predictions
 from mmrank.calibration.calibration_file import read_calibration, weights_digest
-from research.synthetic.boxes import make_annotations, make_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / 'tools' / 'analysis_tools' / 'calibrate.py'

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lib.coco.runs import RECORD_NAME, read_record
+from lib.synthetic.boxes import make_predictions
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError
-from research.coco.runs import RECORD_NAME, read_record
-from research.synthetic.boxes import make_predictions
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / 'tools' / 'benchmarks'
@@ -175,7 +175,7 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
     monkeypatch.setattr(tool, 'HERE', tmp_path)
-    monkeypatch.setattr('research.coco.runs._POLL_SECONDS', 0.01)
+    monkeypatch.setattr('lib.coco.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
     (tmp_path / 'x.pth').write_text('weights')

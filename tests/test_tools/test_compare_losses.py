@@ -13,8 +13,8 @@ from mmrank.errors import UserError
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
 from compare_losses import seconds_of, size_of  # noqa: E402
-from research.own_data.answer import answer  # noqa: E402
-from research.own_data.head_losses import (  # noqa: E402
+from lib.own_data.answer import answer  # noqa: E402
+from lib.own_data.head_losses import (  # noqa: E402
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -22,7 +22,7 @@ from research.own_data.head_losses import (  # noqa: E402
     stored_config,
     winner_text,
 )
-from research.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
+from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
 
 sys.path.remove(str(ROOT / 'tools'))
 

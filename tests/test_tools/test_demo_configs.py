@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
-from research.synthetic.shapes_coco import ShapesSpec
+from lib.synthetic.shapes_coco import ShapesSpec
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs' / 'stable_ap'
 

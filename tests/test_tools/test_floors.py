@@ -8,9 +8,9 @@ import pytest
 from registered_losses import loss_names
 
 import mmrank.losses
+from lib.common import timing
 from mmrank.errors import UserError
 from mmrank.registry import METRICS, MODELS
-from research.common import timing
 
 BENCHMARKS = Path(__file__).parents[2] / 'tools/benchmarks'
 sys.path.insert(0, str(BENCHMARKS))
@@ -20,7 +20,7 @@ from lower_bounds.row import QUICK, Sizes  # noqa: E402
 #: Bases of losses, and what calls one: they compute nothing themselves.
 BASES = {
     *('ClassCountLoss', 'ContrastiveLoss', 'EmbeddingLoss', 'ErrorDrivenLoss'),
-    *('PointwiseLoss', 'RankingLoss', 'StatelessRankingLoss'),
+    *('HeadLoss', 'PointwiseLoss', 'RankingLoss', 'StatelessRankingLoss'),
 }
 
 

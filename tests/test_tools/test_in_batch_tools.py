@@ -40,7 +40,7 @@ def config(run, tmp_path):
 @pytest.mark.slow
 def test_table_is_written_and_goes_on(run, config, tmp_path):
     arguments = (
-        *('benchmarks/in_batch_table', config, '--out', tmp_path),
+        *('research/in_batch/in_batch_table', config, '--out', tmp_path),
         *('--ratios', 0.1, '--max-steps', 6, '--checks-per-epoch', 1),
         *('--threads', 1, '--max-iterations', 5, '--modes', 'pos_neg'),
     )
@@ -77,7 +77,7 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
 
 def test_table_refuses_what_cannot_be(run, config, tmp_path):
     out = run(
-        *('benchmarks/in_batch_table', config, '--ratios', 0.1, 0.2, 0.3),
+        *('research/in_batch/in_batch_table', config, '--ratios', 0.1, 0.2, 0.3),
         *('--max-steps', 1, 2, '--out', tmp_path),
         status=2,
     )
@@ -154,7 +154,7 @@ def test_header_goes_to_both_parts(run, tmp_path):
 def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):
     """Both losses estimate one objective, from the same weights."""
     out = run(
-        'benchmarks/in_batch_objective',
+        'research/in_batch/in_batch_objective',
         *(config, '--ratio', 0.1, '--steps', 4, '--every', 2),
         *('--lr', 0.05, 0.5, '--out-dir', tmp_path),
     )
@@ -184,7 +184,7 @@ def test_trainings_in_turn_are_those_alone(config):
 
 
 def test_sizes_of_the_data(run, config, tmp_path):
-    out = run('benchmarks/in_batch_objective', config, '--sizes')
+    out = run('research/in_batch/in_batch_objective', config, '--sizes')
     row = re.search(r'│ ([\d,]+) +│ ([\d,]+) +│ ([\d,]+) +│ ([\d,.]+)', out)
     m, n, pairs, popularity = (float(x.replace(',', '')) for x in row.groups())
     assert (m, n) == (40, 30)

@@ -408,7 +408,7 @@ def shapes(tmp_path_factory):
     pytest.importorskip('mmdet')
     from mmengine.registry import DefaultScope
 
-    from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+    from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
     folder = tmp_path_factory.mktemp('shapes')
     write_shapes_coco(folder / 'data', ShapesSpec(1, 1, 2))

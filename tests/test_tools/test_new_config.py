@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tiny_tool_run import ROOT, TRAIN
 
-from research.own_data.choices import choose_anchors, choose_scale
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from lib.own_data.choices import choose_anchors, choose_scale
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 TOOL = 'new_config'
 MODELS = [f'{name}-r{depth}' for name in ('atss', 'retinanet', 'faster-rcnn') for depth in (18, 50)]

@@ -15,7 +15,7 @@ from mmrank.errors import UserError
 from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
 
 ROOT = Path(__file__).parents[2]
-TOOL = ROOT / 'tools/benchmarks/paper_table.py'
+TOOL = ROOT / 'tools/research/paper_table.py'
 #: Numbers of tables and figures that each paper prints.
 PRINTED = {
     'stable_ap': (6, [1, 3, 4, 5, 6, 7, 8]),
@@ -117,7 +117,7 @@ def test_tool_lists(run_script):
 def test_tool_runs_all_commands_of_a_table(run_script, calls):
     status, _, _ = run_script(TOOL, 'soprc/figure5', '--', '--trials', '3')
     assert status == 0
-    assert calls[0][1] == 'tools/analysis_tools/soprc_simulation.py'
+    assert calls[0][1] == 'tools/research/soprc_simulation.py'
     assert calls[0][-2:] == ['--trials', '3']
     status, _, _ = run_script(TOOL, 'stable_ap/table3', '--', '--repeats', '1')
     assert status == 0
@@ -145,7 +145,7 @@ def test_tool_explains(run_script, calls):
     assert '33 GPU hours, an estimate' in text
     status, text, _ = run_script(TOOL, 'soprc/figure5', '--explain')
     assert (status, len(calls)) == (0, 0)
-    assert 'command: python tools/analysis_tools' in text
+    assert 'command: python tools/research/soprc_simulation.py' in text
     status, _, error = run_script(TOOL, 'soprc/table99')
     assert status == 2
     assert 'Fix: a name that --list shows' in error

@@ -15,9 +15,9 @@ from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
 
+from lib.retrieval.models import parse_entries
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
-from research.retrieval.models import parse_entries
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'analysis_tools' / 'retrieval_report.py'
 

@@ -12,8 +12,8 @@ import torch
 from data_slips import DATA_SLIPS, write_data_slips
 from more_slips import MORE_SLIPS, write_files
 
-from research.synthetic.boxes import make_predictions
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from lib.synthetic.boxes import make_predictions
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]
 MINI = """\

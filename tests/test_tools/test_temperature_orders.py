@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from research.temperature_orders import OrderRuns, order_test
+from research.theory.temperature_orders import OrderRuns, order_test
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/analysis_tools/temperature_orders.py'
+TOOL = Path(__file__).resolve().parents[2] / 'tools/research/temperature_orders.py'
 NAMES = ('cat', 'dog', 'frog', 'ship')
 
 

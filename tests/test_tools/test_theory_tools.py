@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'analysis_tools'
+TOOLS = Path(__file__).parents[2] / 'tools' / 'research'
 # As the defaults, but of a size for a test.
 SMALL = {
     'soprc_simulation': dict(

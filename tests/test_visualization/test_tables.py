@@ -2,8 +2,8 @@
 
 import csv
 
+from lib.common.names import best_cells
 from mmrank.visualization.tables import markdown_table, write_table
-from research.common.names import best_cells
 
 
 def test_a_cell_stays_one_cell():

@@ -30,11 +30,11 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.calibration.fitting import METHODS, TARGETS, fit_calibration
-from research.calibration.prediction_dump import read_dump
-from research.calibration.report import CalibrationReport
-from research.calibration.splits import SampleSplit
-from research.common.command_line import benchmark_parser
+from lib.calibration.fitting import METHODS, TARGETS, fit_calibration
+from lib.calibration.prediction_dump import read_dump
+from lib.calibration.report import CalibrationReport
+from lib.calibration.splits import SampleSplit
+from lib.common.command_line import benchmark_parser
 
 FILE = 'calibration.json'
 
@@ -104,7 +104,7 @@ def read_split(files: Sequence[str], classes: Sequence[str] | None, iou: float):
             f'Fix: pass the COCO file after it: {predictions} val.json'
         )
     # pycocotools is for boxes only.
-    from research.calibration.box_split import BoxSplit
+    from lib.calibration.box_split import BoxSplit
 
     return BoxSplit.read(content, rest[0], classes, iou)
 

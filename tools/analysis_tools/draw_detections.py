@@ -18,9 +18,9 @@ from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.coco.detections import draw_detections
-from research.coco.tables import named_evaluations
-from research.common.command_line import benchmark_parser, check_outputs
+from lib.coco.detections import draw_detections
+from lib.coco.tables import named_evaluations
+from lib.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:

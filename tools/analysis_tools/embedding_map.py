@@ -18,9 +18,9 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
-from research.retrieval.maps import choose_samples, make_map, plot_maps
-from research.retrieval.models import add_model_options, features_by_name
+from lib.common.command_line import benchmark_parser, check_outputs
+from lib.retrieval.maps import choose_samples, make_map, plot_maps
+from lib.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:

@@ -36,7 +36,7 @@ from mmrank.visualization.figures import fit_text, new_panels, save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import benchmark_parser, check_outputs
 
 
 @dataclass(frozen=True)

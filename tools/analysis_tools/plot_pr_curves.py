@@ -20,9 +20,9 @@ from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.coco.pr_curves import PRCurves, plot_pr_curves
-from research.coco.tables import comparison_rows, named_evaluations, rich_table
-from research.common.command_line import benchmark_parser, check_outputs
+from lib.coco.pr_curves import PRCurves, plot_pr_curves
+from lib.coco.tables import comparison_rows, named_evaluations, rich_table
+from lib.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:

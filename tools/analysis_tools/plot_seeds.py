@@ -14,8 +14,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
-from research.seeds.plots import draw_box_plot, read_values
+from lib.common.command_line import benchmark_parser, check_outputs
+from lib.seeds.plots import draw_box_plot, read_values
 
 
 def parse_args() -> argparse.Namespace:

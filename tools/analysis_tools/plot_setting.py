@@ -16,8 +16,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
-from research.seeds.plots import plot_setting, read_setting_runs
+from lib.common.command_line import benchmark_parser, check_outputs
+from lib.seeds.plots import plot_setting, read_setting_runs
 
 
 def parse_args() -> argparse.Namespace:

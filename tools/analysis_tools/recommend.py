@@ -30,7 +30,7 @@ from mmrank.visualization.palette import colour
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import benchmark_parser, check_outputs
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.

@@ -29,9 +29,9 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, foreign_pictures
-from research.retrieval.models import add_model_options, features_by_name
-from research.retrieval.report import (
+from lib.common.command_line import benchmark_parser, foreign_pictures
+from lib.retrieval.models import add_model_options, features_by_name
+from lib.retrieval.report import (
     describe_test_set,
     evaluate_features,
     plot_precision_recall,
@@ -40,7 +40,7 @@ from research.retrieval.report import (
     write_curves,
     write_retrieval_table,
 )
-from research.retrieval.sheets import CHOICES, draw_sheets
+from lib.retrieval.sheets import CHOICES, draw_sheets
 
 
 def parse_args(arguments=None) -> argparse.Namespace:

@@ -28,7 +28,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 

@@ -23,7 +23,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:

@@ -18,7 +18,7 @@ from mmrank.visualization.training_curves import plot_training_curves, read_trai
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import benchmark_parser, check_outputs
 
 
 def parse_args() -> argparse.Namespace:

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import cpu_in_turn
 from mmrank import losses
 from mmrank.adapters import use_ranking_loss
-from research.common.command_line import benchmark_parser
-from research.common.timing import cpu_in_turn
 
 TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
 TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'DeformableDetr', 'LwDetr', 'RfDetr']

@@ -34,11 +34,11 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.coco.benchmark import CocoBenchmark, run_benchmark
-from research.coco.detections import draw_side_by_side
-from research.coco.evaluators import CHOICES
-from research.coco.pr_curves import draw_benchmark
-from research.coco.runs import (
+from lib.coco.benchmark import CocoBenchmark, run_benchmark
+from lib.coco.detections import draw_side_by_side
+from lib.coco.evaluators import CHOICES
+from lib.coco.pr_curves import draw_benchmark
+from lib.coco.runs import (
     ModelResult,
     check_pair,
     find_annotations,
@@ -48,8 +48,8 @@ from research.coco.runs import (
     plan_run,
     read_result,
 )
-from research.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from research.common.command_line import Entry, benchmark_parser, foreign_pictures
+from lib.coco.tables import describe_runs, rich_benchmark, write_benchmark
+from lib.common.command_line import Entry, benchmark_parser, foreign_pictures
 
 HERE = Path(__file__).resolve().parent
 

@@ -151,7 +151,7 @@ def measure_training(args: argparse.Namespace, folder: Path) -> list[list]:
 
 def write_document(args: argparse.Namespace, folder: Path) -> Path:
     """A synthetic annotation file."""
-    from research.synthetic.boxes import make_annotations
+    from lib.synthetic.boxes import make_annotations
 
     document = make_annotations(images=args.images, classes=80, objects=7.0)
     path = folder / 'annotations.json'
@@ -184,8 +184,8 @@ def measure_check(args: argparse.Namespace, folder: Path) -> list[list]:
 
 def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
     """CPU seconds of the evaluator alone and of the tool."""
-    from research.coco.evaluators import find_evaluators
-    from research.synthetic.boxes import make_predictions
+    from lib.coco.evaluators import find_evaluators
+    from lib.synthetic.boxes import make_predictions
 
     path = write_document(args, folder)
     boxes = make_predictions(json.loads(path.read_text('utf-8')), false=20)

@@ -22,8 +22,8 @@ from mmrank.state.sample_state import check_sample_ids
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import in_turn
 
 
 def losses(samples: int) -> dict:

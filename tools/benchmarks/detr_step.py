@@ -28,8 +28,8 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import cpu_in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import cpu_in_turn
 
 STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
 

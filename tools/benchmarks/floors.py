@@ -33,8 +33,8 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import Times, both_times_in_turn, machine, median_ratio
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import Times, both_times_in_turn, machine, median_ratio
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),

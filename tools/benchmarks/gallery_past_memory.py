@@ -25,7 +25,7 @@ from mmrank.functional import StoredEmbeddings, retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 
 _CHUNK = 4096
 

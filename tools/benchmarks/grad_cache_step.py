@@ -23,8 +23,8 @@ from mmrank.losses import InfoNCELoss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import cpu_in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import cpu_in_turn
 
 
 def make_steps(network, chunk):

@@ -25,8 +25,8 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import in_turn
 
 POINTWISE = ('square', 'logistic')
 MODES = ('in_batch', 'unbiased', 'unbiased_omega', 'pos_neg', 'popularity')

@@ -83,10 +83,10 @@ def main(args: argparse.Namespace) -> None:
     import torch
     from train_and_test import load_config
 
+    from lib.coco import inference_meter as meters
+    from lib.coco.runs import RunRecord, write_record
+    from lib.seeds.runs import lock_folder
     from mmrank.apis.entry_point import build_runner, check_data
-    from research.coco import inference_meter as meters
-    from research.coco.runs import RunRecord, write_record
-    from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         stack.enter_context(lock_folder(Path(args.out)))

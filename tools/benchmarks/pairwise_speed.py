@@ -23,8 +23,8 @@ from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import in_turn
 
 TAU = 1.0
 

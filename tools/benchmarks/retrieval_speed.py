@@ -21,8 +21,8 @@ from mmrank.functional import retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import both_times_in_turn, median_ratio
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import both_times_in_turn, median_ratio
 
 # Queries of a block of the bare products: as many as the metric takes.
 BLOCK = 512

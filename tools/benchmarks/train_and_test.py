@@ -152,10 +152,10 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 def main() -> None:
     args = parse_args()
 
+    from lib.common.records import current_commit
+    from lib.seeds.runs import lock_folder
     from mmrank.apis.entry_point import checkpoint_words
     from mmrank.files import write_atomically
-    from research.common.records import current_commit
-    from research.seeds.runs import lock_folder
 
     with ExitStack() as stack:
         # A training may outlive the tool that started it.

@@ -33,8 +33,8 @@ from mmrank.state import GradientBalance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.timing import cpu_in_turn, in_turn
+from lib.common.command_line import benchmark_parser
+from lib.common.timing import cpu_in_turn, in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
 OURS = 'configs/stable_ap/retinanet_r18_fpn_stable-ap_bccd.py'

@@ -21,7 +21,7 @@ from mmrank.testing.processes import run_on_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 

@@ -29,8 +29,8 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser, check_outputs
-from research.retrieval.maps import plot_class_counts
+from lib.common.command_line import benchmark_parser, check_outputs
+from lib.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:

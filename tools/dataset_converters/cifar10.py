@@ -24,8 +24,8 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.archive_source import add_archive_options, unpacked
-from research.common.command_line import benchmark_parser
+from lib.common.archive_source import add_archive_options, unpacked
+from lib.common.command_line import benchmark_parser
 
 
 def parse_args() -> argparse.Namespace:

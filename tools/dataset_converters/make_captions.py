@@ -35,9 +35,9 @@ from mmrank.files import path_fault, whole_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.archive_source import add_archive_options, unpacked
-from research.common.command_line import benchmark_parser
-from research.synthetic.captions import class_captions, object_captions
+from lib.common.archive_source import add_archive_options, unpacked
+from lib.common.command_line import benchmark_parser
+from lib.synthetic.captions import class_captions, object_captions
 
 
 def parse_args() -> argparse.Namespace:

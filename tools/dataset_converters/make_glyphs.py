@@ -21,8 +21,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.synthetic.glyphs import GlyphsSpec, write_glyphs
+from lib.common.command_line import benchmark_parser
+from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:

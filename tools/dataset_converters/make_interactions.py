@@ -18,8 +18,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.synthetic.interactions import InteractionsSpec, write_interactions
+from lib.common.command_line import benchmark_parser
+from lib.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:

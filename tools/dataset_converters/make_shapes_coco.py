@@ -23,8 +23,8 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from lib.common.command_line import benchmark_parser
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:

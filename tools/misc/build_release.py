@@ -28,8 +28,8 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.release import Asset, Record, build, chosen_assets, read_record, register, state_of
-from research.seeds.runs import lock_folder
+from lib.release import Asset, Record, build, chosen_assets, read_record, register, state_of
+from lib.seeds.runs import lock_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -23,7 +23,7 @@ from mmrank.losses.ranking.sodeep import RankSorter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.synthetic.rankings import train_sorter
+from lib.synthetic.rankings import train_sorter
 
 SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
 

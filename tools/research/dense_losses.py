@@ -36,11 +36,11 @@ from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.records import append_rows, current_commit, past_rows
 from mmrank import losses
 from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
-from research.common.records import append_rows, current_commit, past_rows
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0

@@ -37,8 +37,8 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.records import append_rows, current_commit, past_rows
 from mmrank.errors import show_user_errors
-from research.common.records import append_rows, current_commit, past_rows
 from research.small_detrs import build
 
 HEADS = (

@@ -35,9 +35,9 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
+from lib.common.records import append_rows, current_commit, past_rows
 from mmrank.errors import show_user_errors
 from mmrank.functional import average_precision, partial_auroc
-from research.common.records import append_rows, current_commit, past_rows
 
 #: mAP over the classes by sigmoid and by softmax scores, and AP of all scores in one ranking.
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')

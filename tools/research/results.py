@@ -40,14 +40,14 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.names import loss_name, metric_name
+from lib.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
+from lib.seeds.plots import draw_box_plot, draw_curves
+from lib.seeds.statistics import compare_paired
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
 from mmrank.visualization.tables import markdown_table
-from research.common.names import loss_name, metric_name
-from research.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
-from research.seeds.plots import draw_box_plot, draw_curves
-from research.seeds.statistics import compare_paired
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'

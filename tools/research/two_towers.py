@@ -21,8 +21,8 @@ from mmengine.config import Config
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dataset_converters.split_interactions import split_file
+from lib.common.records import FACTS, append_rows, current_commit, past_rows
 from mmrank.errors import show_user_errors
-from research.common.records import FACTS, append_rows, current_commit, past_rows
 from research.in_batch.training import StepwiseTraining, TwoTowerData
 
 CONFIG = Path(__file__).resolve().parents[2] / (

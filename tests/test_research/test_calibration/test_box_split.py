@@ -9,11 +9,11 @@ pytest.importorskip('sklearn')
 pytest.importorskip('pycocotools')
 from pycocotools.coco import COCO
 
+from lib.calibration.box_split import BoxSplit
+from lib.calibration.fitting import METHODS, fit_calibration
+from lib.synthetic.boxes import make_annotations, make_predictions
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import match_boxes
-from research.calibration.box_split import BoxSplit
-from research.calibration.fitting import METHODS, fit_calibration
-from research.synthetic.boxes import make_annotations, make_predictions
 
 
 def iou_of(one, other, crowd=False):
@@ -121,7 +121,7 @@ def test_ap_is_equal_to_the_last_bit(method, split):
 
 def test_ap_by_faster_coco_eval_is_equal_to_the_last_bit(data, split):
     pytest.importorskip('faster_coco_eval')
-    from research.coco.evaluators import find_evaluators
+    from lib.coco.evaluators import find_evaluators
 
     (fast,) = find_evaluators('faster-coco-eval')
     calibration = fit_calibration(split.judged, min_each=3)

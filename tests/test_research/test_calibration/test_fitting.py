@@ -7,10 +7,10 @@ import torch
 pytest.importorskip('sklearn')
 from scipy.optimize import minimize
 
+from lib.calibration.fitting import METHODS, fit_calibration
+from lib.calibration.splits import JudgedScores, as_float32
 from mmrank.errors import UserError
 from mmrank.functional import expected_calibration_error
-from research.calibration.fitting import METHODS, fit_calibration
-from research.calibration.splits import JudgedScores, as_float32
 
 
 def made_up(counts=(900, 400), slope=2.0, offset=-1.0, seed=0):

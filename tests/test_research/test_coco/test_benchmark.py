@@ -11,29 +11,24 @@ from PIL import Image
 from rich.console import Console
 from run_records import run_record
 
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
-from research.coco.detections import (
+from lib.coco.detections import (
     class_colours,
     draw_side_by_side,
     fitting_labels,
     matched_boxes,
     most_differing_images,
 )
-from research.coco.pr_curves import (
-    PRCurves,
-    most_differing_classes,
-    plot_metric_bars,
-    plot_pr_pages,
-)
-from research.coco.tables import (
+from lib.coco.pr_curves import PRCurves, most_differing_classes, plot_metric_bars, plot_pr_pages
+from lib.coco.tables import (
     BenchmarkRow,
     describe_runs,
     rich_benchmark,
     table_cells,
     write_benchmark,
 )
-from research.synthetic.boxes import make_predictions
-from research.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from lib.synthetic.boxes import make_predictions
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
+from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 NAN = float('nan')
 

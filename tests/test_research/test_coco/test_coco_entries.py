@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from run_records import run_record
 
-from mmrank.errors import UserError
-from research.coco.runs import (
+from lib.coco.runs import (
     ModelResult,
     check_pair,
     describe_progress,
@@ -19,7 +18,8 @@ from research.coco.runs import (
     run_command,
     write_record,
 )
-from research.common.command_line import digest_run
+from lib.common.command_line import digest_run
+from mmrank.errors import UserError
 
 RECORD = run_record()
 

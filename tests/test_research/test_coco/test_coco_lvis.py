@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
+from lib.coco.benchmark import run_benchmark
+from lib.coco.evaluators import evaluate_lvis, lvis_class_average_precision, lvis_summary
+from lib.coco.pr_curves import PRCurves
 from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
 from mmrank.evaluation.lvis_numpy import require_lvis
-from research.coco.benchmark import run_benchmark
-from research.coco.evaluators import evaluate_lvis, lvis_class_average_precision, lvis_summary
-from research.coco.pr_curves import PRCurves
 
 
 @pytest.fixture

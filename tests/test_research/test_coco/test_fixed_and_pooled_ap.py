@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip('pycocotools')
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
+from lib.coco.fixed_and_pooled_ap import best_of_class, describe_limit, fixed_and_pooled_ap
 from mmrank.evaluation.lvis_numpy import require_lvis
-from research.coco.fixed_and_pooled_ap import best_of_class, describe_limit, fixed_and_pooled_ap
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from research.coco.inference_meter import (
+from lib.coco.inference_meter import (
     InferenceMeter,
     describe_backbone,
     describe_loss,

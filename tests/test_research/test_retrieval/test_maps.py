@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from lib.retrieval import maps
+from lib.retrieval.maps import choose_samples, neighbour_purity, plot_class_counts
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
-from research.retrieval import maps
-from research.retrieval.maps import choose_samples, neighbour_purity, plot_class_counts
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/embedding_map.py'
 

@@ -6,10 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrank.errors import UserError
-from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.functional import retrieval_metrics
-from research.retrieval.report import (
+from lib.retrieval.report import (
     check_same_test_set,
     describe_test_set,
     evaluate_features,
@@ -19,7 +16,7 @@ from research.retrieval.report import (
     write_curves,
     write_retrieval_table,
 )
-from research.retrieval.sheets import (
+from lib.retrieval.sheets import (
     CHOICES,
     draw_retrieval_sheet,
     draw_sheets,
@@ -27,6 +24,9 @@ from research.retrieval.sheets import (
     select_queries,
     sheet_figure,
 )
+from mmrank.errors import UserError
+from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.functional import retrieval_metrics
 
 
 @pytest.fixture(scope='module')

@@ -13,10 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mmrank.errors import UserError
-from mmrank.required_package import VERSIONS
-from research.seeds.arguments import make_executor, make_parser
-from research.seeds.executors import (
+from lib.seeds.arguments import make_executor, make_parser
+from lib.seeds.executors import (
     ForkedCommand,
     LocalExecutor,
     RemoteCommand,
@@ -24,8 +22,10 @@ from research.seeds.executors import (
     end_process,
     minutes,
 )
-from research.seeds.plan import parse_plan
-from research.seeds.runs import RunQueue
+from lib.seeds.plan import parse_plan
+from lib.seeds.runs import RunQueue
+from mmrank.errors import UserError
+from mmrank.required_package import VERSIONS
 
 # Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs with `hang=SEED`.
 FAKE = """
@@ -184,7 +184,7 @@ def read(words, **fields):
 
 def test_plan_names_the_executor(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr('research.seeds.arguments.SlurmExecutor', lambda *x: made.append(x))
+    monkeypatch.setattr('lib.seeds.arguments.SlurmExecutor', lambda *x: made.append(x))
     executor = dict(type='slurm', partition='gpu', time='8:00:00', cpus=4)
     words = ['--executor-options', 'cpus=8']
     make_executor(*read(words, executor=executor, out_dir=str(tmp_path)))

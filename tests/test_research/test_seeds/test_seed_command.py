@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from research.common.records import read_curve_rows, read_final_rows
-from research.seeds.executors import LocalExecutor
+from lib.common.records import read_curve_rows, read_final_rows
+from lib.seeds.executors import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
 HELPERS = ROOT / 'tests' / 'helpers'

@@ -5,10 +5,10 @@ import math
 
 import pytest
 
+from lib.seeds.plan import parse_plan, read_plan
+from lib.seeds.runs import Outcome
+from lib.seeds.statistics import check_splits, choose
 from mmrank.errors import UserError
-from research.seeds.plan import parse_plan, read_plan
-from research.seeds.runs import Outcome
-from research.seeds.statistics import check_splits, choose
 
 LR = 'optim_wrapper.optimizer.lr'
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 
-from research.common.records import read_final_rows
-from research.seeds.plan import parse_plan
-from research.seeds.plots import draw_box_plot, plot_setting, read_setting_runs, read_values
-from research.seeds.report import write_csv, write_markdown, write_runs_csv
-from research.seeds.runs import Outcome
-from research.seeds.statistics import collect_values, compare_paired, summarise
+from lib.common.records import read_final_rows
+from lib.seeds.plan import parse_plan
+from lib.seeds.plots import draw_box_plot, plot_setting, read_setting_runs, read_values
+from lib.seeds.report import write_csv, write_markdown, write_runs_csv
+from lib.seeds.runs import Outcome
+from lib.seeds.statistics import collect_values, compare_paired, summarise
 
 ROOT = Path(__file__).resolve().parents[3]
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
@@ -186,7 +186,7 @@ def test_box_plot_is_as_wide_as_a_page(tmp_path, methods, metrics):
 def test_boxes_are_sorted_by_the_median(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(
-        'research.seeds.plots.colours_of', lambda names: shown.extend(names) or ['k'] * len(names)
+        'lib.seeds.plots.colours_of', lambda names: shown.extend(names) or ['k'] * len(names)
     )
     values = {
         'low': {'x': {0: 1.0, 1: 2.0, 2: 9.0}},

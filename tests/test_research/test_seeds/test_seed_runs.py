@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from research.seeds.executors import LocalExecutor, count_cores
-from research.seeds.plan import parse_plan
-from research.seeds.runs import RunQueue, build_command, lock_folder, parse_progress, read_result
+from lib.seeds.executors import LocalExecutor, count_cores
+from lib.seeds.plan import parse_plan
+from lib.seeds.runs import RunQueue, build_command, lock_folder, parse_progress, read_result
 
 FAKE = """
     import json, os, pathlib, sys, time

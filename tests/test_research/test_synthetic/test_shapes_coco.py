@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pycocotools.coco import COCO
 
+from lib.synthetic.shapes_coco import ShapesSpec, render_image, write_shapes_coco
 from mmrank.datasets.checks.coco_check import check_coco_file
-from research.synthetic.shapes_coco import ShapesSpec, render_image, write_shapes_coco
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from research.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
+from lib.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 

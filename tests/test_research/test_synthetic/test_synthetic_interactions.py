@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from research.synthetic.interactions import InteractionsSpec, make_interactions
+from lib.synthetic.interactions import InteractionsSpec, make_interactions
 
 
 @pytest.mark.parametrize('seed', [0, 1])

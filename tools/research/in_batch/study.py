@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from lib.common.records import append_rows, past_rows
 from mmrank.errors import UserError
-from research.common.records import append_rows, past_rows
 from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
 from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
 
@@ -134,7 +134,7 @@ def run_cell(
 
 
 class StudyRecord:
-    """A record of :mod:`research.common.records`: a row for each result, by its ``key``."""
+    """A record of :mod:`lib.common.records`: a row for each result, by its ``key``."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self._path = Path(path)

@@ -1,1 +1,1 @@
-"""Report of retrieval models."""
+"""Plans and a harness of image search on stored features."""

@@ -35,13 +35,13 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from lib.common.records import append_rows, current_commit, past_rows
 from mmrank.errors import show_user_errors
 from mmrank.functional import retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
-from research.common.records import append_rows, current_commit, past_rows
 from research.dense_losses import efficientnet
 
 BATCH, WIDTH, LENGTH, VIEWS, SIZE, GRID, NEAR = (14, 4), 256, 64, 4, 64, 3, 5

@@ -1,7 +1,7 @@
 """The cost of unverified images for a rare class, with and without the mask.
 
-    python tools/analysis_tools/federated_cost.py
-    python tools/analysis_tools/federated_cost.py --same-look
+    python tools/research/federated_cost.py
+    python tools/research/federated_cost.py --same-look
 
 A linear scorer ranks made-up boxes; half of the images of a rare class are neither annotated nor
 verified for it, as in LVIS. It is trained with all annotations, and with those of the federated
@@ -22,8 +22,8 @@ from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
-from research.common.records import current_commit
+from lib.common.command_line import benchmark_parser
+from lib.common.records import current_commit
 from research.theory.federated_cost import ARMS, STEPS, rare_class_ap
 
 

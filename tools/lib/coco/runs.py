@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from lib.common.command_line import Entry, digest_run, find_checkpoint, split_entry
+from lib.seeds.executors import end_process, start_process
+from lib.seeds.runs import LOG_NAME, parse_progress, read_tail
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
-from research.seeds.executors import end_process, start_process
-from research.seeds.runs import LOG_NAME, parse_progress, read_tail
 
 RECORD_NAME = 'run.json'
 PREDICTIONS_NAME = 'predictions.bbox.json'

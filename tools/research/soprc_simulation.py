@@ -1,8 +1,8 @@
 """Reproduce the simulations of SOPRC (NeurIPS 2022) as figures and tables.
 
-    python tools/analysis_tools/soprc_simulation.py
-    python tools/analysis_tools/soprc_simulation.py --trials 500 --out-dir x
-    python tools/analysis_tools/soprc_simulation.py --only densities
+    python tools/research/soprc_simulation.py
+    python tools/research/soprc_simulation.py --trials 500 --out-dir x
+    python tools/research/soprc_simulation.py --only densities
 
 Scores come from pairs of distributions whose AUPRC is known. Written are, as PNG, Markdown and CSV:
 
@@ -23,7 +23,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
     plot_densities,

@@ -2,8 +2,8 @@
 
 import argparse
 
+from lib.common.command_line import benchmark_parser
 from mmrank.errors import UserError
-from research.common.command_line import benchmark_parser
 
 from .executors import LocalExecutor, SlurmExecutor, count_cores
 from .plan import SeedPlan

@@ -17,16 +17,16 @@ import yaml
 from rich.console import Console
 
 import mmrank
+from lib.seeds.executors import LocalExecutor
+from lib.seeds.plan import Method, Run, SeedPlan, load_config
+from lib.seeds.report import work_off
+from lib.seeds.runs import RunQueue, train_command
 from mmrank.apis.models import read_model_index
 from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.tables import markdown_table
-from research.seeds.executors import LocalExecutor
-from research.seeds.plan import Method, Run, SeedPlan, load_config
-from research.seeds.report import work_off
-from research.seeds.runs import RunQueue, train_command
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Tables and figures of the papers: what makes each of them here.
 
-    python tools/benchmarks/paper_table.py --list
-    python tools/benchmarks/paper_table.py soprc/figure5
-    python tools/benchmarks/paper_table.py soprc/figure5 -- --trials 50
+    python tools/research/paper_table.py --list
+    python tools/research/paper_table.py soprc/figure5
+    python tools/research/paper_table.py soprc/figure5 -- --trials 50
 
 --list names each with its state and estimated GPU hours. A name runs what can be run here (options
 after -- go to the first command), or says what is needed; --explain runs nothing.

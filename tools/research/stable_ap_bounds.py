@@ -1,7 +1,7 @@
 """Check the bounds of stable AP (2025) and show how tight they are.
 
-    python tools/analysis_tools/stable_ap_bounds.py
-    python tools/analysis_tools/stable_ap_bounds.py --trials 500 --out-dir x
+    python tools/research/stable_ap_bounds.py
+    python tools/research/stable_ap_bounds.py --trials 500 --out-dir x
 
 Exits with 1 if a bound does not hold. Written are, each as PNG, Markdown and CSV:
 
@@ -21,7 +21,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 from research.theory.stable_ap import (
     DifferenceSetting,
     bound_row,

@@ -5,6 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lib.coco.evaluators import (
+    BoxEvaluator,
+    check_equality,
+    evaluate_lvis,
+    find_evaluators,
+    lvis_class_average_precision,
+    lvis_summary,
+)
+from lib.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
+from lib.coco.pr_curves import PRCurves
+from lib.coco.runs import ModelResult
+from lib.coco.tables import BenchmarkRow
 from mmrank.datasets.checks.coco_check import check_coco_file
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.lvis_annotations import is_lvis, require_federated
@@ -16,18 +28,6 @@ from mmrank.evaluation.box_evaluation import (
     summary,
 )
 from mmrank.evaluation.lvis_numpy import require_lvis
-from research.coco.evaluators import (
-    BoxEvaluator,
-    check_equality,
-    evaluate_lvis,
-    find_evaluators,
-    lvis_class_average_precision,
-    lvis_summary,
-)
-from research.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
-from research.coco.pr_curves import PRCurves
-from research.coco.runs import ModelResult
-from research.coco.tables import BenchmarkRow
 
 _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')
 

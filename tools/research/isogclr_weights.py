@@ -1,7 +1,7 @@
 """Which weights iSogCLR gives to negatives, as figures.
 
-    python tools/analysis_tools/isogclr_weights.py
-    python tools/analysis_tools/isogclr_weights.py --features features.npz
+    python tools/research/isogclr_weights.py
+    python tools/research/isogclr_weights.py --features features.npz
 
 Written to the out dir: two_negatives.png, contours of the loss over the weights of two negatives
 with the optimum at several rho (figure 2 of the paper). With --features, a file of
@@ -21,7 +21,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 from research.theory.robust_contrastive import (
     optimal_temperature,
     optimal_weights,

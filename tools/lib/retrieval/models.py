@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lib.common.command_line import Entry, digest_run, find_checkpoint, split_entry
+from lib.retrieval.report import check_same_test_set
 from mmrank.apis.entry_point import add_checkpoint_options, add_config_option, build_runner, load
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features
-from research.common.command_line import Entry, digest_run, find_checkpoint, split_entry
-from research.retrieval.report import check_same_test_set
 
 _METRIC = 'mmrank.RetrievalMetric'
 

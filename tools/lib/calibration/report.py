@@ -36,7 +36,7 @@ class CalibrationReport:
     def of(
         cls, name: str, split: SampleSplit, calibration: Calibration, num_bins: int = 25
     ) -> 'CalibrationReport':
-        """Judge a split of samples, or a :class:`~research.calibration.box_split.BoxSplit`."""
+        """Judge a split of samples, or a :class:`~lib.calibration.box_split.BoxSplit`."""
         judged = split.judged
         probabilities = calibration.probabilities(judged.scores, judged.labels)
         after = split.figures(calibration)

@@ -1,6 +1,6 @@
 r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
 
-    python tools/benchmarks/in_batch_table.py \
+    python tools/research/in_batch/in_batch_table.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
 For each batch ratio, loss and pointwise loss: the paper's search for a learning rate, then training
@@ -23,9 +23,9 @@ from rich.console import Console
 
 from mmrank.errors import show_user_errors
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 from research.in_batch.plots import plot_study, write_study_tables
 from research.in_batch.search import SearchRule
 from research.in_batch.study import (

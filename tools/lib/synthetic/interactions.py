@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lib.synthetic.glyphs import check_least
 from mmrank.files import write_csv_atomically
-from research.synthetic.glyphs import check_least
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from lib.common.archive import ArchiveLimits, extract_archive
 from mmrank.errors import UserError
 from mmrank.files import temporary_folder
-from research.common.archive import ArchiveLimits, extract_archive
 
 
 def add_archive_options(parser: argparse.ArgumentParser) -> None:

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 
+from lib.common.command_line import safe_name
+from lib.retrieval.report import RetrievalResult
 from mmrank.errors import MissingFileError, UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, read_rows
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, fit_two_lines, shorten
-from research.common.command_line import safe_name
-from research.retrieval.report import RetrievalResult
 
 CHOICES = ('random', 'worst', 'best', 'differing')
 

@@ -1,6 +1,6 @@
 r"""Objective against step of the two unbiased losses of two-tower models.
 
-    python tools/benchmarks/in_batch_objective.py \
+    python tools/research/in_batch/in_batch_objective.py \
         configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
 
 Figure 4 of the paper: the unbiased loss and Sogram from the same weights, with the objective of all
@@ -19,9 +19,9 @@ from rich.table import Table
 
 from mmrank.errors import show_user_errors
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from research.common.command_line import benchmark_parser
+from lib.common.command_line import benchmark_parser
 from research.in_batch.plots import plot_objectives, size_row, train_in_turn
 from research.in_batch.study import CHOICE
 from research.in_batch.training import TwoTowerData

@@ -13,7 +13,7 @@ from mmrank.registry import MODELS
 #: The loss of the config, untouched.
 OWN = 'own'
 #: Classes that store and read features, which the configs name.
-MODULE = 'research.own_data.stored_features'
+MODULE = 'lib.own_data.stored_features'
 
 
 def parse_loss(text: str) -> tuple[str, dict]:

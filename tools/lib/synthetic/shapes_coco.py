@@ -15,13 +15,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from lib.synthetic.shape_painting import SHAPES, paint_background, paint_distractors, paint_object
 from mmrank.errors import UserError
-from research.synthetic.shape_painting import (
-    SHAPES,
-    paint_background,
-    paint_distractors,
-    paint_object,
-)
 
 SPLITS = ('train', 'val', 'test')
 _PLACEMENT_TRIES = 20
@@ -36,7 +31,7 @@ class ShapesSpec:
     num_test: int = 100  # Test images; 0 writes no test split
     width: int = 256  # Image width in pixels, at least 64
     height: int = 192  # Image height in pixels, at least 64
-    # Classes used, the first so many of :data:`~research.synthetic.shape_painting.SHAPES`
+    # Classes used, the first so many of :data:`~lib.synthetic.shape_painting.SHAPES`
     num_classes: int = 6
     # How many times more frequent the first class is than the last; frequencies in between fall
     # geometrically. At least 1.

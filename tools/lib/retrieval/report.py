@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from rich.markup import escape
 from rich.table import Table
 
+from lib.common.names import best_cells
 from mmrank.errors import UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
@@ -21,7 +22,6 @@ from mmrank.functional import recall_curve, retrieval_curves
 from mmrank.visualization.figures import save, shorten
 from mmrank.visualization.palette import colours_of, dash
 from mmrank.visualization.tables import markdown_table
-from research.common.names import best_cells
 
 # K of the Recall@K curve, about evenly spaced on a logarithmic axis.
 _CUTOFFS = 60
