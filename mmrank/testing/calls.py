@@ -149,8 +149,8 @@ def make_lists(size, seed):
 
 def make_boxes(size, seed):
     g = torch.Generator().manual_seed(seed)
-    corners = torch.rand(2, size, 2, generator=g, dtype=torch.float64)
-    x, y = torch.cat([corners, corners + 0.5], 2)
+    corners, sides = torch.rand(2, 2, size, 2, generator=g, dtype=torch.float64)
+    x, y = torch.cat([corners, corners + 0.5 + sides], 2)
     return [x], [y]
 
 

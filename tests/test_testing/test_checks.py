@@ -181,6 +181,34 @@ def test_command_names_the_mistake(arguments, message, capsys):
     assert re.search(message, capsys.readouterr().err)
 
 
+class Queue(nn.Module):
+    """Its state keeps the order of the batch, and its copies cannot be made after a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer('held', torch.zeros(0, 3))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, scores, labels):
+        if self.training and torch.is_grad_enabled():
+            self.held = torch.cat([self.held, scores.detach()])
+        self.last = self.scale * (scores - self.held.mean(0)).square().mean()
+        return self.last
+
+
+def focal_in_float32(scores, labels):
+    each = nn.functional.cross_entropy(scores.float(), labels, reduction='none')
+    return ((1 - (-each).exp()).square() * each).mean().double()
+
+
+def test_no_false_alarms():
+    report = check_loss(Queue, checks=['permutation', 'evaluation'], promises=['evaluation'])
+    assert not report.failures
+    assert not check_loss(focal_in_float32, checks=['second_derivative']).failures
+    x, y = CALLS['boxes'].make(7, 0)
+    assert len((x[0] - y[0])[:, 2:].sub((x[0] - y[0])[:, :2]).unique()) == 14
+
+
 def needs_float32(scores, labels):
     return torch.zeros(12).index_add(0, torch.arange(len(scores)), scores.square().mean(1)).mean()
 

@@ -92,7 +92,8 @@ def check_state_dict(subject: Subject) -> None:
 @check(
     THIRD.format(
         change="""
-import copy; other = copy.deepcopy(loss)
+torch.manual_seed(0); other = build()
+for seed in (0, 1): call(other, *make(12, seed))
 other.eval()
 with torch.no_grad(): call(other, *make(12, 5))
 other.train()
@@ -105,8 +106,7 @@ def check_evaluation(subject: Subject) -> None:
 
     Who logs the loss of the validation set would train on it.
     """
-    loss = subject.trained()
-    other = copy.deepcopy(loss)
+    loss, other = subject.trained(), subject.trained()
     other.eval()
     with torch.no_grad():
         subject.batch(seed=5).of(other)
@@ -117,7 +117,8 @@ def check_evaluation(subject: Subject) -> None:
 @check(
     THIRD.format(
         change="""
-import copy; other = copy.deepcopy(loss)
+torch.manual_seed(0); other = build()
+for seed in (0, 1): call(other, *make(12, seed))
 with torch.no_grad(): call(other, *make(12, 5))
 """.strip()
     ),
@@ -129,8 +130,7 @@ def check_value_alone(subject: Subject) -> None:
 
     ``model.eval()`` does not reach a loss outside of the model.
     """
-    loss = subject.trained()
-    other = copy.deepcopy(loss)
+    loss, other = subject.trained(), subject.trained()
     with torch.no_grad():
         subject.batch(seed=5).of(other)
     _require_same_step(subject, other, loss, 'after a value without gradients')

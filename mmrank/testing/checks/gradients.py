@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.testing.calls import Batch, Loss
-from mmrank.testing.check import check, require, require_finite, require_same
+from mmrank.testing.check import CheckFailedError, check, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
 
@@ -178,9 +178,17 @@ def check_second_derivative(subject: Subject) -> None:
     # Who only looks at the gradient is not refused, and gets the same.
     require_same(list(kept), list(plain), 'a gradient under create_graph=True', rtol=1e-9)
     found = _derived_along(kept, leaves, directions)
-    up, down = gradients(1e-6, False)[1], gradients(-1e-6, False)[1]
-    expected = [(a - b) / 2e-6 for a, b in zip(up, down)]
-    require_same(found, expected, 'a second derivative', rtol=1e-4, atol=1e-6)
+
+    def require_right(step: float, rtol: float, atol: float) -> None:
+        up, down = gradients(step, False)[1], gradients(-step, False)[1]
+        expected = [(a - b) / (2 * step) for a, b in zip(up, down)]
+        require_same(found, expected, 'a second derivative', rtol=rtol, atol=atol)
+
+    try:
+        require_right(1e-6, 1e-4, 1e-6)
+    except CheckFailedError:
+        # A loss that computes in float32, or does in part, takes a longer step.
+        require_right(1e-3, 1e-2, 1e-3 * max(float(x.abs().max()) for x in found))
 
 
 @check(
