@@ -52,7 +52,7 @@ env-upstream:  ## mmengine, mmcv-lite, mmdet, mmpretrain of the package index in
 demo: env  ## train stable AP and the same detector on focal loss on made-up data (5 minutes)
 	@$(RUN) tools/demo.py
 
-test: env  ## all tests but the slow ones (6 minutes on 2 cores)
+test: env  ## all tests but the slow ones (5 minutes on 2 cores)
 	@$(RUN) -m pytest -n auto --dist worksteal --ignore tests/test_adapters
 	@$(MAKE) test-adapters
 
