@@ -76,7 +76,7 @@ class BoxHeadHooks(nn.Module):
     def get_activation(self, cls_score: Tensor) -> Tensor:
         """(n, C) raw scores as scores in [0, 1] at test time, the mean positive score as 0.5.
 
-        At least float32. A box head gets (n, C + 1): the last column is that of the background, 1 -
+        At least float32. A box head gets (n, C + 1): the last column is the background's, 1 -
         the highest of the others, which NMS drops.
         """
         if self.roi_classes not in (None, cls_score.size(1)):

@@ -1,4 +1,4 @@
-"""What heads pass to losses beside scores: embeddings, values of boxes."""
+"""What heads pass to losses in addition to scores: embeddings, values of boxes."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -279,7 +279,7 @@ def box_values(
 def gather_positives(
     pos: Tensor, values: Tensor | None, pos_mask: Tensor, group
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(L, P) positives, their values and mask of this rank, joined with those of all ranks."""
+    """(L, P) positives, values and mask of this rank, joined with the ones of all ranks."""
     parts = [pos]
     if values is not None:
         parts.append(scale_gradient(values, dist.get_world_size(group)))

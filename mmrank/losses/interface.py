@@ -105,8 +105,8 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
             quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
             box_loss: Likewise with ``box_input='loss'``.
             group: (n,) integers: scores with the same number, such as the documents of a query,
-                are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is that of a
-                row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
+                are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is the number
+                of a row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
                 ``scope='local'``.
 
         Returns:

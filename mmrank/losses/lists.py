@@ -17,7 +17,7 @@ from mmrank.functional.metrics.labels import check_tensors, refuse_nan, shares, 
 class RankedLists:
     """L rankings of a batch, what a ranking loss is computed from."""
 
-    #: (L, P) activated scores of the positives, padded; those of all ranks when ``group`` is set.
+    #: (L, P) activated scores of the positives, padded; of all ranks when ``group`` is set.
     pos: Tensor
     #: (L, P) bool, False for padding.
     pos_mask: Tensor
@@ -32,7 +32,7 @@ class RankedLists:
     group: object = None
     #: Process group whose ranks hold other positives than ``pos``, or None.
     state_group: object = None
-    #: (L,) integer class of each list; None if list i is that of class i or there is one in all.
+    #: (L,) integer class of each list; None if list i is class i's or there is one in all.
     list_classes: Tensor | None = None
     #: Of the labels, of which ``values`` holds those that a positive shares with the query.
     num_levels: int = 1

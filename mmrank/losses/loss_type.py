@@ -58,7 +58,7 @@ def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> n
 def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
     """Copy of a config with ``num_classes`` of the head, if mmrank's loss takes it.
 
-    Values of the config take precedence. KeyError as of :func:`loss_type`.
+    Values of the config take precedence. Raises KeyError as :func:`loss_type` does.
     """
     found = loss_type(field, config)
     if num_classes is None or not _takes_num_classes(found):

@@ -110,7 +110,7 @@ class HasDiagnostics(Protocol):
 class TrainsEmbeddings(Protocol):
     """Ranks a gallery for each query, as ``mmrank.RetrievalHead`` needs."""
 
-    #: ``global``: the queries of all ranks form one batch. ``local``: those of each rank.
+    #: ``global``: the queries of all ranks form one batch. ``local``: each rank's do.
     scope: str
 
     def embedding_loss(self, batch: Any) -> Any:

@@ -52,9 +52,9 @@ def separate_rankings(
 ) -> list[Tensor]:
     """``[loss(*call) for loss, call in zip(losses, calls)]`` at once, for copies of one loss.
 
-    Gradients, state and diagnostics are those of the calls, the arithmetic in float64 in another
-    order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same shapes;
-    ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
+    Gradients, state and diagnostics are the same as in the calls, the arithmetic in float64 in
+    another order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same
+    shapes; ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
     first, number = losses[0], len(losses)
     all_scores, targets, weights = zip(*calls)

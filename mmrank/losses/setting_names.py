@@ -81,7 +81,7 @@ def _has_module(value: object) -> bool:
 
 
 def settings_of(cls: type) -> list[str]:
-    """Keyword arguments of a class that may pass ``**kwargs`` to its bases; those of bases last."""
+    """Keyword arguments of a class that may pass ``**kwargs`` to its bases; its bases' last."""
     return list(signature_of(cls).parameters)
 
 
@@ -92,7 +92,7 @@ def signature_of(cls: type) -> inspect.Signature:
 
 
 def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
-    """Those of the first class with an ``__init__``, and what it passes on to the next ones."""
+    """Of the first class with an ``__init__``, and what it passes on to the next ones."""
     at = next((i for i, owner in enumerate(classes) if '__init__' in owner.__dict__), None)
     if at is None:
         return []

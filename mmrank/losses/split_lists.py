@@ -57,6 +57,6 @@ def split_lists(
 
 
 def like_scores(values: Tensor, scores: Tensor) -> Tensor:
-    """(L, ...) float64 values of lists as those of ``scores``: one for 1-D, at least float32."""
+    """(L, ...) float64 values of lists in the form of ``scores``: one for 1-D, at least float32."""
     values = values.to(torch.promote_types(scores.dtype, torch.float32))
     return values[0] if scores.dim() == 1 else values

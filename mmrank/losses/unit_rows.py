@@ -9,8 +9,8 @@ from mmrank.autograd import Function
 class _UnitRows(Function):
     """Division by the length, whose gradient reads the rows three times.
 
-    That of ``torch.nn.functional.normalize`` reads and writes them a dozen times. It is made of
-    operations that autograd knows, so it can be differentiated.
+    The gradient of ``torch.nn.functional.normalize`` reads and writes them a dozen times. It is
+    made of operations that autograd knows, so it can be differentiated.
     """
 
     @staticmethod

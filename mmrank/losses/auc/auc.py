@@ -45,7 +45,7 @@ def auc_loss(
     positives alone: the minimum over their thresholds of the objectives of SOPA (Zhu et al., ICML
     2022) and STACO (Zhou et al., TMLR 2025) on the list.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.AUCLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.AUCLoss` for the options.
 
     Returns:
         Scalar, or (L,) losses, >= 0, with the sigmoid at most 1, at least float32; 0, still
@@ -88,7 +88,7 @@ def _auc(
 def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tensor:
     """(L, N) bool, the ``ceil(share * n)`` highest of the n scores that count, and their ties.
 
-    NaN counts as high. With a ``group`` they are those of the scores of all ranks.
+    NaN counts as high. With a ``group`` they are the highest of the scores of all ranks.
     """
     values = scores.masked_fill(~counted, -torch.inf)
     every, all_counted = values, counted
@@ -120,10 +120,10 @@ class AUCLoss(StatelessRankingLoss):
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
         max_fpr: Share of the negatives that count, the highest ones, in (0, 1]; below 1 it is
-            one-way partial AUC. The highest of a batch are lower than those of the data set.
+            one-way partial AUC. The highest of a batch are lower than the highest of the data set.
         min_tpr: Share of the positives that do not count, the highest ones, in [0, 1); above 0 it
             is two-way partial AUC.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(
@@ -266,7 +266,7 @@ class MAUCLoss(RankingLoss):
     Args:
         surrogate: ``square``, linear in the number of samples, or ``one_sided_huber``.
         tau: Margin in units of the (activated) scores, > 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``mode``; ``reduction`` is over
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
             the classes that have a pair.
     """
 

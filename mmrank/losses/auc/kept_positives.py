@@ -16,8 +16,8 @@ from mmrank.state.kept_positives import PositiveState
 class KeptPositivesLoss(RankingLoss):
     """Loss of a classifier whose lists have as values the places of their positives in a state.
 
-    The state is saved and the same on all ranks. With ``scope='global'`` it is that of a single
-    process, with ``scope='local'`` each rank ranks the positives that it has.
+    The state is saved and the same on all ranks. With ``scope='global'`` it is the state of a
+    single process, with ``scope='local'`` each rank ranks the positives that it has.
     """
 
     zero_without_positives = True

@@ -46,7 +46,7 @@ class PartialAUCLoss(KeptPositivesLoss):
         gamma: Weight of the batch in the moving averages, in (0, 1].
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the state of the positives when a checkpoint is loaded.
-        storage: As of :class:`SOAPLoss`.
+        storage: See :class:`SOAPLoss`.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
 

@@ -24,7 +24,7 @@ def soap_loss(
     Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is ``margin^2`` times ours, a
     factor that drops out).
 
-    The lists are those of :func:`split_lists`.
+    See :func:`split_lists` for the lists.
 
     - ``margin``: Margin in units of the scores, > 0.
 
@@ -61,7 +61,7 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     """(L,) SOAP from (2, L, P) surrogate ranks g and their moving averages u, without gradient.
 
     The value is ``mean_i 1 - u_i1/u_i2``. The gradient is ``mean_i (-1/u_i2) grad g_i1 +
-    (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is that of the value.
+    (u_i1/u_i2^2) grad g_i2``, in which u is a constant; where u is g it is the value's gradient.
     Source: SOAP (NeurIPS 2021), eq. 5 and 6.
     """
     among, total = moving.detach()
@@ -77,7 +77,7 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
 class SOAPLoss(KeptPositivesLoss):
     """:func:`mmrank.functional.soap_loss` with moving averages of each positive's ranks.
 
-    They are those of the batches that showed the positive, see :class:`KeptPositivesLoss`.
+    They cover the batches that showed the positive, see :class:`KeptPositivesLoss`.
 
     Args:
         num_samples: Number of samples in the training set, or more.

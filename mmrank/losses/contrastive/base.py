@@ -43,7 +43,7 @@ class ContrastedBatch:
     def of_views(cls, view1, view2, sample_idx, group, together: bool, gather: str):
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
-        If not ``together``, the negatives are those of this rank, and the group has its ``counts``.
+        If not ``together``, the negatives are this rank's, and the group has its ``counts``.
         """
         n, counts = view1.size(0), [view1.size(0)]
         spread = group is not None and together
@@ -123,7 +123,7 @@ class ContrastiveLoss(NamedSettings):
             view1: (B, D) embeddings, any float dtype; B may differ by rank and batch.
             view2: (B, D) embeddings of the same samples: another augmentation, or another modality.
             sample_idx: (B,) integer index of each sample in the training set; rows of one sample
-                are no negatives of each other. None, where the loss keeps nothing per sample: all
+                are not negatives of each other. None, where the loss keeps nothing per sample: all
                 rows differ.
 
         Returns:

@@ -15,8 +15,8 @@ from .terms import BLOCK_ENTRIES, similarity_strips
 class _CyclicConsistency(Function):
     """Both sums from the sums and differences of the two views.
 
-    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is ``(x_kj - x_jk) / 2`` and that
-    within ``(x_jk + x_kj) / 2``: one product serves both, and a small difference is not one of
+    With ``x_jk = <I_j - T_j, I_k + T_k>`` the difference across is ``(x_kj - x_jk) / 2`` and the
+    one within ``(x_jk + x_kj) / 2``: one product serves both, and a small difference is not one of
     large numbers.
     """
 
@@ -50,7 +50,7 @@ class _CyclicConsistency(Function):
             for part, first in _strips(gap, all_gap, ctx.mirrored):
                 x = gap[part] @ all_total[first:].t()
                 y = total[part] @ all_gap[first:].t()
-                # In the mirrored entries, which are those of the same strip, each difference counts
+                # In the mirrored entries, which belong to the same strip, each difference counts
                 # for both of its samples.
                 cross, within = (
                     g[part, None] + g[first:] if ctx.mirrored else g[part, None]
@@ -86,7 +86,7 @@ def cyclic_consistency(
     NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once.
 
     The views are (n, D), of length 1 for cosines; those to compare with (M, D), of all ranks. None:
-    those of the batch. Returns two (n,), at least float32, >= 0: across and within.
+    the batch. Returns two (n,), at least float32, >= 0: across and within.
 
     Example:
         >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))
@@ -121,9 +121,9 @@ def cyclic_consistency(
 class CyCLIPLoss(CLIPLoss):
     """CLIP's loss and two that make the similarities consistent.
 
-    The similarity of an image and another pair's text should be that of the swapped text and image,
-    and that of two images that of their texts. Source: Goel et al., CyCLIP: Cyclic Contrastive
-    Language-Image Pretraining, NeurIPS 2022.
+    The similarity of an image and another pair's text should equal the one of the swapped text and
+    image, and the similarity of two images the one of their texts. Source: Goel et al., CyCLIP:
+    Cyclic Contrastive Language-Image Pretraining, NeurIPS 2022.
 
     Args:
         cross_weight: Weight of the consistency across modalities.

@@ -13,9 +13,9 @@ from .base import ContrastedBatch, ContrastiveLoss
 def off_diagonal_square_sum(x: Tensor, y: Tensor) -> Tensor:
     """``sum_{a != b} (x^T y)_ab^2`` of two (n, D) matrices, by way of the smaller matrix.
 
-    With n < D rows the (D, D) matrix is not formed: the sum of its squares is that of the products
-    of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a thousandth of
-    the memory.
+    With n < D rows the (D, D) matrix is not formed: the sum of its squares is the sum of the
+    products of the (n, n) Gram matrices, ``<x x^T, y y^T>``. At n = 256 and D = 8192 that is a
+    thousandth of the memory.
     """
     n, d = x.shape
     if n < d:
@@ -95,7 +95,7 @@ class DecorrelationLoss(ContrastiveLoss):
     """Base of losses that compare columns of a batch, not its samples.
 
     They have no negatives and use no index: a sample that occurs twice counts twice. With
-    ``scope='global'`` the statistics are those of the batches of all ranks.
+    ``scope='global'`` the statistics are over the batches of all ranks.
     """
 
     def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
@@ -122,7 +122,7 @@ class BarlowTwinsLoss(DecorrelationLoss):
 
     In one process it is mmpretrain's ``LatentCrossCorrelationHead`` with ``CrossCorrelationLoss``.
     That one standardises each rank by itself and sends no gradient through its sum over ranks; here
-    the batch is that of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
+    the batch is the batch of all ranks. Source: Zbontar et al., Barlow Twins, ICML 2021.
 
     Args:
         off_diagonal: Weight of the correlation of different columns, >= 0.

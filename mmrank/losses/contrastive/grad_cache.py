@@ -26,9 +26,9 @@ def grad_cache(
     them. So dropout repeats itself, and running statistics take in each chunk once. Random numbers
     of numpy and of Python are not repeated.
 
-    The gradient is that of ``encode(rows)`` where a row's embedding does not depend on the other
-    rows. Dropout draws its masks chunk by chunk, from the same distribution. Batch norm in training
-    mode takes the statistics of a chunk for those of the batch.
+    The gradient is the gradient of ``encode(rows)`` where a row's embedding does not depend on the
+    other rows. Dropout draws its masks chunk by chunk, from the same distribution. Batch norm in
+    training mode takes a chunk's statistics for the batch's.
 
     Args:
         encode: Embeds some of the rows: returns (n, ...) of n of them.

@@ -44,7 +44,7 @@ def info_nce_loss(
 ) -> Tensor:
     """Mean InfoNCE of the 2B anchors of a batch of two (B, D) views, as SimCLR trains it.
 
-    Arguments as of :func:`mmrank.functional.two_view_terms` and :func:`info_nce_losses`.
+    See :func:`mmrank.functional.two_view_terms` and :func:`info_nce_losses` for the arguments.
 
     Example:
         >>> view = torch.eye(2)
@@ -68,7 +68,7 @@ class InfoNCELoss(ContrastiveLoss):
             both views of them.
         positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
         hardness_strength: Weigh each negative z of an anchor a by ``exp(strength * <a, z>)``, a
-            constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As of
+            constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As in
             sentence-transformers with ``hardness_mode='in_batch_negatives'``, in both directions.
         **kwargs: See :class:`ContrastiveLoss`.
     """
@@ -124,7 +124,7 @@ class FlatCLRLoss(InfoNCELoss):
     :class:`ISogCLRLoss`: its value is always 1. The value here is ``log S``, which has the same
     gradient and shows what is learnt. It is below 0 once the positive outweighs all negatives.
     Source: Chen et al., Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners
-    With FlatNCE, 2021. Arguments as of :class:`InfoNCELoss`.
+    With FlatNCE, 2021. See :class:`InfoNCELoss` for the arguments.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     longer than ``sqrt(mu)`` are shortened to it, as in the authors' code.
 
     Args:
-        mu: Largest squared length of an embedding, > 0. Others as of :class:`ContrastiveLoss`.
+        mu: Largest squared length of an embedding, > 0. Others: see :class:`ContrastiveLoss`.
     """
 
     def __init__(self, mu: float = 1.0, scope: str = 'global', loss_weight: float = 1.0) -> None:

@@ -19,10 +19,10 @@ class KeyRing:
     """Shows every rank the rows of all others without gathering them.
 
     The rows of a rank are a block. Each rank begins with its own one, passes it on to the rank
-    after it and gets that of the rank before; while it works with one block the next one is under
-    way. A rank never holds more than its own block and two others, whatever the number of ranks;
-    what it receives in all is what a gather would send. Source: the chunked computation of Zhai et
-    al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.3.
+    after it and gets the block of the rank before; while it works with one block the next one is
+    under way. A rank never holds more than its own block and two others, whatever the number of
+    ranks; what it receives in all is what a gather would send. Source: the chunked computation of
+    Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.3.
 
     All ranks must go through all blocks, each the same number of times.
 
@@ -54,7 +54,7 @@ class KeyRing:
     ) -> Iterator[tuple[tuple[Tensor, ...], Tensor]]:
         """Yield the blocks, each with zeros like its first tensor, to which to add its gradient.
 
-        In the end the list ``result`` has what all ranks added to that of this rank.
+        In the end the list ``result`` has what all ranks added to this rank's gradient.
         """
         size, arriving, works = len(self.counts), None, []
         for step, held in enumerate(self.blocks(*own)):
@@ -154,7 +154,7 @@ class RingLogMeanExp(Function):
 
 
 def _strips(rows, keys, same: SameSample, limit: int):
-    """Rows of a strip, its similarities, and the entries that are no negatives there."""
+    """Rows of a strip, its similarities, and the entries that are not negatives there."""
     if len(keys):
         for part, _ in similarity_strips(len(rows), len(keys), rows.size(1), False, limit):
             yield part, rows[part] @ keys.t(), same.inside(part, 0, len(keys))

@@ -74,7 +74,7 @@ def sigmoid_losses(
     rows, in backward once more. Differentiable once.
 
     The views x and y are (n, D), of length 1 for cosines, ``scale`` t and ``bias`` b () or numbers.
-    Rows of one sample by their (n,) ``ids`` are no negatives of each other; None: all rows differ.
+    Rows of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
     The second views of other ranks come from a ``ring``; every rank must call this, and run
     backward. Returns (n,) losses, at least float32.
 

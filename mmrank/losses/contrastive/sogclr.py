@@ -61,8 +61,8 @@ class MovingAverageLoss(ContrastiveLoss):
     The mean of exp over the negatives of a small batch is a poor estimate of that over the data
     set, so it is averaged over the visits of a sample. The two views of a sample share one average
     s. Each view takes its own step from it for the gradient, and their mean is kept; so with
-    ``beta0=1`` the gradient is tau times that of InfoNCE without the positive in the denominator.
-    The state is the same on all ranks, and with ``scope='global'`` for any world size.
+    ``beta0=1`` the gradient is tau times the gradient of InfoNCE without the positive in the
+    denominator. The state is the same on all ranks, and with ``scope='global'`` for any world size.
     """
 
     keeps_samples = True
@@ -148,7 +148,7 @@ class SogCLRLoss(MovingAverageLoss):
     Optimization for Global Contrastive Learning, ICML 2022; for images and texts Qiu et al., Not
     All Semantics are Created Equal, ICML 2023, section 3, whose two losses are added. SogCLR's
     authors average ``exp(<a, z>/tau)`` instead and add the positive outside of the logarithm, which
-    is equal where s is that of the batch (``beta0=1``).
+    is equal where s is the batch's s (``beta0=1``).
 
     With ``rho`` the temperature is learned, as the parameter ``log_tau`` of the robust loss ``tau
     (log mean_z exp(h(z)/tau) + rho)``: FastCLIP-v3 of Wei et al., 2024, arXiv 2407.01445, whose
@@ -160,7 +160,7 @@ class SogCLRLoss(MovingAverageLoss):
         tau: Temperature > 0, at the start if it is learned.
         rho: None: the temperature is fixed. >= 0: it is learned, and falls until the logarithm of
             the mean is about -rho and more. FastCLIP tunes 6.5 to 11. Spare ``log_tau`` the weight
-            decay, as of :class:`CLIPLoss`.
+            decay, see :class:`CLIPLoss`.
         tau_min: A learned temperature stays above, and below 1.
         beta0: Weight of the batch in the moving average, in (0, 1].
         bimodal: True: each view is contrasted with the other one of all other samples and has an
@@ -212,7 +212,7 @@ class ISogCLRLoss(MovingAverageLoss):
     samples, with ``h_i(z) = <a_i, z> - <a_i, a_i+>``. Samples with many similar ones get larger
     temperatures. Source: Qiu et al., Not All Semantics are Created Equal, ICML 2023. Equations 13
     and 14 print s before the step of the batch; the authors' code and this take s after it. The
-    temperatures are no parameters of the optimiser: in training mode, forward steps them.
+    temperatures are not parameters of the optimiser: in training mode, forward steps them.
 
     Args:
         num_samples: Number of samples, or pairs, in the training set.
@@ -272,7 +272,7 @@ class BimodalISogCLRLoss(ISogCLRLoss):
 
     The image of a pair is contrasted with the texts of all other pairs, and its text with their
     images; the two losses are added. Source: Qiu et al., Not All Semantics are Created Equal, ICML
-    2023, appendix B. The arguments are those of :class:`ISogCLRLoss`. For ``rho`` the paper
+    2023, appendix B. See :class:`ISogCLRLoss` for the arguments. For ``rho`` the paper
     compares 5.8, 6.0, 6.2 and 6.4 at a batch of 512: with ``log(B - 1) <= rho`` temperatures only
     fall, but for what the moving average adds.
     """

@@ -112,7 +112,7 @@ class ExpSums:
 
     def __init__(self, positive: Tensor, tau: Tensor) -> None:
         self.positive, self.factor = positive, _LOG2_E / tau
-        # The largest power of two, the sum of all of them over it, and that of each times its
+        # The largest power of two, the sum of all of them over it, and the sum of each times its
         # exponent.
         self.best = torch.full_like(positive, torch.finfo(positive.dtype).min)
         self.total = torch.zeros_like(positive)
@@ -164,9 +164,9 @@ def _is_small(rows: Tensor, columns: Tensor, mirrored: bool) -> bool:
 def _strips(rows, columns, mirrored: bool, same: SameSample, limit: int, both: bool, kept=()):
     """Yield the rows of each strip, its first column, the strip, and whose sums it is part of.
 
-    That is the number of the sums (1 are those of columns), the anchors, their dimension, the first
-    column of the strip that counts, and the entries that are no negatives there. Where rows and
-    columns are ``mirrored``, one of a similarity and its mirror image is computed.
+    That is the number of the sums (1 are the sums of columns), the anchors, their dimension, the
+    first column of the strip that counts, and the entries that are not negatives there. Where rows
+    and columns are ``mirrored``, one of a similarity and its mirror image is computed.
     """
     kept, (last, width) = iter(kept), columns.shape
     for part, first in similarity_strips(len(rows), last, width, mirrored, limit):
@@ -251,7 +251,7 @@ class LogMeanExp(Function):
                         total[:, skipped:] += weights
                 of_rows[part].addmm_(total, columns[first:])
                 of_columns[first:].addmm_(total.t(), rows[part])
-                # Their memory is that of the next strip.
+                # The next strip takes their memory.
                 strip = own = None
         of_columns = None if ctx.mirrored else of_columns
         return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
@@ -293,7 +293,7 @@ def negative_terms(
     and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
     (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. At most
     ``block_entries`` similarities are there at a time. With a ``ring``, a :class:`KeyRing`, the
-    keys are those of this rank; every rank must call this, and run backward.
+    keys are this rank's; every rank must call this, and run backward.
     """
     n, m = anchors.size(0), keys.size(0)
     if (
@@ -343,7 +343,7 @@ def two_view_terms(
 
     Source: iSogCLR (ICML 2023), eq. 11. The temperature is one, or (B,), one per sample; without
     ``ids`` all rows differ. ``keys`` are (M, D) first and second views and (M,) samples to draw the
-    negatives from, those of all ranks, instead of the batch; or they come from a ``ring`` of
+    negatives from, the samples of all ranks, instead of the batch; or they come from a ``ring`` of
     samples.
     """
     ids = _checked_ids(view1, view2, ids)
@@ -369,7 +369,7 @@ def two_modality_terms(
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Terms of both modalities of B pairs: each view against the other one of all other pairs.
 
-    Source: iSogCLR (ICML 2023), eq. 15 and 16. Arguments as of :func:`two_view_terms`.
+    Source: iSogCLR (ICML 2023), eq. 15 and 16. See :func:`two_view_terms` for the arguments.
     """
     ids = _checked_ids(view1, view2, ids)
     if ring is None and keys is None:

@@ -178,7 +178,7 @@ def _is_diagonal(itself: Tensor) -> bool:
 def _with_gallery_of_all_ranks(batch: EmbeddingBatch, group) -> EmbeddingBatch:
     """The batch as a single process would have it.
 
-    The gradient of the gallery is summed over ranks, as that of the queries is by who gathered
+    The gradient of the gallery is summed over ranks, as the queries' gradient is by who gathered
     them: all ranks compute one loss, and the mean of DistributedDataParallel makes it count once.
     """
     counts, dtype = rows_and_dtype(batch.gallery, group)

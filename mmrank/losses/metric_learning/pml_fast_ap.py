@@ -14,9 +14,9 @@ class FastAPOfPairs(FastAPLoss):
     """FastAP of queries that search a gallery.
 
     The original refuses a gallery and takes all pairs of its batch. Its histogram of squared
-    distances is that of list-wise AP with one bin more, so the same formula is evaluated there for
-    the pairs that are given, and reduced by the original's reducer. Source: Cakir et al., Deep
-    Metric Learning to Rank, CVPR 2019.
+    distances is the histogram of list-wise AP with one bin more, so the same formula is evaluated
+    there for the pairs that are given, and reduced by the original's reducer. Source: Cakir et al.,
+    Deep Metric Learning to Rank, CVPR 2019.
     """
 
     def compute_loss(

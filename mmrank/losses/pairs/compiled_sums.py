@@ -112,6 +112,6 @@ class CompiledSums:
         return total, slope, (pos, pos_mask, neg_mask, bins)
 
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
-        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        """Gradient by ``neg`` from the sums' gradient, in its dtype."""
         pos, pos_mask, neg_mask, bins = extra
         return _gradient(grad, neg, pos, pos_mask, neg_mask, bins, *self.settings)

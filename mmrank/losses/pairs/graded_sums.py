@@ -31,7 +31,7 @@ def graded_mass(grade: Tensor, mask: Tensor) -> Tensor:
     """(L, P) float64 ``sum_k (u_i - u_k)_+`` of (L, P) relevances u, 0 at padding."""
     ordered, order = torch.where(mask, grade.double(), torch.inf).sort(1)
     number = torch.arange(ordered.size(1), device=grade.device)
-    # Summed over the gaps, so that equal relevances have exactly 0; inf - inf is that of padding.
+    # Summed over the gaps, so that equal relevances have exactly 0; inf - inf is padding's.
     mass = ordered.diff(dim=1, prepend=ordered[:, :1]).mul_(number).cumsum(1)
     return torch.where(mask, torch.empty_like(mass).scatter_(1, order, mass), 0)
 
@@ -41,7 +41,7 @@ def graded_pairs(
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield rows i, and (L, rows, P) float64 ``(u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
 
-    Both may be overwritten. Arguments as of :func:`graded_pair_sum`; the first is 0 at padding.
+    Both may be overwritten. Arguments: see :func:`graded_pair_sum`; the first is 0 at padding.
     """
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
     own, other = scores.unsqueeze(2), scores.unsqueeze(1)

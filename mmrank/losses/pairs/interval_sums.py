@@ -143,7 +143,7 @@ class IntervalSums:
         return y.sub_(self.tables.centre[rows]) if self.has_centre else y
 
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
-        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        """Gradient by ``neg`` from the sums' gradient, in its dtype."""
         (all_bins,) = extra
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         by_y /= self.tau

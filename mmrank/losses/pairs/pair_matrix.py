@@ -155,7 +155,7 @@ class PairMatrix:
         return total, slope, (pos, pos_mask, neg_mask, *kept)
 
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
-        """Gradient by ``neg`` from that of the sums, in its dtype."""
+        """Gradient by ``neg`` from the sums' gradient, in its dtype."""
         pos, pos_mask, neg_mask, *kept = extra
         groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)

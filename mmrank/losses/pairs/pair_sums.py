@@ -133,8 +133,8 @@ def pairwise_surrogate_sum(
 def pairwise_surrogate_mean(pos: Tensor, neg: Tensor, tau: float, method: str = 'auto') -> Tensor:
     """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate, 0 without negatives.
 
-    Arguments and errors as of :func:`pairwise_surrogate_sum`, for one list; float64 if an input is,
-    else float32. Source: stable AP (2025), eq. 2.
+    See :func:`pairwise_surrogate_sum` for the arguments and errors, for one list; float64 if an
+    input is, else float32. Source: stable AP (2025), eq. 2.
 
     Example:
         >>> pairwise_surrogate_mean(torch.tensor([1.0, 0.0]),

@@ -26,7 +26,7 @@ CLASSES: dict[str, type['Surrogate']] = {}
 class Surrogate:
     """A smooth surrogate of the 0-1 pair loss ``l01(x) = 1 if x <= 0 else 0``.
 
-    x is the score of a positive minus that of a negative; far above 0 a surrogate is 0. A subclass
+    x is a positive's score minus a negative's score; far above 0 a surrogate is 0. A subclass
     defines :meth:`terms`. ``tau`` is a margin or temperature in units of the scores, > 0.
     """
 
@@ -129,8 +129,8 @@ def one_sided_sigmoid(x: Tensor, tau: float) -> Tensor:
     """One-sided sigmoid, a lower bound of ``l01``.
 
     ``tanh(-x / (2 tau))`` for ``x < 0``, 0 otherwise; tends to ``l01`` as ``tau`` goes to 0.
-    Arguments as of :func:`one_sided_huber`, values in ``[0, 1)``. Source: SOPRC (NeurIPS 2022),
-    ``l2`` of eq. 7.
+    See :func:`one_sided_huber` for the arguments. Values are in ``[0, 1)``. Source: SOPRC (NeurIPS
+    2022), ``l2`` of eq. 7.
     """
     OneSidedSigmoid(tau)  # checks tau
     return torch.tanh(x.clamp(max=0) / (-2 * tau))

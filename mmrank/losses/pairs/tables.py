@@ -7,7 +7,7 @@ With ``y = score / tau`` the one-sided Huber surrogate of a positive ``p`` and a
 negatives needs only, per interval, their count and the first two moments.
 
 Squares of large scores would cancel, so each interval inside a window has an anchor, a whole number
-``a`` within one unit of all that lies in the interval, and the moments are those of ``u = y - a``,
+``a`` within one unit of all that lies in the interval, and the moments are of ``u = y - a``,
 which is in ``[-1, 1]``.
 
 :class:`ScoreBinner` finds the intervals. ``torch.bucketize`` costs one mispredicted branch per
@@ -139,7 +139,7 @@ class ScoreBinner:
         return self._from(self.first_cell, cell.to(torch.int32))
 
     def _from(self, first: Tensor, places: Tensor) -> Tensor:
-        """Places within each list as places among those of all lists."""
+        """Places within each list as places among all lists."""
         return places if len(first) == 1 else places + first
 
     def __call__(self, scores: Tensor, out: Tensor) -> None:
@@ -239,7 +239,7 @@ class PairwiseTables:
         thresholds = round_down(both, dtype)
 
         # Anchors come from the exact thresholds by one monotone formula, so that their order can
-        # never disagree with that of the thresholds.
+        # never disagree with the thresholds' order.
         anchors = ((both - centre) / tau).ceil() - 1
         p = torch.where(pos_mask, (s - centre) / tau, 0)
         top = p.ceil() - 1
@@ -265,8 +265,8 @@ class PairwiseTables:
         ones = pos_mask.double()
         depth.scatter_add_(1, low, ones).scatter_add_(1, high, -ones)
         covered = depth.cumsum(1) > 0.5
-        # Outside all windows an interval may be wide: its upper end is no anchor for what lies in
-        # it, the centre is.
+        # Outside all windows an interval may be wide: its upper end is not an anchor for what lies
+        # in it, the centre is.
         anchors = torch.nn.functional.pad(anchors, (0, 1))
         anchors = torch.where(covered, anchors, 0)
         return cls(thresholds, centre, covered, anchors, p, 1 - p + top, edges)
@@ -309,7 +309,7 @@ class PairwiseTables:
         return total, -2 * slope
 
     def slope_coefficients(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """(L, K) ``c0`` and ``c1`` of a negative's gradient, from those of the sums.
+        """(L, K) ``c0`` and ``c1`` of a negative's gradient, from the ones of the sums.
 
         The derivative by y of ``sum_i grad_i * l(p_i - y)`` is ``c0 + c1 * y`` in interval k.
         """

@@ -1,9 +1,9 @@
 """Sums of the squared hinge over pairs, each times a weight that is a constant.
 
-``l = max(0, 1 - x/margin)^2`` of x, the score of a positive minus that of a negative.
+``l = max(0, 1 - x/margin)^2`` of x, a positive's score minus a negative's score.
 :class:`TiltedSums` has weights ``exp(l/lam)`` and makes the matrix of pairs, in blocks.
-:class:`SumsAbove` has the weight 1 for losses above a threshold of the positive, which are those of
-its highest negatives: it sorts them. All in float64.
+:class:`SumsAbove` has the weight 1 for losses above a threshold of the positive, which are the
+losses of its highest negatives: it sorts them. All in float64.
 """
 
 import math
@@ -97,7 +97,7 @@ class SumsAbove:
         self.margin, self.thresholds = margin, thresholds.detach()
 
     def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
-        """As of :class:`TiltedSums`."""
+        """See :class:`TiltedSums`."""
         pos = clamp_infinite(pos.double())
         neg = torch.where(neg_mask, clamp_infinite(neg.double()), -math.inf)
         if on_host(neg):
@@ -126,7 +126,7 @@ class SumsAbove:
     def gradient(
         self, grad: Tensor, pos: Tensor, neg: Tensor, order: Tensor, number: Tensor
     ) -> Tensor:
-        """As of :class:`TiltedSums`."""
+        """See :class:`TiltedSums`."""
         grad = grad * (2 / self.margin**2)
         # Of each negative the positives that count it: those that count more than are above it.
         own = torch.stack([grad, grad * pos])

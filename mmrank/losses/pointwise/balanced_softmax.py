@@ -13,7 +13,7 @@ class BalancedSoftmaxLoss(LogitAdjustedCELoss):
 
     Args:
         num_classes: Number of classes C >= 2, columns of the scores.
-        **kwargs: Those of :class:`LogitAdjustedCELoss` but ``tau`` and ``use_sigmoid``.
+        **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
     """
 
     def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:

@@ -17,7 +17,7 @@ from mmrank.state import LabelCounts
 
 
 class PointwiseLoss(NamedSettings):
-    """Base of losses of single scores: the mean over the rows, those of all ranks.
+    """Base of losses of single scores: the mean over the rows of all ranks.
 
     With ``use_sigmoid`` every column is a binary problem of its own, in which the class competes
     with the rest; without it the classes compete by softmax. Subclasses implement
@@ -126,7 +126,7 @@ class ClassCountLoss(PointwiseLoss):
         num_classes: Number of classes C, columns of the scores.
         class_counts: (C,) positives of each class in the training set. None:
             ``mmrank.ClassCountsHook`` sets them.
-        num_samples: Number of samples of the training set, beside ``class_counts``. None: their
+        num_samples: Number of samples of the training set, with ``class_counts``. None: their
             sum.
         **kwargs: ``use_sigmoid``, ``scope`` and ``loss_weight`` of :class:`PointwiseLoss`.
     """

@@ -45,8 +45,8 @@ def ldam_sigmoid(
 ) -> Tensor:
     """(n, C) LDAM losses of binary problems, one a column, with (C, 2) margins.
 
-    A score s is that of the positive class over the negative one, so this is :func:`ldam_softmax`
-    of the scores (0, s). The margins are those of the negatives and of the positives.
+    A score s is the positive class's score over the negative one, so this is :func:`ldam_softmax`
+    of the scores (0, s). The margins are for the negatives and for the positives.
     """
     neg, pos = margins.to(scores).unbind(1)
     lead = torch.where(is_positive, scores - pos, -scores - neg)

@@ -46,7 +46,7 @@ class QualityLoss(HeadLoss):
     """Base of the point-wise losses.
 
     It is called as ranking losses are, keeps no state and leaves the scores as they are at test
-    time. Over ranks ``n_pos``, at least 1, is that of all ranks, exactly as in a single process.
+    time. ``n_pos``, at least 1, counts the positives of all ranks, exactly as in a single process.
 
     Args:
         gamma: Exponent of the loss, >= 0.
@@ -155,7 +155,7 @@ class MALLoss(QualityLoss):
 
     Args:
         gamma: Exponent of quality and probability, >= 0.
-        **kwargs: Those of :class:`VarifocalLoss` but ``alpha``.
+        **kwargs: See :class:`VarifocalLoss`, except ``alpha``.
     """
 
     def __init__(self, gamma: float = 1.5, **kwargs: Unpack[QualityOptions]) -> None:
@@ -175,7 +175,7 @@ class IABCELoss(QualityLoss):
     Args:
         alpha: Exponent of the probability in the target, in [0, 1].
         gamma: Exponent of a negative's probability, >= 0.
-        **kwargs: Those of :class:`VarifocalLoss`.
+        **kwargs: See :class:`VarifocalLoss`.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class QualityFocalLoss(QualityLoss):
         gamma: Exponent of the distance to the target, >= 0.
         alpha: Weight of the positives, in [0, 1]; the negatives have ``1 - alpha``. None: 1 for
             both.
-        **kwargs: Those of :class:`VarifocalLoss`.
+        **kwargs: See :class:`VarifocalLoss`.
     """
 
     def __init__(

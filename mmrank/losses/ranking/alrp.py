@@ -33,7 +33,7 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
     Ranking-based, Balanced Loss Function Unifying Classification and Localisation in Object
     Detection, NeurIPS 2020, eqs. 6 to 9.
 
-    Lists and ``delta`` as of :func:`ap_loss`. ``box_errors`` have the shape of the logits:
+    See :func:`ap_loss` for the lists and ``delta``. ``box_errors`` have the shape of the logits:
     localisation errors E, read at the positives; in [0, 1] by the paper: ``1 - IoU`` over ``1 -
     0.5``, or half the GIoU loss.
 
@@ -87,11 +87,11 @@ class ALRPLoss(ErrorDrivenLoss):
         delta: Half width of the step in units of the logits, > 0.
         balance: Ratio by which the box part is multiplied in the first period; None turns
             self-balancing off.
-        balance_period: Iterations after which the ratio is updated; set it to those of an epoch of
-            your data.
+        balance_period: Iterations after which the ratio is updated; set it to the iterations of an
+            epoch of your data.
         momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
             at test time.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     box_input = 'loss'
@@ -113,7 +113,7 @@ class ALRPLoss(ErrorDrivenLoss):
         return _alrp(lists, self.delta)
 
     def combine(self, scores: Tensor, boxes: Tensor, lists: RankedLists) -> dict[str, Tensor]:
-        """Both parts, that of the boxes balanced."""
+        """Both parts, the box part balanced."""
         if self.balance is not None:
             ratio = self.balance.update(scores, boxes, lists.state_group)
             self.note(box_balance=ratio)

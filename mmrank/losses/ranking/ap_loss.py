@@ -54,7 +54,7 @@ def ap_loss(
         interpolate: Use the interpolated precision: ``1 - N_FP/rank`` of a positive is the largest
             of all positives that do not score higher.
         relevance: Relevance u of the shape of the logits, read at the positives, where it is > 0;
-            no gradient, only ratios count. A positive then also is a false positive of those of
+            no gradient, only ratios count. A positive then also is a false positive of positives of
             more relevance, ``F_i = u_i N_FP(i) + sum_k (u_i - u_k)_+ H(s_k - s_i)``. The loss ``1 /
             (sum_i u_i) sum_i F_i / rank(i)`` is 1 - GAP over its largest value, of
             :func:`mmrank.functional.graded_average_precision`, with the step H. Interpolated are
@@ -116,7 +116,7 @@ def _ap(
 def _interpolated(error: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
     """(L, P) least error of all positives that score no higher; equal scores share it."""
     scores, order = torch.where(mask, pos.double(), torch.inf).sort(1)
-    # Padding is no positive, so it must not lower the error of an infinite score.
+    # Padding is not a positive, so it must not lower the error of an infinite score.
     least = torch.where(mask, error, torch.inf).gather(1, order).cummin(1).values
     last_tie = torch.searchsorted(scores, scores, right=True) - 1
     return torch.empty_like(error).scatter_(1, order, least.gather(1, last_tie))
@@ -125,7 +125,7 @@ def _interpolated(error: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
 def _graded_counts(
     lists: RankedLists, counts: 'RankCounts', relevance: Tensor, delta: float
 ) -> 'RankCounts':
-    """Counts in which a positive is a false positive of those of more relevance, see `ap_loss`."""
+    """Counts in which a positive is a false positive of more relevant ones, see `ap_loss`."""
     rows = torch.zeros_like(relevance)
     for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
         rows[:, part] = (gaps * piecewise_linear_step(-x, delta)).sum(2)
@@ -341,7 +341,7 @@ class APLoss(ErrorDrivenLoss):
             at test time.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
             + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     most_pairs = math.inf
@@ -368,12 +368,12 @@ class GradedAPLoss(APLoss):
     A positive counts by the IoU of its box, ``u = 0.1 + 0.9 IoU``, and is a false positive of the
     positives with better boxes. It is :class:`APLoss` with ``quality=0.9``, ``delta=0.5`` and
     without interpolation. Heads pass the IoUs, so the loss needs the boxes of a detector. Its
-    value is that of one batch: watch AP; choose checkpoints by the AP of the validation split.
+    value is one batch's value: watch AP; choose checkpoints by the AP of the validation split.
     Source: graded average precision of Robertson et al., SIGIR 2010; the update rule of Chen et
     al., AP-Loss, CVPR 2019.
 
     Args:
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
 
     Example:
         >>> loss = GradedAPLoss()

@@ -54,7 +54,7 @@ class RankingLoss(HeadLoss):
     zero_without_positives = False
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality: float | None = 0.0
-    #: See :func:`positive_index`; infinite where the work is not that of all pairs.
+    #: See :func:`positive_index`; infinite where the work is not over all pairs.
     most_pairs: float = MOST_PAIRS
     #: Logged once before training by ``RankingMonitorHook``.
     reading_advice = (
@@ -127,7 +127,7 @@ class RankingLoss(HeadLoss):
         values: Tensor | None = None,
         list_classes: Tensor | None = None,
     ) -> RankedLists:
-        """Activate (L, N) raw scores and gather the positives, those of all ranks.
+        """Activate (L, N) raw scores and gather the positives of all ranks.
 
         See :meth:`rank` for the arguments.
         """

@@ -39,7 +39,7 @@ def blackbox_ap_loss(
     queries into the perturbation; both agree for Q = n, where every image of a batch is a query,
     and ``lam`` is the authors' lambda times n/Q otherwise.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.BlackBoxAPLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.BlackBoxAPLoss` for the options.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -161,7 +161,7 @@ class BlackBoxAPLoss(StatelessRankingLoss):
     Args:
         lam: Strength of the perturbation, > 0.
         margin: Distance by which positives should lead, in units of the (activated) scores, >= 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     most_pairs = math.inf

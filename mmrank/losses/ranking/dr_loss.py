@@ -38,7 +38,7 @@ def dr_loss(
     ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    Lists as of :func:`ap_loss`, options as of :class:`mmrank.losses.DRLoss`.
+    See :func:`ap_loss` for the lists and :class:`mmrank.losses.DRLoss` for the options.
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
@@ -171,7 +171,7 @@ class DRLoss(StatelessRankingLoss):
         margin: Margin between positives and negatives, in probability.
         sharpness: L of the smoothed hinge, > 0.
         scale: Factor of the smoothed hinge (the authors' tau), > 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``. The mean of
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.
     """

@@ -27,12 +27,12 @@ def listwise_ap_loss(
     """List-wise AP loss of each list.
 
     ``1 - sum_m h+_m/n+ * H+_m/H_m``: h+ is the soft histogram of the positives, H+ and H are the
-    running sums of those of the positives and of all scores, from the highest bin down. Source:
-    Revaud et al., Learning with Average Precision: Training Image Retrieval with a Listwise Loss,
-    ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al., CVPR
-    2019) with k bins.
+    running sums of the histograms of the positives and of all scores, from the highest bin down.
+    Source: Revaud et al., Learning with Average Precision: Training Image Retrieval with a Listwise
+    Loss, ICCV 2019, eqs. 5 to 8. With ``num_bins=k + 1`` and cosines this is FastAP (Cakir et al.,
+    CVPR 2019) with k bins.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.ListwiseAPLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.ListwiseAPLoss` for the options.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -111,7 +111,7 @@ class ListwiseAPLoss(StatelessRankingLoss):
         num_bins: Number of bins, >= 2.
         score_range: Centres of the last and of the first bin in units of the (activated) scores;
             scores outside count there and have no gradient. (-1, 1) is for cosines.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     most_pairs = math.inf

@@ -42,7 +42,7 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
     2021, eqs. 7 to 10, with the step H smoothed as there, so that a positive counts itself as
     ``H(0) = 1/2``.
 
-    Lists and ``delta`` as of :func:`ap_loss`; that of a positive is its quality (IoU).
+    See :func:`ap_loss` for the lists and ``delta``. The target of a positive is its quality (IoU).
 
     Returns:
         Both parts, scalars or (L,), at least float32; 0, still attached to the graph, for a list
@@ -110,9 +110,9 @@ def _at_least(total: Tensor) -> Tensor:
 
 @torch.no_grad()
 def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
-    """Weight of the box loss beside a ranking loss, ``|L_cls / L_box|`` of two scalars.
+    """Weight of the box loss relative to a ranking loss, ``|L_cls / L_box|`` of two scalars.
 
-    A float32 without gradient, that of the losses' means over the ranks; 1 where the box loss is 0
+    A float32 without gradient, from the losses' means over the ranks; 1 where the box loss is 0
     or the ratio is not finite. Source: Oksuz et al., Rank & Sort Loss, ICCV 2021, section 4.
     """
     losses = torch.stack([loss_cls.float(), loss_bbox.float()])
@@ -132,10 +132,10 @@ class RankSortLoss(ErrorDrivenLoss):
 
     Args:
         delta: Half width of the step in units of the logits, > 0.
-        sort_weight: Weight of the sorting part beside the ranking part, >= 0.
+        sort_weight: Weight of the sorting part relative to the ranking part, >= 0.
         momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
             at test time.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss` but ``activation``.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     box_input = 'quality'

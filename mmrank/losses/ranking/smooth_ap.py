@@ -27,7 +27,7 @@ def smooth_ap_loss(
     sum_{k != i} G(s_k - s_i)`` and ``G(x) = sigmoid(x / tau)``. Source: Brown et al., Smooth-AP:
     Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020, eqs. 5 to 7.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.SmoothAPLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.SmoothAPLoss` for the options.
     ``relevance`` u has the shape of the scores and is read at the positives, where it is > 0; no
     gradient, only ratios count. The loss is then ``1 - GAP / (sum_i u_i / n+)`` of
     :func:`mmrank.functional.graded_average_precision` with that sigmoid,
@@ -77,7 +77,7 @@ class SmoothAPLoss(StatelessRankingLoss):
             beyond a few tau a pair has no gradient.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
             + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     saturation_advice = (

@@ -57,11 +57,11 @@ NETWORKS = {'lstm': _RecurrentNetwork, 'pairs': _PairNetwork}
 class RankSorter(SavedState):
     """Network from scores to ranks.
 
-    ``lstm``, a bidirectional LSTM and a linear map of all of its states, is that of Engilberge et
-    al., SoDeep: A Sorting Deep Net to Learn Ranking Loss Surrogates, CVPR 2019, with 2 layers of
-    512 units and lists of 100. It learns slowly: small ones were 0.4 ranks off in lists of 8 after
-    800 batches. ``pairs``, a network of the difference of two scores, whose mean over the list is
-    the rank, was 0.1 off in lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
+    ``lstm``, a bidirectional LSTM and a linear map of all of its states, is from Engilberge et al.,
+    SoDeep: A Sorting Deep Net to Learn Ranking Loss Surrogates, CVPR 2019, with 2 layers of 512
+    units and lists of 100. It learns slowly: small ones were 0.4 ranks off in lists of 8 after 800
+    batches. ``pairs``, a network of the difference of two scores, whose mean over the list is the
+    rank, was 0.1 off in lists of 32 after as many. It takes n^2 ``hidden`` numbers a list.
 
     A list of ``length`` scores is brought to mean 0 and variance 1 first. Each of the ``layers``
     has ``hidden`` units (in each direction).
@@ -119,7 +119,7 @@ class RankSorter(SavedState):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'RankSorter':
-        """Read a network; UserError if the file is not there, or is no sorter."""
+        """Read a network; UserError if the file is not there, or is not a sorter."""
         fix = f'Fix: train one with {TRAIN}'
         if not Path(path).is_file():
             raise UserError(f'sorter={str(path)!r} is no file. {fix}')
@@ -147,7 +147,7 @@ class SoDeepLoss(RankingLoss):
     """Mean rank of the positives, by a network that learned to sort.
 
     ``mean_i r_i / n``, where the r are what a frozen :class:`RankSorter` makes of the whole list.
-    The gradient is that of the network. Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
+    The gradient is the network's gradient. Source: Engilberge et al., SoDeep, CVPR 2019, whose loss
     for average precision is the sum of the ranks of the positives; the mean keeps lists of unequal
     size apart from each other.
 
@@ -162,7 +162,7 @@ class SoDeepLoss(RankingLoss):
         sorter: File of the sorter. A checkpoint of the model also holds it.
         score_range: Range of the (activated) scores, mapped to -1 to 1, for which the sorter is
             trained. Scores beyond twice the range have no gradient.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True

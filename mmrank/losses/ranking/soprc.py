@@ -38,7 +38,7 @@ def soprc_loss(
     sum_v l2(s_i - v)) / (V + 1)``, which counts the positive itself and is never 0. Source: SOPRC
     (NeurIPS 2022), eq. 8.
 
-    Lists as of :func:`split_lists`, other options as of :class:`mmrank.losses.SOPRCLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.SOPRCLoss` for other options.
 
     - ``v``: (V,) or (L, V) scores that represent all positives of the data set, finite, in any
       order; a constant of the gradient. ``v[labels]`` gives each query of a retrieval batch the
@@ -77,7 +77,7 @@ def soprc_terms(
     rank_gradient: bool = True,
     lone_points: int | None = None,
 ) -> SOPRCTerms:
-    """SOPRC with any surrogate l1; parameters as of :func:`soprc_loss`.
+    """SOPRC with any surrogate l1; see :func:`soprc_loss` for the parameters.
 
     ``lone_points``: Points that v counts as in a list of one positive; None: V.
     """
@@ -349,7 +349,7 @@ class SOPRCLoss(RankingLoss):
 
     @property
     def wants_class_counts(self) -> bool:
-        """Whether the priors are to be those of the training set."""
+        """Whether the priors are to be the training set's."""
         return self.prior is not None and self.prior.from_counts
 
     def set_class_counts(

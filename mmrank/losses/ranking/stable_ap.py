@@ -42,7 +42,7 @@ def stable_ap_loss(
 
     ``h(rho / (n+ n-) * sum_ij sg[w_i] l(s_i - t_j))``. Source: stable AP (2025), OP1 and OP2.
 
-    Lists as of :func:`split_lists`, other options as of :class:`mmrank.losses.StableAPLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.StableAPLoss` for other options.
 
     - ``mean_pos``: (L,) or scalar mean positive scores mu, no gradient: an estimate that outlives
       the batch.
@@ -113,9 +113,9 @@ def weighted_risk(
     weights: str,
     relevance: Tensor | None = None,
 ) -> WeightedRisk:
-    """Argument of h without rho; parameters as of :func:`stable_ap_loss`.
+    """Argument of h without rho; see :func:`stable_ap_loss` for the parameters.
 
-    ``relevance`` is (L, P), that of the positives.
+    ``relevance`` is the (L, P) relevance of the positives.
     """
     pos, mask = lists.pos, lists.pos_mask
     total = pairwise_surrogate_sum(
@@ -207,7 +207,7 @@ class StableAPLoss(RankingLoss):
         'validation split. The loss itself stays near 0.7. '
         "Where cross-entropy's learning rate is known, try a third of it first."
     )
-    #: In units of what scores of the range have; more in the first batch is no risk to start an
+    #: In units of what scores of the range have; more in the first batch is not a risk to start an
     #: average from.
     LARGEST_RISK = 10.0
     #: tau and the width of the score range with ``tau='auto'``, in sigma.
@@ -347,7 +347,7 @@ class StableAPLoss(RankingLoss):
             own = {'tau': total(unit) * self.MARGIN}
             divisor = unit.to(lists.pos.dtype)[:, None]
             scaled = [replace(x, pos=x.pos / divisor, scores=x.scores / divisor) for x in parts]
-        # Lists of unlike lengths are those of groups, which share one mean.
+        # Lists of unlike lengths come from groups, which share one mean.
         classes = lists.list_classes if len(parts) == 1 else None
         mu = self.mean_positive.update(pos, mask, lists.state_group, classes)
         risks = [self._weighted_risk(x, mu / unit, u) for x, u in zip(scaled, relevances)]
@@ -409,21 +409,21 @@ class StableAPLoss(RankingLoss):
 
     @torch.no_grad()
     def shift_logits(self, offset: Tensor) -> None:
-        # With a sigmoid the mean of the moved scores is not known; that of their centre takes its
-        # place.
+        # With a sigmoid the mean of the moved scores is not known; the score of their centre takes
+        # its place.
         mean = self.mean_positive.mean
         mean.copy_(self._shifted(mean, offset))
 
 
 def _counted(lists: RankedLists, relevance: Tensor | None) -> Tensor:
-    """(L,) bool, lists with a positive; one without relevance is no positive."""
+    """(L,) bool, lists with a positive; one without relevance is not a positive."""
     if relevance is None:
         return lists.has_positive
     return (lists.pos_mask & (relevance != 0)).any(1)
 
 
 def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
-    """Those of all lists; several have the weights of all lists in one row."""
+    """Risks of all lists; several have the weights of all lists in one row."""
     if len(risks) == 1:
         return risks[0]
     risk = torch.cat([x.risk for x in risks])

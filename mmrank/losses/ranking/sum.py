@@ -25,8 +25,8 @@ class SumLoss(HeadLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
-    For embeddings any loss of :class:`EmbeddingLoss` is a part, those of pytorch-metric-learning
-    and their proxies included::
+    For embeddings any loss of :class:`EmbeddingLoss` is a part, the losses of
+    pytorch-metric-learning and their proxies included::
 
         loss=dict(
             type='mmrank.SumLoss',
@@ -42,7 +42,7 @@ class SumLoss(HeadLoss):
         losses: The parts, at least one: configs or modules of losses that return a scalar.
             ``num_classes`` is filled in for configs of parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
-        num_classes: Number of classes C, checked against the scores. None: that of the parts.
+        num_classes: Number of classes C, checked against the scores. None: the parts' C.
         loss_weight: Factor of the whole loss, a finite number.
         use_sigmoid: Read by mmdet heads from the config. Only True is supported.
 

@@ -73,10 +73,10 @@ def hap_loss(
     Source: Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval
     (HAPPIER), ECCV 2022, eqs. 2 to 7.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.HAPLoss`. ``levels`` has
-    the shape of the scores: the integer number of levels that are shared with the query, 0 for a
-    negative; L is the largest. A level of few scores may have more relevance than a finer one of
-    many, and then belongs above it. One level is AP with that bound (ROADMAP's).
+    See :func:`split_lists` for the lists, :class:`mmrank.losses.HAPLoss` for the options.
+    ``levels`` has the shape of the scores: the integer number of levels that are shared with the
+    query, 0 for a negative; L is the largest. A level of few scores may have more relevance than a
+    finer one of many, and then belongs above it. One level is AP with that bound (ROADMAP's).
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -103,8 +103,8 @@ def ndcg_loss(
     """Upper bound of 1 - NDCG of each list.
 
     ``1 - DCG / IDCG`` with ``DCG = sum_i (2^l_i - 1) / log2(1 + r_i)``, l the levels and r the
-    ranks of :func:`hap_loss`, and IDCG that of the best ranking. Source: Ramzi et al., Optimization
-    of Rank Losses for Image Retrieval (SupRank), 2025. Arguments and result as of :func:`hap_loss`.
+    ranks of :func:`hap_loss`, and IDCG the best ranking's DCG. Source: Ramzi et al., Optimization
+    of Rank Losses for Image Retrieval (SupRank), 2025. Arguments and result: see :func:`hap_loss`.
 
     Example:
         >>> ndcg_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
@@ -222,7 +222,7 @@ class HAPLoss(_LevelLoss):
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
         delta: Difference of scores from which a negative above a positive counts by a line.
         slope: Slope of this line, > 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(
@@ -242,13 +242,13 @@ class HAPLoss(_LevelLoss):
 
 
 class NDCGLoss(_LevelLoss):
-    """:func:`mmrank.functional.ndcg_loss` of a batch; labels as of :class:`HAPLoss`.
+    """:func:`mmrank.functional.ndcg_loss` of a batch; see :class:`HAPLoss` for the labels.
 
     Args:
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
         delta: Difference of scores from which a negative above a positive counts by a line.
         slope: Slope of this line, > 0.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def losses(self, lists: RankedLists) -> Tensor:

@@ -34,7 +34,7 @@ def recall_at_k_loss(
     Patel et al., Recall@k Surrogate Loss with Large Batches and Similarity Mixup, CVPR 2022, with
     the limit k on the sum and in the normaliser that the authors' code has.
 
-    Lists as of :func:`split_lists`, options as of :class:`mmrank.losses.RecallAtKLoss`.
+    See :func:`split_lists` for the lists and :class:`mmrank.losses.RecallAtKLoss` for the options.
 
     Returns:
         Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
@@ -93,7 +93,7 @@ class RecallAtKLoss(StatelessRankingLoss):
         rank_tau: Temperature of the cut-off in units of ranks, > 0. A positive more than a few
             beyond k has no gradient.
         mixup: Whether to mix embeddings of a class, in retrieval.
-        **kwargs: Those of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     saturation_advice = 'All positives are far beyond k. Fix: larger ks, or rank_tau'

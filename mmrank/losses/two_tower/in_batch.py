@@ -130,7 +130,7 @@ def in_batch_loss(
     batch it is the full-gradient form of G.2.
 
     ``sogram`` takes two independent samples: the first B1 pairs are the first one, the rest the
-    second. Of the second only the right entities matter: ``scores`` may be (B1, B) beside (B1,)
+    second. Of the second only the right entities matter: ``scores`` may be (B1, B) with (B1,)
     ``rows``. A square ``scores`` is split in the middle, the first sample having the odd one.
 
     Args:
@@ -201,9 +201,9 @@ def in_batch_embedding_loss(
     - ``left``: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``, (B,)
       integers in ``[0, U)``. ``right`` and ``right_index`` likewise. With all pairs of a data set
       as the batch this is the full objective in O(m n D) or less.
-    - ``rows``: (B,), or (B1,) for ``sogram``, beside (B1 + B2,) ``cols``.
+    - ``rows``: (B,), or (B1,) for ``sogram``, with (B1 + B2,) ``cols``.
     - ``group``: Process group whose ranks hold parts of one batch, of any sizes, also 0. The
-      value is that of the joined batch on every rank. The gradient is W times this rank's part of
+      value is the joined batch's value on every rank. The gradient is W times this rank's part of
       it, so that DistributedDataParallel's mean over the ranks is the joined batch's; every rank
       must run backward. None: one process.
     """
@@ -339,8 +339,8 @@ class InBatchLoss(NamedSettings):
         pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.
         omega: Weight of the negatives, > 0, only for modes that end in ``_omega``.
         scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
-            gradient are those of a single process. ``local``: each rank's pairs are a batch of
-            their own.
+            gradient are the same as in a single process. ``local``: each rank's pairs are a batch
+            of their own.
         block_size: See :func:`mmrank.functional.weighted_cross_sum`.
         loss_weight: Factor of the loss.
 
@@ -401,7 +401,7 @@ class InBatchLoss(NamedSettings):
     ) -> Tensor:
         """Loss of a batch; may be negative.
 
-        Arguments and errors are those of :func:`mmrank.functional.in_batch_embedding_loss`.
+        See :func:`mmrank.functional.in_batch_embedding_loss` for the arguments and errors.
         RuntimeError if the training pairs are not set.
         """
         self.counts.require()

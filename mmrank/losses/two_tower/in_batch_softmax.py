@@ -61,14 +61,14 @@ def in_batch_softmax_losses(
 
     ``refined``: the positive is not drawn, so its score f is not corrected, and the negatives are
     drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q
-    exp(f_q) / q')`` estimates the softmax over all right entities. Its gradient is that of the
-    paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the probability above. Source:
+    exp(f_q) / q')`` estimates the softmax over all right entities. Its gradient is the gradient of
+    the paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the probability above. Source:
     Khrylchenko et al., Correcting the LogQ Correction, RecSys 2025.
 
-    ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then those of C
-    further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are right
-    entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all ranks,
-    see :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
+    ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
+    of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
+    right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
+    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)
@@ -119,7 +119,7 @@ class InBatchSoftmaxLoss(NamedSettings):
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
         scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
-            batch of their own; the shares are those of all ranks.
+            batch of their own; the shares are over all ranks.
         gather: ``all`` or ``ring``: how the right entities of other ranks come, see
             :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
@@ -185,7 +185,7 @@ class InBatchSoftmaxLoss(NamedSettings):
     ) -> Tensor:
         """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
-        ``cols`` may be (B + C,) beside (B,) ``rows``: the last C are candidates of no pair, further
+        ``cols`` may be (B + C,) with (B,) ``rows``: the last C are candidates of no pair, further
         negatives. In training it counts the entities. Still attached to the graph when no pair has
         a negative. Raises as :class:`InBatchLoss`.
         """

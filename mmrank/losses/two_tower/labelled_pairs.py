@@ -18,7 +18,7 @@ class LabelledPairLoss(NamedSettings):
     (5). Over ranks it is a mean, so the ranks' equal shares of a batch return what a single process
     returns.
 
-    **Half precision.** As of :class:`InBatchLoss`.
+    **Half precision.** See :class:`InBatchLoss`.
 
     Args:
         pointwise: ``square``, ``logistic``, or a :class:`mmrank.functional.Pointwise`.

@@ -72,7 +72,7 @@ POINTWISE = {'square': SquarePointwise, 'logistic': LogisticPointwise}
 
 
 def build_pointwise(pointwise: str | Pointwise) -> Pointwise:
-    """The loss itself, or that of a key of ``POINTWISE``, else ValueError or TypeError."""
+    """The loss itself, or the loss of a key of ``POINTWISE``, else ValueError or TypeError."""
     if isinstance(pointwise, Pointwise):
         return pointwise
     if not isinstance(pointwise, str):
