@@ -60,7 +60,7 @@ class SavedState(TrainingState):
 
 
 def check_count(name: str, value, least: int = 1, fix: str = '') -> None:
-    """Raise ValueError if a setting is no integer >= ``least``, of Python or of NumPy."""
+    """Raise ValueError if a setting is not an integer >= ``least``, of Python or of NumPy."""
     if isinstance(value, bool) or not (isinstance(value, Integral) and value >= least):
         raise UserError(f'{name} must be an int >= {least}, got {value!r}{fix}')
 

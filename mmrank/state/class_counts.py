@@ -38,7 +38,7 @@ class LabelCounts(SavedState):
             self.set(positives, num_samples)
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
-        """Take the (C,) positives of each class; ``num_samples`` as of the class."""
+        """Take the (C,) positives of each class; see the class for ``num_samples``."""
         positives = torch.as_tensor(positives, dtype=torch.float64, device='cpu')
         size = len(self.negative_positive)
         if positives.shape != (size,) or not ((positives >= 0).all() and positives.any()):

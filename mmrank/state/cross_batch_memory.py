@@ -27,8 +27,8 @@ class MemoryEntries:
 class CrossBatchMemory(ShardedState, SavedState):
     """Ring of the embeddings of the last ``size`` images.
 
-    Features drift slowly, so those of past batches still are worth searching. Source: Wang et al.,
-    Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm 1.
+    Features drift slowly, so features of past batches are still worth searching. Source: Wang et
+    al., Cross-Batch Memory for Embedding Learning, CVPR 2020, algorithm 1.
 
     The state is the same on all ranks and, but for the order inside a batch, for any world size:
     all ranks enqueue the batch of all ranks, and each searches its share (:meth:`entries`). There

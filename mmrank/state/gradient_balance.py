@@ -26,7 +26,7 @@ class GradientBalance(RunningMean):
 
     A measurement costs a backward pass through the head for each part. The first :attr:`FIRST`
     batches are all measured, then every :attr:`PERIOD`-th. A batch where a part has no gradient, or
-    one that is not finite, does not count. Over ranks the norms are those of the joined batch.
+    one that is not finite, does not count. Over ranks the norms are the joined batch's.
 
     Args:
         target: Norm of the scaled class gradient over the norm of the box gradient, > 0.
@@ -80,7 +80,7 @@ class GradientBalance(RunningMean):
 
         Args:
             cls: Scalar loss of the classes.
-            box: Scalar loss of the boxes. Both are those of the features that :meth:`watch` noted
+            box: Scalar loss of the boxes. Both are losses of the features that :meth:`watch` noted
                 last, and their graph stays.
         """
         if self.moves and torch.is_grad_enabled():
@@ -187,9 +187,9 @@ def _square_norm(loss: Tensor, features: list[Tensor], scale: float) -> Tensor:
 class SelfBalance(SavedState):
     """Ratio of the whole loss to its box part over the last period.
 
-    Early in training the box part of aLRP is small beside the classification part; multiplied by
-    this ratio its gradient keeps up. The ratio of a period is that of the means over the period
-    before, at first ``initial``. Source: aLRP (NeurIPS 2020), section 4.
+    Early in training the box part of aLRP is small compared with the classification part;
+    multiplied by this ratio its gradient keeps up. The ratio of a period is the ratio of the means
+    over the period before, at first ``initial``. Source: aLRP (NeurIPS 2020), section 4.
     """
 
     ratio: Tensor

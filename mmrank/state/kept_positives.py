@@ -141,7 +141,7 @@ class SampleTilts(PositiveAverages):
 
 
 class SampleThresholds(PositiveState):
-    """``threshold`` of each positive: its losses above are those of the share ``max_fpr``.
+    """``threshold`` of each positive: the share of its losses above is ``max_fpr``.
 
     ``s <- s - eta (1 - share / max_fpr)`` from 0; a batch says the share of losses above s.
     """

@@ -42,7 +42,7 @@ class PairCounts(SavedState):
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """Count the (|O|,) training pairs of an (m, n) ``shape``.
 
-        ValueError or TypeError, and nothing has changed, as of :func:`check_pairs`, or if a row or
+        ValueError or TypeError, and nothing has changed, as in :func:`check_pairs`, or if a row or
         column has no pair.
         """
         rows = torch.as_tensor(rows, device='cpu')

@@ -10,11 +10,11 @@ from .sharding import Shard
 class ShardRows:
     """Brings the rows of a batch from their owners, and what it measured to them.
 
-    The methods are those of :class:`~.rows_in_flight.RowsInFlight`.
+    See :class:`~.rows_in_flight.RowsInFlight` for the methods.
     """
 
     def __init__(self) -> None:
-        # The way of the rows that were fetched last; that of rows to come, the rows, their arrival.
+        # The way of the rows fetched last; the way of rows to come, the rows, their arrival.
         self._route = self._look_up = None
 
     def prefetch(self, table, ids: Tensor, device: torch.device) -> None:
@@ -120,7 +120,7 @@ _host_groups: tuple | None = None
 
 
 def _route_of(ids: Tensor, shard: Shard, device: torch.device, group) -> RowRoute:
-    """A :class:`RowRoute`; that of another table of the same batch."""
+    """A :class:`RowRoute`, shared by the tables of a batch."""
     global _last_route
     if _last_route is None or not _last_route.is_for(ids, shard, device, group):
         _last_route = RowRoute(ids, shard, device, group)

@@ -13,9 +13,9 @@ _LookUp = namedtuple('_LookUp', 'host_ids ids entries arrival')
 class RowsInFlight:
     """Reads ahead and writes behind, so that neither side waits.
 
-    A look-up is sent to the GPU on a stream of its own, beside whatever runs there. It may be read
-    before earlier batches have been written: what they wrote is still on the GPU, and there it
-    takes the place of what was read, so the answer is that of a table without delay, bit for bit.
+    A look-up is sent to the GPU on a stream of its own, alongside whatever runs there. It may be
+    read before earlier batches have been written: what they wrote is still on the GPU, and there it
+    takes the place of what was read, so a table without delay answers the same, bit for bit.
 
     Attributes:
         writes: Writes that are not in the table yet, oldest first.
@@ -106,7 +106,7 @@ _STREAMS: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def to_device(device: torch.device, *tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
-    """Copy from the host beside what the GPU does; and when they have come."""
+    """Copy from the host alongside what the GPU does; and when they have come."""
     if device not in _STREAMS:
         _STREAMS[device] = torch.cuda.Stream(device)
     stream = _STREAMS[device]

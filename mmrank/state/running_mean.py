@@ -179,7 +179,7 @@ class RunningMean(SavedState):
         if rows is None:
             return totals
         # Lists of one row all write the same pooled value, so the order of
-        # the writes cannot show, as that of an atomic addition would.
+        # the writes cannot show, as the order of an atomic addition would.
         same = rows[:, None] == rows
         finite = totals.isfinite().all(0)
         pooled = torch.where(finite, totals, 0) @ same.double()
@@ -312,9 +312,9 @@ class CappedImbalance(RunningMean):
     ) -> Tensor:
         """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
-        Where the EMA saw no batch yet, X is that of the list itself. ``ratio`` is n-/n+ of the
-        lists; lists without positives are ignored; ``group`` and ``rows`` as of
-        :meth:`RunningMean.update`.
+        Where the EMA saw no batch yet, X is the risk of the list itself. ``ratio`` is n-/n+ of the
+        lists; lists without positives are ignored; see :meth:`RunningMean.update` for ``group`` and
+        ``rows``.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)

@@ -33,8 +33,8 @@ class SampleState(ShardedState):
     With ``storage='host'`` the table stays in host memory; the entries of a batch travel, and
     neither side waits, see :class:`~.rows_in_flight.RowsInFlight`. Pass the indices as a CPU
     tensor. With ``storage='sharded'`` each of W ranks holds every W-th sample, see
-    :class:`~.row_route.ShardRows`: the numbers are those of a whole table, bit for bit. All ranks
-    have to call the methods in the same order, in evaluation as well.
+    :class:`~.row_route.ShardRows`: the numbers are the same as in a whole table, bit for bit. All
+    ranks have to call the methods in the same order, in evaluation as well.
 
     Args:
         size: Number of samples in the training set.
@@ -180,7 +180,7 @@ class SampleState(ShardedState):
         """Bring together the (k, n) float64 ``news`` of each sample that was fetched last.
 
         Returns ``ids``, ``entries`` and ``news`` in float64: of all ranks of ``group``, which have
-        ``counts`` rows, or of those of its shard on each; for :meth:`store`.
+        ``counts`` rows, or of the rows of its shard on each; for :meth:`store`.
         """
         if self.spread and self.group is not None:
             return self._rows.joined(self, news)

@@ -13,7 +13,7 @@ from .base import SavedState, check_count, check_rows, check_share
 from .running_mean import OutlierWarning, RunningMean, within_reach
 
 MODES = ('ema', 'off')
-# Lists of a batch beyond which those of one row are not compared in pairs.
+# Lists of a batch beyond which the lists of one row are not compared in pairs.
 _MANY_LISTS = 1024
 
 
@@ -99,8 +99,8 @@ class ScoreVector(SavedState):
 
     A row that several lists of a batch share, such as the queries of one class, takes one step with
     the mean of their phi. The first batch sets a row; a list without a score, or with one that is
-    not finite in float32, leaves it. A value is clipped where it is further from that of the row
-    than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
+    not finite in float32, leaves it. A value is clipped where it is further from the value of the
+    row than :attr:`REACH` widths of ``score_range`` plus its size; the first time is warned of. The
     state is the same on all ranks and for any world size.
 
     Args:
@@ -109,7 +109,7 @@ class ScoreVector(SavedState):
         momentum: beta in ``(0, 1]``, the weight of the new batch.
         score_range: Range of the values that phi may extrapolate to.
         mode: ``ema``: the formula unchanged. ``off``: every list is given the phi of its own scores
-            (the paper's ablation without v); a row keeps that of the last batch.
+            (the paper's ablation without v); a row keeps the phi of the last batch.
     """
 
     shape_settings = 'num_classes and vector_length'
@@ -293,8 +293,8 @@ class ScoreSpread(RunningMean):
         """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
 
         ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
-        lists. Where no batch was seen yet, it is that of the batch itself, and ``default`` if that
-        has none.
+        lists. Where no batch was seen yet, it is the value of the batch itself, and ``default`` if
+        that has none.
         """
         has_spread = ~own.isnan()
         own = torch.where(has_spread, own, math.log(default))

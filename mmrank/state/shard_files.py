@@ -134,7 +134,7 @@ def whole_tables(checkpoint: str | Path, names: Collection[str]) -> dict[str, Te
 
 
 def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
-    """Remove the shards of a checkpoint but some, those of earlier tokens included.
+    """Remove the shards of a checkpoint but some, shards of earlier tokens included.
 
     The checkpoint need not exist.
     """

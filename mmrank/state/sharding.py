@@ -80,11 +80,11 @@ class Shard:
 class ShardedState(TrainingState):
     """Module with a table of ``size`` rows, whole or (``spread``) one shard of it.
 
-    The rows of a shard are no buffers: ``DistributedDataParallel`` would send those of rank 0 to
-    the others, and mmengine's ``SyncBuffersHook`` average them.
+    The rows of a shard are not buffers: ``DistributedDataParallel`` would send rank 0's to the
+    others, and mmengine's ``SyncBuffersHook`` average them.
 
     ``state_dict`` holds a whole table by the names of :meth:`own_rows`, and of a shard only how
-    many there are, since mmengine and most loops save that of rank 0. The rows of a shard are saved
+    many there are, since mmengine and most loops save rank 0's. The rows of a shard are saved
     apart: by ``mmrank.ShardedStateHook``, or :func:`save_shard`. A whole table loads into shards
     and shards load into a whole table, of any number.
 
@@ -225,7 +225,7 @@ def sharded_states(model: nn.Module) -> dict[str, ShardedState]:
 
 
 def save_shard(model: nn.Module) -> dict[str, dict]:
-    """What this process has to save beside ``model.state_dict()``, for a file of its own.
+    """What this process has to save in addition to ``model.state_dict()``, for a file of its own.
 
     Returns:
         By name of the module ``shard``, (size, part, parts), and ``rows``, the tensors by name; all

@@ -54,7 +54,7 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
         NaN when the list has no positive or a score is NaN.
 
     Raises:
-        ValueError: If the shapes are not one and the same 1-D shape, or a label is no 0 or 1.
+        ValueError: If the shapes are not one and the same 1-D shape, or a label is not 0 or 1.
         TypeError: If the scores are not of a float dtype.
 
     Example:
@@ -76,8 +76,8 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     """Exact area under the ROC curve of one list.
 
     The share of pairs of a positive and a negative in which the positive is higher; a tie counts
-    one half. Two sorts, no matrix of pairs. Arguments, errors and result as of
-    :func:`average_precision`; NaN also without a negative.
+    one half. Two sorts, no matrix of pairs. See :func:`average_precision` for the arguments, errors
+    and result; NaN also without a negative.
 
     Example:
         >>> auroc(torch.tensor([0.9, 0.8, 0.7, 0.7]),
@@ -107,15 +107,15 @@ def partial_auroc(
 
     As a share of the rectangle ``max_fpr * (1 - min_tpr)``; the curve is straight between distinct
     scores, as in scikit-learn. Without ties, and where the rates are whole numbers of samples, this
-    is :func:`auroc` of the highest negatives and the lowest positives. Arguments, errors and result
-    as of that.
+    is :func:`auroc` of the highest negatives and the lowest positives. The arguments, errors and
+    result are the same.
 
     Args:
         scores: (n,) float scores.
         is_positive: (n,) bool, or 0 and 1.
         max_fpr: In (0, 1].
         min_tpr: In [0, 1); above 0 this is two-way partial AUC.
-        standardize: One-way alone: 1/2 is chance and 1 the best (McClish, 1989), as of
+        standardize: One-way alone: 1/2 is chance and 1 the best (McClish, 1989), as in
             ``sklearn.metrics.roc_auc_score(max_fpr=...)``.
 
     Example:
@@ -161,8 +161,8 @@ def _check_gains(name: str, gains: Tensor) -> None:
 def ndcg(scores: Tensor, gain: Tensor, k: int | None = None) -> Tensor:
     """Exact NDCG@k of lists, such as the labels of each sample, best first.
 
-    The sum over the first k of ``gain / log2(1 + place)``, divided by that of the best order. Among
-    ties lower gains come first.
+    The sum over the first k of ``gain / log2(1 + place)``, divided by the sum of the best order.
+    Among ties lower gains come first.
 
     Args:
         scores: (L, N) float scores.
@@ -197,13 +197,13 @@ def graded_average_precision(
 ) -> Tensor:
     """Exact average precision with a relevance u of each score.
 
-    ``GAP = 1/G sum_i 1/rank_i sum_{j at or above i} min(u_i, u_j)``, ties as of
+    ``GAP = 1/G sum_i 1/rank_i sum_{j at or above i} min(u_i, u_j)``, ties as in
     :func:`average_precision`, which it is for a relevance of 0 and 1. With one detection of each
     object and u the share of COCO's IoU thresholds that it reaches, GAP is the mean over the
     thresholds of AP. Source: Robertson et al., Extending Average Precision to Graded Relevance
     Judgments, SIGIR 2010, with this normaliser.
 
-    Time is that of a sort and, for the P scores with u > 0, of P times the number of distinct u.
+    The time is a sort's and, for the P scores with u > 0, P times the number of distinct u.
 
     Args:
         scores: (n,) scores of one list, or (L, n) of L lists, any float dtype.

@@ -15,7 +15,7 @@ def best_positive_rank(
 ) -> Tensor:
     """(Q,) int64 place, from 1, of the first positive in the ranking of each query.
 
-    ``1 + #{negatives whose score >= that of the best positive}``: among ties the negatives come
+    ``1 + #{negatives whose score >= the best positive's}``: among ties the negatives come
     first, the least favourable order, and no place depends on the order of the gallery. Recall@K is
     the share of the queries whose place is at most K. Other than in
     :func:`mmrank.functional.retrieval_metrics` any pair may be positive: a caption of several

@@ -26,7 +26,7 @@ def k_nearest_votes(
         bank: (N, D) features. The very tensor ``queries``: no query votes for itself.
         bank_labels: (N,) integer classes in ``[0, num_classes)``.
         num_classes: C.
-        k: Number of neighbours; those of a smaller bank all vote.
+        k: Number of neighbours; all samples of a smaller bank vote.
         tau: Temperature > 0; a large one weights all neighbours equally.
 
     Returns:

@@ -29,7 +29,7 @@ class StoredEmbeddings:
         rows: (N,) int64 rows of it; None for all, in their order.
 
     Raises:
-        TypeError: If it is no ``numpy.memmap``.
+        TypeError: If it is not a ``numpy.memmap``.
 
     Example:
         >>> array = np.memmap('x.npy', 'float32', 'r', 128, (1000, 64))
@@ -170,7 +170,7 @@ def prepare_sets(
         gallery = cast(Tensor, gallery)
         largest = _largest_value(queries, 'queries')
         other = largest if same_set else _largest_value(gallery, 'gallery')
-        # The first row, which is no sample there, fills the last tile.
+        # The first row, which is not a sample there, fills the last tile.
         order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
         rows, sorted_gallery = queries.detach().to(dtype), gallery.detach().to(dtype)[order]
         if similarity == 'cosine':

@@ -39,7 +39,7 @@ def level_metrics(
     / n_l``, n_l such entries in its gallery, and the gain ``2^l - 1``. ``H-AP = 1/sum_i u_i sum_i
     1/rank_i sum_{k at or above i} min(u_i, u_k)``, ties as ranked above: one level gives AP of
     ``retrieval_metrics``. NDCG@k is the sum over the first k of the gains over ``log2(1 + place)``,
-    divided by that of the best ranking; among ties the lower gains come first. Source: HAPPIER
+    divided by the sum of the best ranking; among ties the lower gains come first. Source: HAPPIER
     (Ramzi et al., ECCV 2022), section 3; its code also counts the query in n_l.
 
     Args:

@@ -90,7 +90,7 @@ def retrieval_metrics(
     A query's positives are the gallery samples of its class. Without a gallery every query searches
     the other queries, itself left out.
 
-    With ``rank_i`` and ``rank+_i`` the numbers of gallery and of positive scores >= that of
+    With ``rank_i`` and ``rank+_i`` the numbers of gallery and of positive scores >= the score of
     positive i, ``AP = mean_i rank+_i / rank_i``: a tie counts as ranked above, as in
     ``average_precision`` and scikit-learn. The figures with a cut-off place the negatives first
     among ties, the least favourable order: with ``p_i`` the place of the i-th best positive and R
@@ -103,7 +103,7 @@ def retrieval_metrics(
 
     Embeddings may be in files: ``StoredEmbeddings`` for queries and gallery give the same figures
     on the CPU, with no more than ``memory_limit`` bytes of them, and of what follows from them, in
-    memory, beside about 100 bytes for each row. A score is then an entry of a matrix product of
+    memory, plus about 100 bytes for each row. A score is then an entry of a matrix product of
     another shape, which may differ in its last bit; so may a figure where two scores are that near.
 
     Args:
@@ -116,16 +116,16 @@ def retrieval_metrics(
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
         recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
             query's scores, not one for each positive. The other figures are NaN.
-        memory_limit: Bytes of temporary tensors, beside normalised copies of queries and gallery
-            and a few indices for each row of them. With stored embeddings these copies are in
-            files.
+        memory_limit: Bytes of temporary tensors, in addition to normalised copies of queries and
+            gallery and a few indices for each row of them. With stored embeddings these copies are
+            in files.
         scratch: Folder of these files, which are as large as queries and gallery in the scores'
-            dtype and have no names; None for that of the embeddings. Each process of a group has
-            its own.
+            dtype and have no names; None for the dtype of the embeddings. Each process of a group
+            has its own.
         progress: Called as ``progress(done, total)`` after each panel, with numbers of queries, of
             this process alone with ``group``.
         group: Processes that share the work. All pass the same input and get the same figures,
-            which are those of a single process bit for bit where the machines are equal. None: this
+            equal to a single process's bit for bit where the machines are equal. None: this
             process alone.
         leave_out: Integer ids, (Q,) of the queries and (N,) of the gallery, or (Q,) alone without a
             gallery: gallery samples of the query's class and id are neither positive nor negative.
@@ -188,11 +188,11 @@ def retrieval_curves(
     queries is the curve that SOPRC (Wen et al., 2022) shows in fig. 2. It lies above AP, which is
     the mean of the points themselves.
 
-    Arguments and errors are those of ``retrieval_metrics``, beside ``points``: T, an integer of at
+    See ``retrieval_metrics`` for the arguments and errors, except ``points``: T, an integer of at
     least 2. The result holds 8 bytes per query and point.
 
     Returns:
-        Figures as of ``retrieval_metrics``, and the curves.
+        Figures of ``retrieval_metrics``, and the curves.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.9, 0.1], [0.0, 1.0]])
@@ -245,7 +245,7 @@ def nearest_in_gallery(
 ) -> tuple[Tensor, Tensor]:
     """Best gallery samples of each query, best first.
 
-    Equal scores keep the order of the gallery. Errors as of ``retrieval_metrics``.
+    Equal scores keep the order of the gallery. See ``retrieval_metrics`` for the errors.
 
     Args:
         queries: (Q, D) float embeddings.

@@ -22,8 +22,8 @@ from .input import GALLERY_TILE, QUERY_TILE, RetrievalSets, whole_tiles
 # A product of a whole gallery gains nothing from more queries at once, nor one of a block from more
 # queries or gallery rows.
 _MOST_QUERIES, _MOST_STREAMED, _MOST_ROWS = 480, 2**14, 2**12
-# Scores that are ranked at once: so many that the calls cost little beside the counting, which goes
-# through fewer on its own.
+# Scores that are ranked at once: so many that the calls cost little compared with the counting,
+# which goes through fewer on its own.
 _TILE = {'cpu': 2**21, 'other': 2**24}
 # The width of a panel is a multiple of the first. So many numbers lie between its rows: with a
 # multiple of 4 KiB the cache would keep few of them.
@@ -57,7 +57,7 @@ class _RowWorkers:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-            # The workers' setting is also that of threads yet to come.
+            # The workers' setting also holds for threads yet to come.
             torch.set_num_threads(self.count)
 
     def map(self, function: Callable, *arguments: Iterable) -> Iterator:
@@ -88,8 +88,8 @@ def rank_positives(
     """Fill in the ``results`` that follow from the ranks of each query's positives.
 
     They are tensors of Q rows, zero, and stay so for queries without a positive. ``reduce`` needs
-    ``bytes_per_query`` beside a few values per positive. With ``best_only`` it gets (B, 1) numbers
-    of scores, of the best positive alone. Other arguments as of ``retrieval_metrics``.
+    ``bytes_per_query`` plus a few values per positive. With ``best_only`` it gets (B, 1) numbers
+    of scores, of the best positive alone. Other arguments: see ``retrieval_metrics``.
     """
     positives = count_positives(sets)
     if sets.order is None:
