@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.registry import TASK_UTILS
 
-# More pyramid levels than any FPN has: longer runs are no levels.
+# More pyramid levels than any FPN has: longer runs are not levels.
 _MAX_LEVELS = 12
 
 
@@ -47,7 +47,7 @@ def _assigner_class() -> type:
 
 @TASK_UTILS.register_module(name='AnchorATSSAssigner')
 def build_anchor_atss_assigner(**kwargs):
-    """Build mmdet's ATSS assigner for a ``RetinaHead``; options are those of ``ATSSAssigner``.
+    """Build mmdet's ATSS assigner for a ``RetinaHead``; see ``ATSSAssigner`` for the options.
 
     Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per location and the ATSS
     assigner. mmdet's ``ATSSHead`` adds a centerness branch; its ``RetinaHead`` has none but does

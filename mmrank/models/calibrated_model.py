@@ -16,7 +16,7 @@ from mmrank.registry import MODELS
 class CalibratedMixin(MadeClass):
     """Mixin for detectors and classifiers: ``predict`` calibrates.
 
-    Weights, their keys and the forward pass are those of the host. The maps act on what the host
+    Weights, their keys and the forward pass are the host's. The maps act on what the host
     predicts, after thresholds, non-maximum suppression and the limit of boxes an image: the same
     boxes in the same places, with other scores. Within a class their order and ties stay, so that
     each class's average precision does.
@@ -77,7 +77,7 @@ def CalibratedModel(
             calibration='work_dirs/calibration/calibration.json')
 
     ``tools/test.py``, ``DetInferencer`` and all that builds a model from its config then show
-    probabilities. Checkpoints are those of the model itself.
+    probabilities. Checkpoints are the model's own.
 
     Args:
         model_type: The model: its class, or registered name with its scope. A detector of mmdet, or
@@ -126,7 +126,7 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
 
 
 def _head(model: nn.Module) -> nn.Module | None:
-    """The head whose classes are those of the predictions."""
+    """The head whose classes are the classes of the predictions."""
     for path in ('roi_head.bbox_head', 'bbox_head', 'head'):
         found = model
         for name in path.split('.'):

@@ -56,9 +56,9 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
     Whether the scores of a head move as they should is tried on random features first.
 
     A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
-    which shows what a stock head shows, and one that was folded before. With ``box_heads`` those of
-    a second stage are folded too; only a stock head with one sigmoid per class shows the same then
-    (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
+    which shows what a stock head shows, and one that was folded before. With ``box_heads`` the
+    heads of a second stage are folded too; only a stock head with one sigmoid per class shows the
+    same then (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
 
     Returns one entry for each head with a ranking loss: whether its centre moved, and why not.
     """
@@ -159,7 +159,7 @@ def _fold_box_heads(model: nn.Module, heads: dict[str, nn.Module]) -> list[HeadC
 
 
 def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
-    """Raise if box heads do not show scores as those of mmdet."""
+    """Raise if box heads do not show scores as mmdet's heads do."""
     from mmdet.models.roi_heads import CascadeRoIHead
     from mmdet.models.roi_heads.bbox_heads import BBoxHead
 

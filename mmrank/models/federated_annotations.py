@@ -1,7 +1,7 @@
 """Which scores are negatives where annotations are federated.
 
 In a federated data set an image is annotated for some of the classes only. For the others nobody
-has looked, so a box there is neither a positive nor a negative. The rules are those of the
+has looked, so a box there is neither a positive nor a negative. The rules are the rules of the
 evaluation of LVIS (Gupta et al., LVIS: A Dataset for Large Vocabulary Instance Segmentation, CVPR
 2019, sections 2.2 and 3): for a class c, an image belongs to
 
@@ -86,8 +86,8 @@ def federated_weight(
 ) -> Tensor:
     """(n, C) weights by which a loss ignores classes that an image is not annotated for.
 
-    Bool for a ranking loss, which only compares weights with 0; else those of the rows where a
-    score counts, and 0. The arguments are those of :func:`counted_scores`, and a loss that
+    Bool for a ranking loss, which only compares weights with 0; else the rows' weights where a
+    score counts, and 0. The arguments are as in :func:`counted_scores`, and a loss that
     :func:`check_federated_loss` accepts.
     """
     counted = counted_scores(exhaustive, images, target, weight)
@@ -134,7 +134,7 @@ def images_of_levels(cls_scores: Sequence[Tensor], num_classes: int, by_image: b
     """(n,) image of each row that a dense head passes to its loss.
 
     The scores of each level are (N, A * C, H, W). With ``by_image`` the rows of an image lie
-    together, all levels; otherwise those of a level do, all images.
+    together, all levels; otherwise the rows of a level do, all images.
     """
     images = torch.arange(cls_scores[0].size(0), device=cls_scores[0].device)
     rows = [scores[0].numel() // num_classes for scores in cls_scores]

@@ -106,7 +106,7 @@ def DeepFeatureMixup(
     image that it stems from. It keeps the label and the index of that image.
 
     The result is the backbone itself, of a subclass: names in checkpoints, ``init_cfg`` and the
-    options are those of the backbone. Each process mixes its own images, so give it whole classes
+    options are the backbone's. Each process mixes its own images, so give it whole classes
     (``mmrank.PKSampler`` does). ``mmrank.EmbeddingRetriever`` passes it the labels; nothing is
     mixed in evaluation.
 

@@ -76,7 +76,7 @@ class JointTargets:
         return targets
 
     def loss_by_feat(self, cls_scores, bbox_preds, objectnesses, *args, **kwargs) -> dict:
-        """Losses of YOLOX without that of the objectness."""
+        """Losses of YOLOX without the objectness loss."""
         self._assigned = []
         losses = super().loss_by_feat(cls_scores, bbox_preds, objectnesses, *args, **kwargs)
         rows = [
@@ -120,7 +120,7 @@ class JointMapTargets:
         return targets
 
     def loss_by_feat(self, pred_maps: list[Tensor], *args, **kwargs) -> dict:
-        """Losses of YOLOv3 without that of the objectness."""
+        """Losses of YOLOv3 without the objectness loss."""
         losses = super().loss_by_feat(pred_maps, *args, **kwargs)
         assigned, self._assigned = self._assigned, []
         self.loss_cls.open()
@@ -172,7 +172,7 @@ class SigmoidSSD:
 
     SSD computes its losses itself, the classification over the positives and three times as many
     negatives, which a softmax with a background finds. A ranking takes all anchors and has no
-    background. The box loss is by default that of SSD, smooth L1 with ``train_cfg.smoothl1_beta``.
+    background. The box loss is by default SSD's, smooth L1 with ``train_cfg.smoothl1_beta``.
     """
 
     def __init__(self, *args, loss_cls: dict, loss_bbox: dict | None = None, **kwargs) -> None:

@@ -12,7 +12,7 @@ BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
 
 
 def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-    """Copy the losses of a head, those of ``box_keys`` multiplied by :func:`box_balance`."""
+    """Copy the losses of a head, the ones of ``box_keys`` multiplied by :func:`box_balance`."""
     cls = sum(total_loss(losses[key]) for key in cls_keys)
     ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
     return {**losses, **{key: scaled_loss(losses[key], ratio) for key in box_keys}}

@@ -51,7 +51,7 @@ class HostTraits:
     #: Why its boxes cannot be passed to losses, None if they can.
     no_boxes: str | None = None
     #: Whether it passes the rows of an image together, all levels, to its classification loss;
-    #: otherwise those of a level, all images.
+    #: otherwise the rows of a level, all images.
     by_image: bool = False
 
 
@@ -103,7 +103,7 @@ def has_queries(host: type) -> bool:
 
 
 def own_arguments(host: type, loss_cls: dict) -> dict:
-    """Arguments, over those of the config, by which a head uses ``loss_cls`` on class indices."""
+    """Arguments, over the config's, by which a head uses ``loss_cls`` on class indices."""
     if derives_from(host, 'VFNetHead'):
         # With use_vfl=True it passes IoUs in place of labels; without,
         # it takes the loss from another argument.

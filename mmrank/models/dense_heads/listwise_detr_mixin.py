@@ -25,14 +25,14 @@ DECODER_LAYERS = 6
 class DecoderLosses(nn.Module):
     """Replaces ``loss_cls`` of a query head: a copy of the loss for each ranking.
 
-    The scores of a decoder layer over all queries and images are one ranking. Those of the encoder,
-    of which two-stage detectors take the best as queries, are another, and so are those of the
-    denoising queries of each layer: their positives are objects with noise, which no prediction has
-    to compete with. The state of one ranking never sees the scores of another.
+    The scores of a decoder layer over all queries and images are one ranking. The scores of the
+    encoder, of which two-stage detectors take the best as queries, are another, and so are the
+    scores of the denoising queries of each layer: their positives are objects with noise, which no
+    prediction has to compete with. The state of one ranking never sees the scores of another.
 
-    With ``together`` rankings of one size, those of the decoder layers and those of their denoising
-    queries, may be computed in one batched call. The head gets a 0 for each, which :meth:`finish`
-    replaces, so it has to return what it gets.
+    With ``together`` rankings of one size, of the decoder layers and of their denoising queries,
+    may be computed in one batched call. The head gets a 0 for each, which :meth:`finish` replaces,
+    so it has to return what it gets.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DecoderLosses(nn.Module):
         self.encoder = collectors(1)[0] if encoder else None
         self.denoising = collectors(num_layers if denoising else 0)
         self.together = together
-        # Lists, so that they are no second path to the same buffers in the state_dict.
+        # Lists, so that they are not a second path to the same buffers in the state_dict.
         self._current: list[LevelCollector] = []
         # Collector, arguments of its loss, IoU of the boxes or None, and the 0 that the head got in
         # place of the loss.
@@ -243,7 +243,7 @@ class ListwiseDETRMixin(RankingHeadMixin):
         self, collector: LevelCollector, cls_scores: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """Classes that each image is annotated for, and the image of each row."""
-        # Without denoising, the proposals of an encoder are those of any class: all objects are of
+        # Without denoising, the proposals of an encoder are for any class: all objects are of
         # its first.
         any_class = collector is self.loss_cls.encoder and not self.loss_cls.denoising
         if self._exhaustive is None or any_class:

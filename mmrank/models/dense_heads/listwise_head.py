@@ -67,7 +67,7 @@ def ListwiseHead(
         head_type: The head: its class, or registered name with its scope, e.g.
             ``mmdet.RetinaHead``, ``mmdet.ATSSHead``, ``mmdet.RTMDetHead``: any head whose
             ``loss_by_feat`` calls ``self.loss_cls`` on (n, C) scores and class indices.
-            docs/pages/users/detector.md lists those of mmdet.
+            docs/pages/users/detector.md lists mmdet's.
         loss_cls: Config of the loss. ``num_classes`` is filled in where the loss takes it and the
             config does not set it. A loss that takes IoUs (Rank & Sort) gets them of box codes,
             too; one that computes the box loss (aLRP) needs an IoU loss on decoded boxes.

@@ -226,7 +226,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         return [name for name in losses if 'loss' in name and ('bbox' in name or 'pts' in name)]
 
     def get_targets(self, *args, **kwargs):
-        """Targets of the host head, the box normaliser that of all ranks.
+        """Targets of the host head, the box normaliser averaged over all ranks.
 
         ``AnchorHead.loss_by_feat`` divides by the rank's own number of positives, so ranks with few
         boxes would count for more.

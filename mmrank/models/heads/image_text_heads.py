@@ -24,7 +24,7 @@ class ImageTextContrastHead(BaseModule):
             ``CyCLIPLoss``, ``SogCLRLoss`` and ``InfoNCELoss`` with ``bimodal=True``,
             ``BimodalISogCLRLoss``.
         id_key: Field of the data samples with the index of the state of the loss; rows with the
-            same index are no negatives of each other. ``sample_idx``: the pair. ``image_id``: the
+            same index are not negatives of each other. ``sample_idx``: the pair. ``image_id``: the
             image, whose captions then share a state. Set ``num_samples`` of the loss to the number
             of images then, and leave out ``mmrank.SampleIndexHook``, which counts ``sample_idx``.
     """
@@ -63,7 +63,7 @@ class ImageTextInBatchHead(BaseModule):
 
     Images are its left and captions its right entities. An image may have several captions, and a
     caption several images: the loss corrects the bias of both counts, which a contrastive loss with
-    the same negatives keeps. The counts are those of the training set:
+    the same negatives keeps. The counts are the training set's:
     ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches without replacement over all
     ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. With
     ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.

@@ -37,10 +37,10 @@ class OneVsRestHead(BaseModule):
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
         thr: Lowest score of a predicted label.
-        exclusive: Whether each image has exactly one class. Scores at test time are then those of a
-            softmax, by which an image that all classes score high is first for none, and the label
-            is the highest one. The loss may be one of softmax. Refused by ValueError where an image
-            has several labels or none.
+        exclusive: Whether each image has exactly one class. Scores at test time are then the scores
+            of a softmax, by which an image that all classes score high is first for none, and the
+            label is the highest one. The loss may be one of softmax. Refused by ValueError where an
+            image has several labels or none.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class EmbeddingRows:
         return self.labels.size(0)
 
     def of_all_ranks(self, group) -> tuple['EmbeddingRows', int, list[int]]:
-        """Join the rows of all ranks, whose numbers may differ, those of rank 0 first.
+        """Join the rows of all ranks, whose numbers may differ, rank 0's first.
 
         Returns the rows, with a gradient that is summed over ranks, where this rank's begin, and
         the number of rows of each rank.
@@ -50,7 +50,7 @@ class EmbeddingRows:
         return joined, sum(counts[: dist.get_rank(group)]), counts
 
     def originals(self, counts: list[int], copies: int) -> 'EmbeddingRows':
-        """Rows that are no mixed copies, without gradient.
+        """Rows that are not mixed copies, without gradient.
 
         ``counts`` are the rows of each rank, which has its batch ``copies`` times, the original
         first.
@@ -75,7 +75,7 @@ class RetrievalHead(BaseModule):
 
     In distributed training with a loss of ``scope='global'`` the batches of all ranks are one,
     exactly as in a single process; they may differ in size. With ``scope='local'`` each rank
-    searches its own batch. The memory is that of all ranks either way.
+    searches its own batch. The memory holds the entries of all ranks either way.
 
     Args:
         loss: Config of a loss with ``embedding_loss``: any ranking loss of mmrank, or

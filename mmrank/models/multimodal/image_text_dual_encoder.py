@@ -164,7 +164,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         return self._finish(self.text_projection(self.text_encoder(texts)))
 
     def encoders(self) -> list[nn.Module]:
-        """Those of images and texts, with their projections."""
+        """The encoders of images and texts, with their projections."""
         return [self.image_encoder, self.image_projection, self.text_encoder, self.text_projection]
 
     def loss(self, inputs: Tensor, data_samples: Sequence) -> dict[str, Tensor]:

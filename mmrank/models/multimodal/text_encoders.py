@@ -1,4 +1,4 @@
-"""Text encoders: a small one on bytes, and those of Hugging Face's transformers."""
+"""Text encoders: a small one on bytes, and the ones of Hugging Face's transformers."""
 
 from collections.abc import Sequence
 
@@ -123,7 +123,7 @@ class TextTransformer(BaseModule):
 class HuggingFaceTextEncoder(BaseModule):
     """Any ``AutoModel`` whose output has a ``last_hidden_state``.
 
-    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported beside version 5, nor
+    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported with version 5, nor
     mmdet where mmpretrain is installed.
 
     Args:

@@ -1,4 +1,4 @@
-"""RoI heads of mmdet on federated annotations, such as those of LVIS."""
+"""RoI heads of mmdet on federated annotations, such as LVIS's."""
 
 from functools import cache
 

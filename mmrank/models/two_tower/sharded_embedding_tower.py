@@ -18,10 +18,10 @@ class ShardedEmbeddingTower(EmbeddingTower):
     Weights, gradients and the state of the optimiser are PyTorch's ``DTensor``, sharded by rows
     (``RowwiseParallel``). A process passes the ids of its part of the batch, and gets their
     embeddings: the ids of all are gathered, each process looks up those that it has, and a
-    reduce-scatter brings the rows to who asked for them. Values are those of the whole table;
-    gradients are divided by W, as ``DistributedDataParallel`` divides those of other weights, which
-    must leave this table alone: take ``mmrank.ShardedTablesParallel`` as the wrapper of the model,
-    and ``mmrank.ShardedTablesHook`` for checkpoints, which hold the whole table.
+    reduce-scatter brings the rows to who asked for them. Values are the whole table's;
+    gradients are divided by W, as ``DistributedDataParallel`` divides the gradients of other
+    weights, which must leave this table alone: take ``mmrank.ShardedTablesParallel`` as the wrapper
+    of the model, and ``mmrank.ShardedTablesHook`` for checkpoints, which hold the whole table.
 
     In one process it is an ``EmbeddingTower``, with the same keys in a checkpoint. Every process
     has to call it equally often. When it is built, each process holds the whole table for a moment.
@@ -51,7 +51,7 @@ class ShardedEmbeddingTower(EmbeddingTower):
         parallelize_module(self.table, mesh, style)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
-        """Embeddings as of ``EmbeddingTower``; all processes take part, U may differ."""
+        """Embeddings as in ``EmbeddingTower``; all processes take part, U may differ."""
         ids = entities['ids']
         check_entities('ids', ids, self.num_entities)
         if self.world_size == 1:

@@ -75,8 +75,8 @@ class TwoTower(BaseModel):
     ) -> dict[str, Tensor]:
         """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
-        ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) those of the
-        pairs, at the places ``left_index`` and ``right_index`` there. ``is_positive`` are the
+        ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) the entities of
+        the pairs, at the places ``left_index`` and ``right_index`` there. ``is_positive`` are the
         labels of naive and cross sampling.
         """
         self._check_towers()
