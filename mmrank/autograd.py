@@ -132,7 +132,7 @@ def is_training_step() -> bool:
 
     It is not under ``torch.no_grad()`` or ``torch.inference_mode()``, nor :func:`inside_backward`.
     The first pass of ``torch.utils.checkpoint`` with ``use_reentrant=True`` has no gradient either,
-    but is one: as in each autograd function, those of forward mode are off there, too.
+    but is one: as in each autograd function, forward-mode gradients are off there, too.
     """
     if torch.is_grad_enabled() or is_compiling():
         return torch.is_grad_enabled() and not inside_backward()

@@ -44,7 +44,7 @@ def mean_over_ranks(losses: Tensor, rows: int, group) -> Tensor:
     """Mean of the (n_r,) losses of all ranks over ``rows``, 0 without rows; for DDP.
 
     Each rank has the losses of its own rows, and DistributedDataParallel averages the gradients, so
-    that of a rank is multiplied by their number.
+    the loss of a rank is multiplied by their number.
     """
     total = losses.sum()
     if group is not None:

@@ -109,7 +109,7 @@ def show_user_errors(
     So is each of :func:`machine_fault`.
 
     Args:
-        *also: Exceptions beside :class:`UserError` that in this tool come
+        *also: Exceptions in addition to :class:`UserError` that in this tool come
             from the user's input: ``OSError`` where it names the file.
         on_interrupt: What to say after Ctrl-C: how to continue.
 

@@ -42,7 +42,7 @@ def write_atomically(data: bytes, path: str | os.PathLike) -> None:
 def replace_atomically(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary name in the same folder; what is written there becomes ``path``.
 
-    Errors are those of :func:`write_atomically`.
+    See :func:`write_atomically` for the errors.
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what dead processes left, those of another host after a day."""
+    """Remove what dead processes left, another host's after a day."""
     for temp, _ in left_behind(folder):
         remove_path(temp)
 

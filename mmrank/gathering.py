@@ -24,7 +24,7 @@ def dtype_flags(dtype: torch.dtype) -> list[int]:
 
 
 def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
-    """Dtype that those of all ranks convert to exactly, by the sum of their flags; else ``own``."""
+    """Dtype that all ranks' dtypes convert to exactly, by the sum of their flags; else ``own``."""
     found = [x for x, flag in zip(_FLOATS, flags) if flag]
     return reduce(torch.promote_types, found, found[0] if found else own)
 
@@ -104,8 +104,8 @@ def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tenso
     slice is already the whole one and is not summed over ranks.
 
     Returns:
-        (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold those of
-        all.
+        (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold the values
+        of all.
     """
     local_sizes = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
     dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)

@@ -12,9 +12,9 @@ from mmrank.losses import ContrastiveLoss
 class OpenCLIPLoss(nn.Module):
     """Calls a contrastive loss as the training loop of open_clip calls its own.
 
-    The temperature and bias that a loss would learn (``SigLIPLoss``, ``CLIPLoss``) are those of the
-    model, so that its optimiser steps them and its checkpoint keeps them. The state of a loss is
-    in ``state_dict()`` of this module::
+    The temperature and bias that a loss would learn (``SigLIPLoss``, ``CLIPLoss``) are the model's,
+    so that its optimiser steps them and its checkpoint keeps them. The state of a loss is in
+    ``state_dict()`` of this module::
 
         loss = OpenCLIPLoss(BimodalISogCLRLoss(num_samples=len(dataset)))
         loss(**model(images, texts), sample_idx=index).backward()

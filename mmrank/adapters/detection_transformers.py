@@ -102,7 +102,7 @@ class RTDetrLosses(DetectorLosses):
     ) -> tuple[Tensor, dict[str, Tensor], list[dict] | None]:
         """Loss of a batch, its parts, and the outputs of the auxiliary layers.
 
-        The arguments are those of the functions in ``transformers.loss``. (B, L, Q, ...) outputs of
+        See the functions in ``transformers.loss`` for the arguments. (B, L, Q, ...) outputs of
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
@@ -135,7 +135,7 @@ class RTDetrLosses(DetectorLosses):
 class DeformableDetrLosses(DetectorLosses):
     """For Deformable DETR, LW-DETR and RF-DETR.
 
-    The last two train several groups of queries: those of all groups of a layer are one ranking.
+    The last two train several groups of queries: all groups of a layer together are one ranking.
     """
 
     def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
@@ -277,7 +277,7 @@ def detach(model: nn.Module) -> None:
         if heads is None:
             heads = model.model.decoder.class_embed
         if isinstance(heads, nn.ModuleList):
-            # D-FINE may predict by another layer than the last; those of Deformable DETR may end
+            # D-FINE may predict by another layer than the last; Deformable DETR's heads may end
             # with the encoder's.
             heads = heads[getattr(model, 'eval_idx', model.config.decoder_layers - 1)]
         bias = heads.bias
@@ -303,7 +303,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
         model = use_ranking_loss(model, StableAPLoss())
         model = load_ranking_state(model, folder)
 
-    A ``UserError`` says if there is no such state, or it is that of another loss.
+    A ``UserError`` says if there is no such state, or it is another loss's.
     """
     from safetensors.torch import load_file
 

@@ -35,9 +35,9 @@ def use_ranking_loss(
 ) -> nn.Module:
     """Replace the classification loss of a detector by a ranking loss, in place.
 
-    All scores of a batch form one ranking: those of all its images, and in distributed training,
-    with ``scope='global'``, of all ranks. Everything else of the detector stays: its target
-    assignment, box losses and interface. Call it before the model is wrapped for distributed
+    All scores of a batch form one ranking: the scores of all its images, and in distributed
+    training, with ``scope='global'``, of all ranks. Everything else of the detector stays: its
+    target assignment, box losses and interface. Call it before the model is wrapped for distributed
     training and before the optimiser is made::
 
         model = use_ranking_loss(retinanet_resnet50_fpn(), GradedAPLoss())

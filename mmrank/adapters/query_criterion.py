@@ -20,7 +20,7 @@ _LISTS = {'auxiliary_outputs': 'aux', 'aux_outputs': 'aux', 'dn_auxiliary_output
 def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) -> nn.ModuleDict:
     """A copy of the loss for each ranking, with its own state.
 
-    The scores of a decoder layer have another level and spread than those of the next. The
+    The scores of a decoder layer have another level and spread than the scores of the next. The
     encoder's ``proposals`` keep their own point-wise loss: a ranking of them costs half of the mAP
     (docs/pages/results/detr.md). Another point-wise loss, to compare with, takes them over too.
     """
@@ -32,7 +32,7 @@ def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) 
 class QueryCriterion:
     """Mixin for criterions: all queries of all images of a layer are one ranking.
 
-    Matching and box losses stay those of the criterion; the rankings of all layers are computed in
+    Matching and box losses stay the criterion's; the rankings of all layers are computed in
     one call where the loss allows it. ``rankings`` has the loss of each layer: ``last``, ``aux_0``
     and so on before it, ``dn_0`` ... of denoising queries, ``enc`` of the encoder's proposals.
     """
@@ -43,7 +43,7 @@ class QueryCriterion:
     loss_factor = 1.0
 
     def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
-        """Losses of all layers; the names are those of the criterion."""
+        """Losses of all layers; the names are the criterion's."""
         # Scores, classes and IoUs of each layer.
         self.calls: dict[str, tuple[Tensor, Tensor, Tensor | None]] = {}
         losses = super().forward(_named(outputs), targets, **kwargs)
@@ -83,7 +83,7 @@ class QueryCriterion:
         return {}
 
     def _ranked(self, calls: dict) -> dict[str, Tensor]:
-        """Scalar loss of each layer. The order is that of ``rankings``, the same on all ranks."""
+        """Scalar loss of each layer. The order is ``rankings``' own, the same on all ranks."""
         batches: dict[tuple, list[str]] = {}
         for name, loss in self.rankings.items():
             if name in calls:

@@ -110,8 +110,8 @@ class SentenceContrastLoss(SentenceLoss):
             model, BimodalISogCLRLoss(num_samples=len(dataset)))
 
     Losses that keep state for each row (SogCLR, iSogCLR) require it. For the others it may be left
-    out; rows with one index are no negatives of each other. Do not pass an ``eval_dataset`` to a
-    trainer with such state, whose rows would be taken for those of the training set.
+    out; rows with one index are not negatives of each other. Do not pass an ``eval_dataset`` to a
+    trainer with such state, whose rows would be taken for the training set's.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class SentenceRetrievalLoss(SentenceLoss):
 
     Data set, one of:
 
-    * one column and ``label``, its class: every row searches all others for those of its class;
+    * one column and ``label``, its class: every row searches all others for rows of its class;
     * two columns, query and document; further columns are hard negatives. ``label`` is the class of
       both, or is left out: then each query has one relevant document. Use ``mode='flatten'``
       without classes.

@@ -48,7 +48,7 @@ class RankingRoIHeads(MadeClass):
         )
 
     def select_training_samples(self, proposals: list[Tensor], targets: list[dict]) -> tuple:
-        """Those of the host, which are noted."""
+        """The host's samples, which are noted."""
         samples = super().select_training_samples(proposals, targets)
         self.noted = [samples, targets]
         return samples
@@ -99,7 +99,7 @@ class RankingRoIHeads(MadeClass):
         return self.ranking_loss(log_odds(logits)[:, 1:], target, (labels >= 0).float(), **boxes)
 
     def postprocess_detections(self, class_logits, *args, **kwargs) -> tuple:
-        """Those of the host, the mean positive score shown as 0.5."""
+        """The host's detections, the mean positive score shown as 0.5."""
         if self.centre_scores:
             class_logits = class_logits.clone()
             class_logits[:, 0] += centre_of(self.ranking_loss, class_logits).mean()

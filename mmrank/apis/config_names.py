@@ -8,7 +8,7 @@ from mmengine.config import Config
 
 from mmrank.errors import UserError
 
-#: What a runner reads of a config beside its own arguments, and mmdet's wrapper at test.
+#: What a runner reads of a config in addition to its own arguments, and mmdet's wrapper at test.
 _MORE_SETTINGS = (
     'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
     'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'

@@ -325,7 +325,7 @@ def check_folder(cfg: Config, path: str) -> None:
 def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
-    ``strict`` and ``allow_partial`` are those of :class:`mmrank.engine.hooks.CheckpointMatchHook`.
+    See :class:`mmrank.engine.hooks.CheckpointMatchHook` for ``strict`` and ``allow_partial``.
     """
     from mmengine.runner import Runner
 

@@ -72,7 +72,7 @@ def _config_error(error: Exception) -> Exception:
 
 
 def _plain(value: object) -> object:
-    """A part of a config without what is no setting; None for what is no part of one."""
+    """A part of a config without what is not a setting; None for what is not a part of one."""
     if isinstance(value, dict):
         return {k: v for k, v in value.items() if isinstance(v, _SETTING) and k != 'params'}
     return value if isinstance(value, str | int) else None

@@ -78,7 +78,7 @@ def index_folder() -> Path:
 
 
 def read_model_index(folder: Path | None = None) -> dict[str, dict]:
-    """Entries of the model index by name; ``folder`` is that of ``model-index.yml``."""
+    """Entries of the model index by name; ``folder`` holds ``model-index.yml``."""
     folder = folder or index_folder()
     files = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))['Import']
     return {
@@ -156,7 +156,7 @@ def load_model(
         folder: Folder with ``<name>-<hash>.pth``. Without ``config`` it must be the released file,
             by the hash of the model index.
         device: Where to put the model.
-        config: Config file of the model. None: that of the model index.
+        config: Config file of the model. None: the config of the model index.
 
     Raises:
         UserError: If there is no such model, its file is missing or damaged, or does not fit the

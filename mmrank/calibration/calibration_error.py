@@ -63,12 +63,12 @@ def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 
 
     over the bins of :func:`reliability_bins`: Naeini et al., "Obtaining Well Calibrated
     Probabilities Using Bayesian Binning", AAAI 2015. With the labels of one class as targets it is
-    that of a one-vs-rest classifier.
+    the ECE of a one-vs-rest classifier.
 
     For a detector it is the **D-ECE** of Küppers et al., "Multivariate Confidence Calibration for
-    Object Detection", CVPR workshops 2020, in its form by the confidence alone: ``scores`` are
-    those of the boxes, ``targets`` tell which of them match an object, so that acc(j) is the
-    precision of a bin.
+    Object Detection", CVPR workshops 2020, in its form by the confidence alone: ``scores`` are the
+    boxes' scores, ``targets`` tell which of them match an object, so that acc(j) is the precision
+    of a bin.
 
     Args:
         scores: (n,) floats in [0, 1].

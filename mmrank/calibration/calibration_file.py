@@ -19,7 +19,7 @@ from .monotone_map import interpolated_map, platt_map
 
 FORMAT = 'mmrank calibration 1'
 TASKS = ('detection', 'classification')
-#: A flatter map than this, in logits, is no map of an order.
+#: A flatter map than this, in logits, is not a map of an order.
 LEAST_SCALE = 1e-3
 #: A larger offset leaves no digits for the scores.
 _LARGEST_OFFSET = 1e4
@@ -69,9 +69,9 @@ class Calibration:
     def probabilities(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(n,) float64 probabilities of (n,) scores in [0, 1], at most 32 bits, of given classes.
 
-        The order and the ties of the scores of one class are those of their probabilities, exactly:
-        see :func:`mmrank.functional.keep_order`. Those of different classes may change places. On a
-        GPU a score outside [0, 1] is a device-side assertion, otherwise a ``UserError``.
+        The scores of one class have the order and the ties of their probabilities, exactly:
+        see :func:`mmrank.functional.keep_order`. Scores of different classes may change places. On
+        a GPU a score outside [0, 1] is a device-side assertion, otherwise a ``UserError``.
         """
         if labels.numel() and int(labels.max()) >= len(self.maps):
             raise UserError(
@@ -202,7 +202,7 @@ def affine_logit_map(path: str | os.PathLike) -> list[tuple[float, float]] | Non
 
     ``sigmoid(scale * logit + offset)`` is the probability, so that a layer that gives the logits of
     sigmoid scores takes the map into itself: its weights and bias of a class times the scale, plus
-    the offset in the bias. The probabilities then differ from those of
+    the offset in the bias. The probabilities then differ from the ones of
     :class:`mmrank.models.CalibratedModel` by less than 1e-6, which is what keeping ties costs, and
     by the rounding of float32, which may make ties. A score that is not the sigmoid of one layer's
     output, such as a product with a centerness, is another function of it: there the map cannot

@@ -28,7 +28,7 @@ def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
     where r(s) is the place of s among all float32 numbers from 0 to 1, an integer of at most
     :math:`2^{30}`, the bits of s. Different scores differ by at least :math:`2^{-50}` (eight times
     the spacing of float64 below 1) in the second term and do not fall in the first, so that their
-    order and their ties are those of the scores, for every pair of float32 numbers. No probability
+    order and their ties are the scores' own, for every pair of float32 numbers. No probability
     moves by more than :math:`2^{-20}`, a millionth.
 
     Args:
@@ -101,5 +101,5 @@ def _as_float32(scores: Tensor) -> Tensor:
             'scores must be floats of at most 32 bits, got float64, whose order 64 bits cannot '
             'keep; call scores.float() where that changes no score'
         )
-    # Adding 0 turns -0.0, whose bits are those of no number in [0, 1].
+    # Adding 0 turns -0.0, whose bits belong to no number in [0, 1].
     return scores.detach().float() + 0.0

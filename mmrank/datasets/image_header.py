@@ -24,8 +24,8 @@ def image_size(source: str | os.PathLike | BinaryIO) -> tuple[int, int]:
     """Read width and height in pixels of an image from its first bytes, turned as loaders turn it.
 
     OpenCV, which mmcv reads with, turns a JPEG and a PNG by the EXIF tag of its orientation.
-    A ``ValueError`` if it is no image, or has more than twice ``PIL.Image.MAX_IMAGE_PIXELS``, by
-    default 179 million pixels: a file of a few kilobytes can.
+    A ``ValueError`` if it is not an image, or has more than twice ``PIL.Image.MAX_IMAGE_PIXELS``,
+    by default 179 million pixels: a file of a few kilobytes can.
     """
     try:
         with warnings.catch_warnings():

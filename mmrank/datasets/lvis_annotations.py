@@ -1,8 +1,8 @@
-"""What LVIS's annotation files have beside COCO's, and how it is checked.
+"""What LVIS's annotation files have in addition to COCO's, and how it is checked.
 
-Each image names the classes that it was verified to lack (``neg_category_ids``) and those of which
-not every object is annotated (``not_exhaustive_category_ids``): Gupta et al., LVIS, CVPR 2019,
-section 3.
+Each image names the classes that it was verified to lack (``neg_category_ids``) and the ones of
+which not every object is annotated (``not_exhaustive_category_ids``): Gupta et al., LVIS, CVPR
+2019, section 3.
 """
 
 from collections.abc import Collection, Iterator, Mapping

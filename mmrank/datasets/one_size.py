@@ -77,7 +77,7 @@ class IndexedConcatDataset(OneSizeBatches, ConcatDataset):
     and ``dataset_idx`` says which part a sample is from: by it ``mmrank.KNNMetric`` and
     ``mmrank.LinearProbeMetric`` tell training from test images.
 
-    Arguments are those of mmengine's ``ConcatDataset``. The pipelines of the parts run first; the
+    See mmengine's ``ConcatDataset`` for the arguments. The pipelines of the parts run first; the
     two numbers are then written into the meta information of ``data_samples``, or into the item
     where it has none. Images of several sizes in a batch are refused by name.
     """

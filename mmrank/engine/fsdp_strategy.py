@@ -222,7 +222,7 @@ class FSDPStrategy(DDPStrategy):
 
 
 def all_reduce_mean(gradient: torch.Tensor) -> torch.Tensor:
-    """Average a gradient over all processes, as those of shards are."""
+    """Average a gradient over all processes, as the gradients of shards are."""
     gradient = gradient.clone()
     all_reduce(gradient, 'mean')
     return gradient

@@ -113,7 +113,7 @@ class GradCacheOptimWrapper(_GradCache, OptimWrapper):
 
     Images, or texts, go through the encoder in chunks; the loss sees the embeddings of all, once,
     so its state is updated once; then each chunk goes through the encoder again for its gradient.
-    Value and gradient are those of the whole batch, activations take the memory of a chunk, and a
+    Value and gradient are the whole batch's, activations take the memory of a chunk, and a
     step takes up to a third longer. See :func:`mmrank.functional.grad_cache`, also for dropout.
     Source: Gao et al., 2021.
 

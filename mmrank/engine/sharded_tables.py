@@ -54,8 +54,8 @@ class ShardedTablesHook(Hook):
     """Checkpoints with whole tables, for any number of processes.
 
     mmengine saves in the first process alone, which has a part of the rows. Here all gather tables
-    and optimiser state, one tensor after the other, in its host memory. A checkpoint is that of
-    ``mmrank.EmbeddingTower``.
+    and optimiser state, one tensor after the other, in its host memory. A checkpoint is an
+    ``mmrank.EmbeddingTower`` checkpoint.
 
     Raises:
         UserError: Before training, if the tables would be averaged, or there are several

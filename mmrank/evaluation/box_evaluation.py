@@ -170,8 +170,8 @@ def match_boxes(
 
     ``eval_class`` is ``COCOeval`` or a class like it, and ``truth`` an index that it takes, of
     which :func:`number_objects` may change the ids. ``run`` is called with the evaluation.
-    ``coco_class`` is the class of the indices where ids have to be numbered, that of ``truth`` if
-    None.
+    ``coco_class`` is the class of the indices where ids have to be numbered, the class of ``truth``
+    if None.
     """
     number_objects(truth)
     ids = NumberedIds(truth.dataset)
@@ -275,8 +275,8 @@ def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
 class ClassMatches:
     """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
 
-    ``found_ids`` are the ids of the boxes, from 1 in the order of the file, ``object_ids`` those of
-    the objects that they match, 0 for none.
+    ``found_ids`` are the ids of the boxes, from 1 in the order of the file, ``object_ids`` the ids
+    of the objects that they match, 0 for none.
     """
 
     scores: np.ndarray

@@ -52,7 +52,7 @@ def index_options(index: str | Mapping) -> dict:
 class GalleryIndex:
     """Finds the samples of an (N, D) gallery with the largest similarities.
 
-    ``'flat'`` compares each query with the whole gallery; its scores are those of
+    ``'flat'`` compares each query with the whole gallery; its scores are as in
     :func:`mmrank.functional.nearest_in_gallery` but for the rounding to float32. ``'ivf'`` compares
     it with the gallery samples in those ``probes`` of ``lists`` cells whose centres are nearest (an
     inverted file: Sivic and Zisserman, Video Google, ICCV 2003; Jégou et al., Product Quantization

@@ -79,7 +79,7 @@ class RetrievalFeatures:
         )
 
     def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:
-        """All embeddings, or some rows of them; those of a file stay there."""
+        """All embeddings, or some rows of them; embeddings of a file stay there."""
         if isinstance(self.features, np.memmap):
             return StoredEmbeddings(self.features, rows)
         return self.features if rows is None else self.features[rows]
@@ -142,7 +142,7 @@ def load_features(path: str | os.PathLike, stored: bool = False) -> RetrievalFea
             arrays['features'] = _map_features(path)
     except Exception as error:  # damaged bytes raise anything, a MemoryError among them
         raise UserError(f'{path} is not an .npz file of features: {error}. {fix}') from error
-    # What is no array of NumPy is read as bytes.
+    # What is not an array of NumPy is read as bytes.
     arrays = {name: x for name, x in arrays.items() if isinstance(x, np.ndarray)}
     for name, (kinds, ndim, what) in _ARRAYS.items():
         value = arrays.get(name)

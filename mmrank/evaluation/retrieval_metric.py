@@ -64,11 +64,10 @@ _COUNTS = ('queries', 'queries_without_positive')
 class RetrievalMetric(FeatureMetric):
     """mAP, R-Precision, MAP@R and Recall@K of embeddings, in percent.
 
-    Every sample searches all others, itself left out, for those of its
-    class; with ``gallery_key`` queries and gallery are separate sets. The definitions, also for
-    ties, are those of ``mmrank.functional.retrieval_metrics``, which never holds the matrix of all
-    scores. Samples without a positive are left out of the means and counted in
-    ``queries_without_positive``.
+    Every sample searches all others, itself left out, for samples of its class; with
+    ``gallery_key`` queries and gallery are separate sets. The definitions, also for ties, are as in
+    ``mmrank.functional.retrieval_metrics``, which never holds the matrix of all scores. Samples
+    without a positive are left out of the means and counted in ``queries_without_positive``.
 
     Several processes share the work: each ranks its part of the queries, and all return the figures
     of a single process.
@@ -76,7 +75,7 @@ class RetrievalMetric(FeatureMetric):
     Where the embeddings do not fit the memory, ``memory`` keeps them in a file, and the figures are
     the same. Where the time is too long, ``index`` lets faiss search, and gives Recall@K alone:
     mAP, R-Precision and MAP@R depend on the whole ranking, which an index does not make. The figure
-    of an index of type ``'ivf'`` is called ``approximate_recall@K``, beside
+    of an index of type ``'ivf'`` is called ``approximate_recall@K``, in addition to
     ``neighbours_found@10``, the share of the true ten nearest samples among the ten that it finds,
     over 256 queries at random.
 
@@ -107,8 +106,8 @@ class RetrievalMetric(FeatureMetric):
             for each of its positives.
         memory_limit: Bytes of temporary tensors.
         memory: MiB of embeddings and temporary tensors together: the embeddings are kept in a file
-            in ``collect_dir``, as is a sorted copy while they are ranked, on the CPU. Beside these
-            a sample takes about 100 bytes. None keeps them in memory.
+            in ``collect_dir``, as is a sorted copy while they are ranked, on the CPU. In addition
+            to these a sample takes about 100 bytes. None keeps them in memory.
         index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate), or
             ``dict(type='ivf', lists=4000, probes=250)``; see
             :class:`mmrank.evaluation.gallery_index.GalleryIndex`. Needs

@@ -34,7 +34,7 @@ def load_error(origin: str) -> str:
 
 
 class _Finder(MetaPathFinder):
-    """Finds ``mmcv._ext``: the compiled one, else that of mmrank."""
+    """Finds ``mmcv._ext``: the compiled one, else mmrank's."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: object = None

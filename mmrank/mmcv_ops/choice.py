@@ -1,4 +1,4 @@
-"""Which operators ``mmcv.ops`` calls: compiled ones, or those of mmrank."""
+"""Which operators ``mmcv.ops`` calls: compiled ones, or mmrank's."""
 
 import importlib
 import sys

@@ -48,7 +48,7 @@ def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tupl
     grads = backward(grad_output, at_least_float32(input), *tensors, *settings)
     weight, offset = tensors[:2]
     # One pixel before the image, where the taps of a new layer with padding lie, mmcv has no
-    # gradient, and torchvision that of a step inwards.
+    # gradient, and torchvision the gradient of a step inwards.
     outside = _locations(offset, weight, settings) <= -1
     grads[2].masked_fill_(outside.view_as(offset), 0)
     return grads

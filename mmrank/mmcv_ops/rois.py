@@ -96,7 +96,7 @@ def roi_align_forward(
         argmax_x: x of them.
         aligned_height: Bins of a RoI from top to bottom.
         aligned_width: Bins from left to right.
-        spatial_scale: Size of the features over that of the image.
+        spatial_scale: Size of the features over the size of the image.
         sampling_ratio: Samples of a bin in each direction; 0: one for each pixel.
         pool_mode: 0 takes the largest, 1 the mean.
         aligned: Whether pixels lie half a pixel from the corner.
@@ -164,7 +164,7 @@ def roi_pool_forward(
         argmax: Index in the image, shaped as ``output``, int32; -1 where a bin is empty.
         pooled_height: Bins of a RoI from top to bottom.
         pooled_width: Bins from left to right.
-        spatial_scale: Size of the features over that of the image.
+        spatial_scale: Size of the features over the size of the image.
     """
     features = at_least_float32(input)
     pool = torch.ops.torchvision.roi_pool

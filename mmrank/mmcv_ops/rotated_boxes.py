@@ -63,7 +63,7 @@ def _shared_areas(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     angle = torch.atan2(points[..., 1], points[..., 0]).where(valid, torch.inf)
     order = angle.argsort(dim=1)
     points = points.gather(1, order[..., None].expand(-1, -1, 2))
-    # What is no corner takes the place of the last one, and adds nothing.
+    # What is not a corner takes the place of the last one, and adds nothing.
     last = (number - 1).clamp(min=0)[:, None]
     place = torch.arange(points.shape[1], device=points.device).minimum(last)
     points = points.gather(1, place[..., None].expand(-1, -1, 2))

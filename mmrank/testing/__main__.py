@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def setting(text: str) -> tuple[str, object]:
-    """``tau=0.1`` as ``('tau', 0.1)``; what is no Python literal is a string.
+    """``tau=0.1`` as ``('tau', 0.1)``; what is not a Python literal is a string.
 
     Raises:
         UserError: If there is no =.

@@ -68,7 +68,7 @@ class Batch:
         return self.with_leaves([change(x) for x in self.leaves])
 
     def cast(self, dtype: torch.dtype) -> 'Batch':
-        """The batch with all floats in another dtype, those of the targets included."""
+        """The batch with all floats in another dtype, floats of the targets included."""
         batch = self.mapped(lambda x: x.to(dtype))
         fixed = [x.to(dtype) if x.is_floating_point() else x for x in self.fixed]
         return batch.with_fixed(fixed)

@@ -70,7 +70,7 @@ class Report:
 
 def report_of(subject: Subject, checks: Sequence[Check]) -> Report:
     """Run checks on a subject; one that cannot be called is looked at by no other."""
-    subject.builder()  # An argument that is missing is no fault of the loss: it is raised.
+    subject.builder()  # A missing argument is not a fault of the loss: it is raised.
     first = CHECKS['value'].result(subject)
     if first.outcome == FAILED:
         excuse = 'the check of the value has failed'
@@ -125,7 +125,7 @@ def parametrize_with_checks(
 
     Args:
         losses: Subjects, or losses as :func:`check_loss` takes them.
-        call: How losses that are no subjects are called.
+        call: How losses that are not subjects are called.
         checks: Names of the checks. Default: all that take no seconds.
         slow: The slow ones too.
 

@@ -44,7 +44,7 @@ class Subject:
     def build(self, dtype: torch.dtype | None = None) -> Loss:
         """The loss with the same random numbers each time, its parameters in ``dtype``.
 
-        None: that of the batches.
+        None: the batches'.
         """
         torch.manual_seed(0)
         loss = self.builder()

@@ -18,8 +18,8 @@ class LossStyle(NamedTuple):
 
 
 #: Styles by the name of a method in a plan. Losses that are compared with each other differ in
-#: colour; contrastive and two-tower losses, which no picture shows beside ranking losses, use the
-#: first colours again.
+#: colour; contrastive and two-tower losses, which no picture shows together with ranking losses,
+#: use the first colours again.
 LOSS_STYLES = {
     'stable_ap': LossStyle('stable AP', _COLOURS[0]),
     'graded_stable_ap': LossStyle('graded stable AP', _COLOURS[0]),
@@ -78,7 +78,7 @@ def dash(index: int) -> str:
 
 
 def colours_of(names: Sequence[str]) -> list[str]:
-    """Colours of the models of one picture, those of their losses.
+    """Colours of the models of one picture, by their losses.
 
     ``stable_ap``, ``stable AP`` and ``stable_ap-0.25`` are one loss. Other names, and further
     models of one loss, get colours that are free in this picture, as long as there are any.

@@ -72,7 +72,7 @@ def write_table(
     """Write ``<stem>.md`` and ``<stem>.csv``, each whole or not at all.
 
     Floats have 4 significant digits in Markdown and all digits in CSV. By default columns of
-    numbers are right, those of text left; see :func:`markdown_table`.
+    numbers are right, columns of text left; see :func:`markdown_table`.
     """
     stem = Path(stem)
     align = align or ''.join('r' if isinstance(cell, int | float) else 'l' for cell in rows[0])

@@ -27,7 +27,7 @@ _BLOCK = 1 << 22
 class Temperatures:
     """Temperature of every sample of a training set.
 
-    ``name`` is that of the buffer, such as ``'image_temperature'``; ``tau`` is (N,) float32.
+    ``name`` is the buffer's name, such as ``'image_temperature'``; ``tau`` is (N,) float32.
     ``visited`` is (N,) bool, False for samples that still have the initial temperature.
     """
 

@@ -57,8 +57,8 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
     """Read the scalars of a folder: a log for each training that was started in it, in turn.
 
     A resume goes on with the log of the start before it; its values count. ``path`` is a work
-    folder, the folder of one start in it, or a ``scalars.json`` file; ``name`` is by default that
-    of the folder, to which all but the last training add when they were started.
+    folder, the folder of one start in it, or a ``scalars.json`` file; ``name`` is by default the
+    name of the folder, to which all but the last training add when they were started.
     """
     path = Path(path)
     name = name or path.absolute().name

@@ -147,7 +147,7 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
 
 
 class CaptionTable(CaptionDataset):
-    """Captions from a table, as of Conceptual Captions.
+    """Captions from a table, as in Conceptual Captions.
 
     See :func:`mmrank.datasets.captions.caption_files.\
 read_caption_table` for the forms: TSV with a line of names, JSONL, JSON.

@@ -47,7 +47,7 @@ _HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV
 def check_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Check an annotation file and refuse a bad one; arguments as of ``inspect_coco``.
+    """Check an annotation file and refuse a bad one; see ``inspect_coco`` for the arguments.
 
     Images without objects, one class only and crowds are fine. The report may have warnings.
     """

@@ -99,7 +99,7 @@ def _whole(value: object) -> object:
 
 
 def _one_of_each_id(entries: list, same: Callable) -> tuple[list[dict], dict[object, list]]:
-    """The entries with an id of their own, and by id those of different things that share one."""
+    """The entries with an id of their own, and by id different things that share one."""
     by_id = defaultdict(list)
     for entry in entries:
         value = _get(entry, 'id')

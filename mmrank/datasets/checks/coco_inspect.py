@@ -32,8 +32,8 @@ def inspect_coco(
     """Find all problems of a COCO document. What LVIS leaves out of COCO's form is filled in.
 
     ``ann_file`` is for messages. ``image_dir`` None checks no image file, ``classes`` None accepts
-    those of the file; ``verify_images`` also decodes every image and compares its size. The files
-    of images without objects (``skip_empty_images``), or whose shorter side is below ``min_size``
+    the file's; ``verify_images`` also decodes every image and compares its size. The files of
+    images without objects (``skip_empty_images``), or whose shorter side is below ``min_size``
     pixels, need not be there, as mmdet's ``filter_cfg`` drops them. Test sets for submission have
     no annotations (``require_annotations=False``). ``federated``: every image must say which
     classes it lacks; otherwise a missing field is a warning in LVIS files, and nothing in others.
@@ -82,7 +82,7 @@ def inspect_coco(
 def inspect_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Read a file and find all its problems; arguments as of :func:`inspect_coco`."""
+    """Read a file and find all its problems; see :func:`inspect_coco` for the arguments."""
     return inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
 
 
@@ -211,7 +211,7 @@ def _find_repeated_pictures(images: dict, found: Findings) -> None:
 
 
 def _image_findings(image: dict) -> list[tuple[str, str]]:
-    """What is wrong with an image beside its id."""
+    """What is wrong with an image, except its id."""
     findings = []
     if 'file_name' in image:
         name = image['file_name']

@@ -21,7 +21,7 @@ def inspect_config(
     """Report on each retrieval data set of a config, and on what it shares with training.
 
     Goes through data set wrappers. Other data sets are passed over, and a config without any needs
-    no mmpretrain. ``options`` are those of :func:`inspect_split`.
+    no mmpretrain. See :func:`inspect_split` for ``options``.
     """
     reports: list[RetrievalReport] = []
     trained: list[RetrievalReport] = []

@@ -16,7 +16,7 @@ import numpy as np
 from mmrank.datasets.interactions.interactions import Interactions, check_duplicates
 from mmrank.errors import UserError
 
-#: Lines read at a time; what bounds the memory beside the pairs themselves. Python's garbage
+#: Lines read at a time; what bounds the memory apart from the pairs themselves. Python's garbage
 #: collector would walk over more of them again and again.
 CHUNK = 1 << 9
 #: Characters of the longest line: a packed file of a few megabytes can hold one that fills the
@@ -119,7 +119,7 @@ def split_fields(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
 def header_columns(first: list[str]) -> list[str | None] | None:
     """``user``, ``item``, ``rating``, ``timestamp`` or None of each field of the first line.
 
-    None if the line is no header.
+    None if the line is not a header.
     """
     named = [_HEADER_NAMES.get(x.strip().lower()) for x in first]
     return named if {'user', 'item'} <= set(named) else None
@@ -159,7 +159,7 @@ def text_lines(path: str | Path) -> Iterator[str]:
 def _opened(path: Path):
     if '\0' in str(path):
         raise ValueError(f'the file name {str(path)!r} holds a null character')
-    # A byte-order mark, as spreadsheets write it, is no part of a name.
+    # A byte-order mark, as spreadsheets write it, is not part of a name.
     if path.suffix == '.gz':
         return gzip.open(path, 'rt', encoding='utf-8-sig', newline='')
     return path.open(encoding='utf-8-sig', newline='')

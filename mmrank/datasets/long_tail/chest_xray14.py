@@ -29,7 +29,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
     have ``img_path``, ``gt_label``, the list of findings, and ``gt_score``, (C,) of 0 and 1; an
     X-ray without a finding is a negative of all classes.
 
-    No patient is in two splits. The validation patients are taken from those of
+    No patient is in two splits. The validation patients are taken from the patients of
     ``train_val_list.txt``. ``split_by='patients'`` makes a random split 8:1:1 of all patients
     instead, the sizes of the stable AP paper (which does not say whether it parted patients).
 

@@ -33,7 +33,7 @@ class CIFARLongTail(BaseDataset):
         data_root: Folder with one of three forms, see :func:`~.cifar_images.read_cifar`. The seed
             chooses other images in another form.
         split: ``'train'``, ``'val'`` or ``'test'``.
-        imbalance_ratio: Size of the largest over that of the smallest class of the training split.
+        imbalance_ratio: Size of the largest class over the smallest's in the training split.
             1: all images.
         seed: Another seed chooses other images.
         val_per_class: Images of each class to set aside for validation, the same for every
@@ -139,7 +139,7 @@ class CIFARBinaryLongTail(BaseDataset):
     computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
     set is.
 
-    Items are those of :class:`CIFARLongTail`, and so are ``data_root`` and ``split``.
+    See :class:`CIFARLongTail` for the items, ``data_root`` and ``split``.
 
     Args:
         positive: Names of the positive classes, or one name.

@@ -15,7 +15,7 @@ def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) ->
     """(C,) class sizes ``largest * imbalance_ratio^(-c / (C - 1))``, rounded down.
 
     Source: Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, in the
-    form of Cao et al., LDAM, NeurIPS 2019. The ratio is that of the largest to the smallest class.
+    form of Cao et al., LDAM, NeurIPS 2019. The ratio is the largest class's to the smallest's.
     """
     if num_classes < 2:
         raise ValueError(f'a long tail needs 2 classes, got {num_classes}')
@@ -132,7 +132,7 @@ def choose_part(
     """Rising indices of the images of a part; parts share no image, each class is split alike.
 
     ``labels`` are the (N,) classes of the images, ``sizes`` the (C,) images to take of each,
-    ``ratios`` those of :func:`split_sizes`. Another seed takes and splits otherwise.
+    ``ratios`` are as in :func:`split_sizes`. Another seed takes and splits otherwise.
     """
     classes = shuffled_classes(labels, seed)
     check_class_sizes(sizes, classes, 'the long tail')

@@ -83,7 +83,7 @@ class ImageList(NamedTuple):
 def read_lines(path: str | os.PathLike) -> list[str]:
     """Read the lines of a list of a data set."""
     try:
-        # A byte-order mark is no part of a name.
+        # A byte-order mark is not part of a name.
         return Path(path).read_text(encoding='utf-8-sig').splitlines()
     except (OSError, ValueError) as error:
         raise UserError(

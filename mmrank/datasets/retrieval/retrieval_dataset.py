@@ -183,14 +183,14 @@ def natural_order(name: str) -> list:
 def split_classes(
     groups: Mapping[str, str], fraction: float, seed: int, count: int | None = None
 ) -> tuple[list[str], list[str]]:
-    """Set a fraction of the classes aside, in every group alike; ``groups`` has that of each class.
+    """Set a fraction of the classes aside, in every group alike; ``groups`` has each class's group.
 
     Returns the classes that stay and those set aside, both in the order given. ``fraction``, in [0,
     1), is rounded to the nearest number in each group, and at least one class of the largest one.
     ``count`` is a number of classes instead, shared by the groups in proportion to their size.
 
-    The order in which classes are taken is that of a hash of seed and name. It depends neither on
-    the order of the list nor on a random number generator, and a class that is added moves few
+    The order in which classes are taken is the order of a hash of seed and name. It depends neither
+    on the order of the list nor on a random number generator, and a class that is added moves few
     others.
     """
     if count is not None and not 0 < count < len(groups):

@@ -27,7 +27,7 @@ class StanfordOnlineProducts(RetrievalDataset):
     120,053 images of 22,634 products in 12 super-classes: 11,318 products in ``Ebay_train.txt``,
     11,316 others in ``Ebay_test.txt``. Validation classes are taken from every super-class alike,
     as the stable AP paper does. ``data_root`` is the folder ``Stanford_Online_Products`` with the
-    lists and the folders of the images, other arguments are those of :class:`RetrievalDataset`.
+    lists and the folders of the images, see :class:`RetrievalDataset` for the other arguments.
     """
 
     def read_list(self, test: bool) -> ImageList:
@@ -100,7 +100,7 @@ class INaturalistRetrieval(RetrievalDataset):
 
     325,846 images of 5,690 species to train on and 136,093 of 2,452 others to test (Brown et al.,
     ECCV 2020). ``data_root`` has the images, ``train_val2018/...``, and the folder
-    ``Inat_dataset_splits`` of the lists; other arguments are those of :class:`RetrievalDataset`.
+    ``Inat_dataset_splits`` of the lists; see :class:`RetrievalDataset` for the other arguments.
     """
 
     def read_list(self, test: bool) -> ImageList:
@@ -153,8 +153,8 @@ class ClassFolder(RetrievalDataset):
 
     Args:
         data_root: Folder of the class folders.
-        split: ``'train'``, ``'val'``, ``'test'`` or ``'trainval'``, all classes but those of the
-            test split.
+        split: ``'train'``, ``'val'``, ``'test'`` or ``'trainval'``, all classes but the test
+            split's.
         test_fraction: Share of the classes that make the test split.
         val_fraction: Share of the remaining ones for validation.
         ann_file: List to take the images from instead of the folders: lines ``path class``, parted
@@ -197,7 +197,7 @@ class ClassFolder(RetrievalDataset):
         return [] if self.ann_file else empty_class_folders(self.img_prefix, self.depth)
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
-        """Set the test classes aside first, then those of validation."""
+        """Set the test classes aside first, then the validation classes."""
         rest, test = split_classes(groups, self.test_fraction, self.split_seed)
         if self.split == 'test':
             return test

@@ -122,7 +122,7 @@ class BatchStream(Sampler):
 
 
 def check_loader(loader: DataLoader) -> None:
-    """Refuse a data loader whose batch size is not that of its :class:`BatchStream`."""
+    """Refuse a data loader whose batch size is not its :class:`BatchStream`'s."""
     sampler = getattr(loader, 'sampler', None)
     if isinstance(sampler, BatchStream) and loader.batch_size is not None:
         sampler.drawn_batch().check(loader.batch_size)

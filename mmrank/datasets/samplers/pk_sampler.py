@@ -54,7 +54,7 @@ class PKSampler(BatchStream):
         _check_choice('class_weights', class_weights, ('uniform', 'size'))
         self.num_per_class = num_per_class
         labels = class_labels(dataset)
-        # Images by class: those of class c are _images[_starts[c] : _starts[c] + _sizes[c]].
+        # Images by class: the images of class c are _images[_starts[c] : _starts[c] + _sizes[c]].
         self._images = np.argsort(labels, kind='stable')
         names, starts, sizes = np.unique(
             labels[self._images], return_index=True, return_counts=True

@@ -1,9 +1,9 @@
 """Which sample of a data set in shards has which index.
 
-A shard holds its samples one after the other. The index numbers them: those of the first shard from
-0, and so on. It is made once, stored, and read by every training, so that a sample has the same
-number in all of them. (webdataset and ``datasets`` iterate over shards without numbers; wids, which
-has some, is no part of webdataset 1.)
+A shard holds its samples one after the other. The index numbers them: the first shard's from 0, and
+so on. It is made once, stored, and read by every training, so that a sample has the same number in
+all of them. (webdataset and ``datasets`` iterate over shards without numbers; wids, which has some,
+is not part of webdataset 1.)
 """
 
 import hashlib

@@ -31,7 +31,7 @@ class ReadSample(NamedTuple):
 class IndexedCaptions(OneSizeBatches, BaseDataset):
     """Base of data sets of images with captions in shards.
 
-    Items are those of :class:`~mmrank.datasets.captions.caption_dataset.\
+    Items are as in :class:`~mmrank.datasets.captions.caption_dataset.\
 CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipeline begin with
     ``dict(type='mmrank.LoadImageFromBytes')``. The index of the shards gives each the same
     ``sample_idx``, ``image_id`` and ``text_id`` in every training; losses keep state by them.
@@ -165,7 +165,7 @@ class ShardedCaptions(IndexedCaptions):
         **kwargs: As for :class:`IndexedCaptions`.
 
     Raises:
-        UserError: If the shards are not those of the index.
+        UserError: If the shards are not the index's.
     """
 
     KIND = 'tar'
@@ -225,7 +225,7 @@ class StreamedCaptions(IndexedCaptions):
 
     Args:
         index: Folder of the index. It names the data set and its columns.
-        load: Arguments of ``datasets.load_dataset`` in place of those of the index, where the
+        load: Arguments of ``datasets.load_dataset`` in place of the index's, where the
             shards have moved.
         keep: Samples that a process keeps that are read but not yet asked for: no fewer than the
             ``buffer`` of the sampler.
@@ -233,7 +233,7 @@ class StreamedCaptions(IndexedCaptions):
 
     Raises:
         PackageError: If ``datasets`` is absent or of a wrong version.
-        UserError: If the stream is not that of the index.
+        UserError: If the stream is not the index's.
     """
 
     KIND = 'stream'

@@ -104,8 +104,8 @@ def index_stream(
 ) -> ShardIndex:
     """Number the samples of a stream, once: each shard is read through.
 
-    ``load`` is that of :func:`open_stream`, ``index`` the folder to write to, ``image``,
-    ``caption`` and ``key`` are those of :class:`StreamColumns`.
+    See :func:`open_stream` for ``load`` and :class:`StreamColumns` for ``image``, ``caption`` and
+    ``key``; ``index`` is the folder to write to.
     """
     stream = open_stream(load)
     columns = StreamColumns(image, caption, key)

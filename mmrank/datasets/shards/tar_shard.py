@@ -26,7 +26,7 @@ from mmrank.errors import UserError
 IMAGE_MEMBERS = ('jpg', 'jpeg', 'png', 'webp', 'bmp', 'ppm', 'tif', 'tiff')
 _NAME = re.compile(r'((?:.*/|)[^.]+)[.]([^/]*)')
 _BLOCK, _CHUNK = 512, 1 << 20
-#: Bytes to whose multiple an archive is filled up, and those of the end of its last member.
+#: Bytes to whose multiple an archive is filled up, and the bytes of the end of its last member.
 _RECORD, _ENDING = 20 * _BLOCK, 32
 #: Bytes of a caption: a member of a gigabyte is not read into memory.
 _LONGEST = 1 << 24
@@ -166,7 +166,7 @@ def index_tars(
 ) -> ShardIndex:
     """Number the samples of a folder of ``*.tar``, in the order of their names, once.
 
-    ``caption`` is that of :func:`captions_in`; ``index`` the folder to write to, by default
+    See :func:`captions_in` for ``caption``; ``index`` is the folder to write to, by default
     ``mmrank_index`` in ``folder``.
     """
     folder = Path(folder)
@@ -198,7 +198,7 @@ def check_tars(index: ShardIndex, folder: Path) -> None:
     """Compare a folder of shards with its index.
 
     A shard of another time, such as a copy, is scanned again: the names, places and captions of its
-    samples must be those of the index. Pixels are not compared.
+    samples must be the index's. Pixels are not compared.
     """
     known = {shard['name'] for shard in index.shards}
     new = sorted(x.name for x in folder.glob('*.tar') if x.name not in known)

@@ -63,7 +63,7 @@ class LoadImageFromBytes(LoadImageFromFile):
     ``to_float32``, ``color_type`` and ``imdecode_backend``, see mmcv.
 
     Raises:
-        UserError: If the bytes are no image, or one of more than twice
+        UserError: If the bytes are not an image, or one of more than twice
             ``PIL.Image.MAX_IMAGE_PIXELS``; tifffile has no limit.
     """
 
@@ -103,7 +103,7 @@ class RandomCaption(BaseTransform):
     NumPy's global generator, as the transforms of mmcv do.
 
     Raises:
-        ValueError: If ``text`` is no list of captions.
+        ValueError: If ``text`` is not a list of captions.
 
     Example:
         >>> RandomCaption()(dict(text=['a cat'], text_id=[7]))

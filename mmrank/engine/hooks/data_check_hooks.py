@@ -248,7 +248,7 @@ def _last_steps(dataset, place: str) -> Iterator[tuple[str, object]]:
     steps = getattr(pipeline, 'transforms', pipeline)
     if steps:
         last = steps[-1]
-        for part in getattr(last, 'subroutines', ())[:1]:  # those of test-time augmentation
+        for part in getattr(last, 'subroutines', ())[:1]:  # the parts of test-time augmentation
             last = part.transforms[-1]
         yield place, last
         return

@@ -91,7 +91,7 @@ class TrainingSetHook(Hook):
 class ClassCountsHook(TrainingSetHook):
     """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
 
-    For losses with ``prior='counts'`` and those of :class:`mmrank.losses.ClassCountLoss`, such as
+    For losses with ``prior='counts'`` and losses of :class:`mmrank.losses.ClassCountLoss`, such as
     ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
     classes or none.
     """
@@ -155,7 +155,7 @@ class DeferredReweightingHook(Hook):
 
 @HOOKS.register_module()
 class CosineBeta0Hook(Hook):
-    """Lowers ``beta0`` of SogCLR and iSogCLR from 1 to that of the loss, by a half cosine.
+    """Lowers ``beta0`` of SogCLR and iSogCLR from 1 to the loss's ``beta0``, by a half cosine.
 
     ``beta0_t = beta0 + (1 - beta0) (1 + cos(pi t / decay)) / 2``: at first the batch counts alone,
     as what a moving average keeps is of weights that have moved far. Source: Wei et al., FastCLIP,

@@ -14,7 +14,7 @@ from mmrank.registry import HOOKS
 
 @HOOKS.register_module()
 class RankingMonitorHook(Hook):
-    """Logs the diagnostics of the losses of the model, beside the losses.
+    """Logs the diagnostics of the losses of the model, with the losses.
 
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
     ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and

@@ -40,7 +40,7 @@ class RNGStateHook(Hook):
     priority = 85
 
     def __init__(self) -> None:
-        self._state: dict | None = None  # of this process, as of its last step
+        self._state: dict | None = None  # of this process, after its last step
         self._all_states: list[dict] | None = None  # of all, when gathered
         self._resumed: dict | None = None
 
@@ -60,7 +60,7 @@ class RNGStateHook(Hook):
         self.note(runner, gather=True)
 
     def before_val(self, runner) -> None:
-        # A best model may be saved then: its state is that of the last step.
+        # A best model may be saved then: its state is the last step's.
         if self._state is not None and self._all_states is None:
             self._all_states = _gather(self._state)
 
@@ -82,7 +82,7 @@ class RNGStateHook(Hook):
         }
 
     def note(self, runner, gather: bool) -> None:
-        """Keep the state as of now; ``gather`` it, in all processes, for a checkpoint."""
+        """Keep the present state; ``gather`` it, in all processes, for a checkpoint."""
         self._state = _state_of(runner.train_loop.dataloader)
         self._all_states = _gather(self._state) if gather else None
 

@@ -171,7 +171,7 @@ def _list_candidates(folder: Path) -> list[_Candidate]:
 
 
 def _order(candidates: list[_Candidate], target: Path | None, pointer_time: float) -> list[Path]:
-    """Sort candidates newest first, those of another training left out."""
+    """Sort candidates newest first, without another training's."""
     match = None if target is None else _STEP.match(target.name)
     if match is None:
         # Without a step the kind of name written last is tried first.

@@ -2,7 +2,7 @@
 
 It holds what a file of ``Runner`` does. Large tensors are in the format of
 ``torch.distributed.checkpoint``; everything else is in ``rest.pth``, which is read as data: what
-torch writes beside tensors is a pickle. It loads on any number of processes.
+torch writes in addition to tensors is a pickle. It loads on any number of processes.
 """
 
 import pickle

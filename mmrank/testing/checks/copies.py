@@ -78,7 +78,7 @@ def check_state_dict(subject: Subject) -> None:
     """A checkpoint holds what the third step needs.
 
     A running mean, a queue or a step counter in a plain attribute is lost where a training goes on:
-    the loss starts anew, without a word.
+    the loss starts again from nothing, without a word.
     """
     loss = subject.trained()
     file = io.BytesIO()

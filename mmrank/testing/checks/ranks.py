@@ -81,7 +81,7 @@ def _on_rank(rank: int, check: RankCheck) -> list[Tensor]:
 
 
 def require_ranks_equal(check: RankCheck) -> None:
-    """Fail unless the mean over ranks and the weights of each are those of one process."""
+    """Fail unless the mean over ranks and the weights of each equal one process's."""
     values, *expected = train(check, None)
     try:
         ranks = run_on_ranks(_on_rank, len(check.steps[0]), check)
@@ -154,7 +154,7 @@ def check_uneven_ranks(subject: Subject) -> None:
 
 @check(SCRIPT.format(sizes=(6, 6), labels=NO_POSITIVE), **OPTIONS)
 def check_rank_without_positives(subject: Subject) -> None:
-    """A rank whose labels are all zero, beside one with all classes, trains as one process.
+    """A rank whose labels are all zero, next to one with all classes, trains as one process.
 
     A rank that returns early takes no part in the collective, and the others wait for it.
     """
