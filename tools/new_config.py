@@ -5,7 +5,7 @@
 
 reads classes, sizes and counts of the annotation files, chooses anchors, scale, batch size,
 learning rate, warm-up and epochs for them, shows what it chose and why, and says how to go on. The
-files are DIR/annotations/{train,val,test}.json, those of COCO and Roboflow, or given.
+files are DIR/annotations/{train,val,test}.json, as in COCO and Roboflow, or given.
 
 exit status: 0 written, 2 nothing was written.
 """

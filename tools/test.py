@@ -187,7 +187,7 @@ def main(args: argparse.Namespace) -> None:
     runner = build_runner(cfg, allow_partial=args.allow_partial)
     model = bare_model(runner.model)
     if isinstance(model, CalibratedMixin):
-        # It compares the classes with those of its maps.
+        # It compares the classes with its maps' classes.
         model.dataset_meta = runner.test_loop.dataloader.dataset.metainfo
     if args.out is None:
         runner.test()

@@ -175,7 +175,7 @@ def train(cfg: Config, args: argparse.Namespace) -> None:
     if args.resume is not None:
         set_resume(cfg, args.resume)
     warnings = [] if args.no_check else check_data(cfg, splits=('train', 'val', 'test'))
-    # Weights to start from may be those of another task.
+    # Weights to start from may be another task's.
     runner = build_runner(cfg, bool(cfg.get('resume')), args.allow_partial)
     from mmrank.engine.hooks import InterruptHook
 

@@ -9,7 +9,7 @@ written (RetrievalMetric(out_file='features.npz')), on several GPUs, too.
 
 Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, curves.json,
 and sheets with the best images of some queries: random, worst, and those where models differ most.
---memory 512 computes the same figures within 512 MiB, beside 1 KB a sample; --index flat or ivf
+--memory 512 computes the same figures within 512 MiB, plus 1 KB a sample; --index flat or ivf
 lets faiss search, for Recall@K and the random sheet alone (≈ marks what is approximate).
 """
 

@@ -6,7 +6,7 @@ r"""What state that is spread over ranks costs: memory, network and time.
         --samples 1000000 --ranks 1 2 4 --batch 64 --steps 2
 
 What the ranks send each other for random batches with storage='sharded' of
-mmrank.BimodalISogCLRLoss is counted; the busiest rank decides the time, without latency. Beside it
+mmrank.BimodalISogCLRLoss is counted; the busiest rank decides the time, without latency. Next to it
 stands storage='device', where every rank has the whole state. With --measure the loss runs on as
 many gloo processes of this machine. Written: sharded_state_cost.md and .csv.
 """

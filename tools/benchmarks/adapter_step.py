@@ -1,4 +1,4 @@
-r"""A step of the detectors of other libraries on a ranking loss beside their own loss.
+r"""A step of the detectors of other libraries on a ranking loss, compared with their own loss.
 
     make env-adapters
     .venv-adapters/bin/python tools/benchmarks/adapter_step.py

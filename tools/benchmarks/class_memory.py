@@ -5,7 +5,7 @@
 
 Forward and backward on random logits, one ranking of all classes and one per class, half of the
 scores ignored as in federated annotations. Shown are the bytes of all tensors alive at the worst
-moment, the gradient included, over those of the logits, and CPU time.
+moment, the gradient included, over the logits' bytes, and CPU time.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def make_step(loss, positives: int, device: str = 'cpu') -> Callable:
 
 
 def measure(name: str, mode: str, args: argparse.Namespace) -> float:
-    """Peak bytes over those of the logits."""
+    """Peak bytes over the bytes of the logits."""
     config = dict(type=f'mmrank.{name}', mode=mode)
     loss = build_loss('loss', config, args.classes)
     sizes = args.rows, args.classes, args.positives

@@ -6,8 +6,8 @@
     python tools/benchmarks/cold_paths.py train CONFIG
 
 imports: each package after ``import torch``, bytecode cached. check: the check of a synthetic COCO
-file beside ``json.load`` of it. table: ``coco_table.py`` beside the evaluator alone. train:
-``tools/train.py CONFIG`` up to the first iteration, without workers of the data loader.
+file compared with ``json.load`` of it. table: ``coco_table.py`` compared with the evaluator alone.
+train: ``tools/train.py CONFIG`` up to the first iteration, without workers of the data loader.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Cost of the contrastive losses and their state beside a training step.
+"""Cost of the contrastive losses and their state compared with a training step.
 
     python tools/benchmarks/contrastive_speed.py
     python tools/benchmarks/contrastive_speed.py --dimensions 8192

@@ -1,4 +1,4 @@
-r"""A training step of mmdet's DINO on a ranking loss beside focal loss.
+r"""A training step of mmdet's DINO on a ranking loss compared with focal loss.
 
     python tools/benchmarks/detr_step.py
     python tools/benchmarks/detr_step.py --queries 900 --classes 1203 \

@@ -1,4 +1,4 @@
-"""Every loss and metric beside the floor of its work, and its best peer.
+"""Every loss and metric compared with the floor of its work, and its best peer.
 
     python tools/benchmarks/floors.py
     python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss --size batch=4096

@@ -51,7 +51,7 @@ def own_memory():
 
 
 class PeakMemory:
-    """Largest ``own_memory`` within a block, beside that before it."""
+    """Largest ``own_memory`` within a block, and the memory before it."""
 
     def __enter__(self):
         self.before, self.largest, self._done = own_memory(), 0, False

@@ -3,8 +3,8 @@
     python tools/benchmarks/in_batch_speed.py
     python tools/benchmarks/in_batch_speed.py --device cuda --threads 8
 
-On made-up interactions of the size of MovieLens-1M: a training step of each loss beside that of
-plain in-batch sampling, the search for 25 items for each user beside the bare product of the
+On made-up interactions of the size of MovieLens-1M: a training step of each loss compared with
+plain in-batch sampling, the search for 25 items for each user compared with the bare product of the
 embeddings, and an epoch, and where its time goes.
 """
 

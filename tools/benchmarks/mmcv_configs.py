@@ -90,7 +90,7 @@ def figures(model, config, state, operators, size):
 
 
 def compare(mine, model, config, state, size):
-    """Return how figures differ from those of compiled mmcv."""
+    """Return how figures differ from compiled mmcv's."""
     compiled = compiled_extension()
     if compiled is None:
         return 'nothing to compare with'
@@ -112,7 +112,7 @@ def compare(mine, model, config, state, size):
 
 
 def row(path, size):
-    """Return the line of one config; empty where it is no detector of single images."""
+    """Return the line of one config; empty where it is not a detector of single images."""
     name = path.relative_to(FOLDER).as_posix()
     config = Config.fromfile(path)
     if 'model' not in config or NO_DETECTOR.search(config.model.type):

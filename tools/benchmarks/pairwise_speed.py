@@ -1,4 +1,4 @@
-"""Speed, memory and error of the exact pairwise sum, beside its baselines.
+"""Speed, memory and error of the exact pairwise sum, compared with its baselines.
 
     python tools/benchmarks/pairwise_speed.py
     python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21

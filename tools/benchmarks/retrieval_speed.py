@@ -1,11 +1,11 @@
-"""Time and memory of the exact retrieval figures, beside the bare products.
+"""Time and memory of the exact retrieval figures, compared with the bare products.
 
     python tools/benchmarks/retrieval_speed.py
     python tools/benchmarks/retrieval_speed.py --class-size 200
     python tools/benchmarks/retrieval_speed.py --samples 60502 --queries 1024
 
 The bare side multiplies the same blocks of random queries with the gallery into a buffer, in turn
-with ours. Peak memory is that of the whole process, embeddings included.
+with ours. Peak memory is for the whole process, embeddings included.
 """
 
 import resource

@@ -163,7 +163,7 @@ def main() -> None:
         how = args.in_process, checkpoint_words(args)
         train(args.config, args.work_dir, args.cfg_options, *how)
         measured = evaluate(args)
-    measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with those of its processes
+    measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds
     measured['commit'] = current_commit()
     result = Path(args.result or Path(args.work_dir) / 'result.json')
     content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}

@@ -4,7 +4,7 @@ r"""Store the outputs of frozen stages once, for trainings of seconds on a CPU.
 
 CONFIG trains on images and its first encoder is mmrank.TIMMStages with frozen_stages=N. Every image
 of its train, val and test data runs through these stages: once by the pipeline of test_dataloader,
-and --views times by that of train_dataloader, each time with other random numbers. OUT.npy gets the
+and --views times by train_dataloader's, each time with other random numbers. OUT.npy gets the
 feature maps in float16, OUT.json the paths. A config whose encoder has start=N and whose pipelines
 begin with mmrank.LoadCachedFeatures then trains the same network, on the stored views instead of
 ever new ones. With --pool the encoder of that config is mmpretrain.GlobalAveragePooling alone.

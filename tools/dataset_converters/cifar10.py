@@ -4,7 +4,7 @@ r"""Put CIFAR images into one array a part, also shrunk, for fast loading.
     python tools/dataset_converters/cifar10.py cifar10_jpg.zip data/cifar10_16 --size 16
 
 writes OUT/train.npz and OUT/test.npz with `images` (N, H, W, 3) uint8 in RGB, `labels` and
-`classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and those of CIFAR-100 read. SOURCE is
+`classes`, which mmrank.CIFAR10LT, mmrank.CIFAR10BinaryLT and the CIFAR-100 ones read. SOURCE is
 a zip or a folder of train/<class>/*.jpg and test/<class>/*.jpg, or a folder with the published
 cifar-10-batches-py/ or cifar-100-python/.
 """

@@ -9,8 +9,8 @@ r"""Pack images with captions into shards, and number the samples of shards.
         --data-files 'https://host/cc12m-{0000..2175}.tar' --key __key__
 
 `pack` writes and numbers tar files from a table (TSV, JSONL, JSON) or a folder with NAME.jpg beside
-NAME.txt; `index` numbers shards for mmrank.ShardedCaptions; `stream` those that Hugging Face's
-`datasets` streams, for mmrank.StreamedCaptions.
+NAME.txt; `index` numbers shards for mmrank.ShardedCaptions; `stream` numbers the ones that Hugging
+Face's `datasets` streams, for mmrank.StreamedCaptions.
 """
 
 import argparse

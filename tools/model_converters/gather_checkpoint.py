@@ -2,9 +2,9 @@ r"""Write a sharded checkpoint, a folder, as one file.
 
     python tools/model_converters/gather_checkpoint.py \ work_dirs/run/epoch_3.pth epoch_3.pth
 
-takes a whole folder that mmrank.FSDPStrategy has saved. The file has all of it, as of mmengine's
+takes a whole folder that mmrank.FSDPStrategy has saved. The file has all of it, as in mmengine's
 Runner, with state per sample as one table, for any number of processes. The tensors have to fit in
-the memory of this process; --weights-only leaves those of the optimiser out.
+the memory of this process; --weights-only leaves the optimiser's out.
 """
 
 import argparse

@@ -14,11 +14,11 @@ half of the steps brings the rate to 0), ``clip``, ``layers`` (another loss, or 
 rankings whose names begin so) and ``config`` (of the model); a DINO has neither of the last two.
 ``common`` holds for all methods.
 
-Columns beside mAP: ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes
+Further columns: ``as_IoU`` is the mAP if the scores were the IoU of the boxes, so what the boxes
 alone allow; ``best_IoU`` of an object by any query; of as many highest scores as there are objects
 the shares ``right``, ``twice`` (an object again), ``class``, ``place`` (IoU below 0.5) and ``none``
 (below 0.1); ``order`` is the rank correlation of score and IoU of the matched queries; ``ratio`` is
-the gradient norm of the class part over that of the box part in what both share, at the evaluation.
+the gradient norm of the class part over the box part's in what both share, at the evaluation.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def _processor(size: int = 128):
 
 
 def gradient_ratio(model: nn.Module, parts: dict[str, Tensor]) -> float:
-    """Norm of the class gradient over that of the box gradient, in the shared parameters."""
+    """Norm of the class gradient over the norm of the box gradient, in the shared parameters."""
     shared = [
         p
         for name, p in model.named_parameters()

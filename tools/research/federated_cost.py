@@ -4,8 +4,8 @@
     python tools/research/federated_cost.py --same-look
 
 A linear scorer ranks made-up boxes; half of the images of a rare class are neither annotated nor
-verified for it, as in LVIS. It is trained with all annotations, and with those of the federated
-data set with and without the mask of federated=True. Written: a record, federated_cost.csv.
+verified for it, as in LVIS. It is trained with all annotations, and with a federated data set's,
+with and without the mask of federated=True. Written: a record, federated_cost.csv.
 """
 
 import argparse

@@ -5,7 +5,7 @@ r"""Losses on classes with few positives in a batch, on stored features of photo
         data/few_positives.pt tools/research/records
 
 ``features`` stores the pooled features of EfficientNet-Lite0 (ImageNet weights) of the Grocery
-Store photographs (GROCERY as of dataset_converters/grocery.py), four random crops of each training
+Store photographs (GROCERY from dataset_converters/grocery.py), four random crops of each training
 photograph; a training of one layer then takes seconds. ``run`` tunes each method on the validation
 photographs with seeds of their own, equally many trials for all, and measures fresh seeds on the
 test photographs, a record for each set (see results.py). It goes on where it was; seeds that are

@@ -6,8 +6,8 @@
 Written to the out dir: two_negatives.png, contours of the loss over the weights of two negatives
 with the optimum at several rho (figure 2 of the paper). With --features, a file of
 RetrievalMetric(out_file='features.npz'), anchor_weights.png: the weights of 1,000 random negatives
-of the anchors with the largest and smallest best temperature, beside those at the mean one (figure
-3).
+of the anchors with the largest and smallest best temperature, compared with the weights at the mean
+one (figure 3).
 """
 
 import argparse

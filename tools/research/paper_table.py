@@ -7,7 +7,7 @@
 --list names each with its state and estimated GPU hours. A name runs what can be run here (options
 after -- go to the first command), or says what is needed; --explain runs nothing.
 
-exit status: that of the first command that fails; 0 run, listed or explained; 2 wrong input; 3 not
+exit status: the first failing command's; 0 run, listed or explained; 2 wrong input; 3 not
 run, since it takes more than this machine has been given.
 """
 

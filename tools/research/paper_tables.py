@@ -1,10 +1,10 @@
 """Every table and figure of the four papers: paper_tables.yaml, and how long its trainings take.
 
 GPU hours are an estimate: ``images x GMAC of a forward pass / GMAC a second``. The denominator is
-that of a published training with its backward passes: ResNet-50 at 224 x 224, TF32, 938 images/s on
-one A100 of 80 GB (NVIDIA DeepLearningExamples, ResNet50 v1.5 for PyTorch, README, "Training
-performance", 21.03 container). Not in it: reading images, tests, and the loss, below 10 % of a step
-(stable AP, table 3). The GPUs of the papers are slower, up to 2.8 times the estimate.
+the speed of a published training with its backward passes: ResNet-50 at 224 x 224, TF32, 938
+images/s on one A100 of 80 GB (NVIDIA DeepLearningExamples, ResNet50 v1.5 for PyTorch, README,
+"Training performance", 21.03 container). Not in it: reading images, tests, and the loss, below 10 %
+of a step (stable AP, table 3). The GPUs of the papers are slower, up to 2.8 times the estimate.
 """
 
 from dataclasses import dataclass

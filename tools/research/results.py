@@ -1,6 +1,6 @@
 """Write the tables, pictures and overviews of the pages from the records of their trainings.
 
-    python tools/research/results.py            # rewrite those of all pages
+    python tools/research/results.py            # rewrite all pages
     python tools/research/results.py --check    # say which pages differ from their records
 
 ``tools/research/records/NAME.csv`` has a row for each evaluation, as the ``runs.csv`` of
@@ -212,12 +212,12 @@ class Block(NamedTuple):
 
     @property
     def options(self) -> dict[str, str]:
-        """Those of the table, the pictures and the overview."""
+        """Options of the table, the pictures and the overview."""
         return dict(word.split('=', 1) for word in shlex.split(self.words) if '=' in word)
 
     @property
     def table_options(self) -> dict[str, str]:
-        """Those of :func:`read_record`."""
+        """Options of :func:`read_record`."""
         apart = {*PICTURES, 'title', 'ours', 'peer'}
         return {key: value for key, value in self.options.items() if key not in apart}
 
@@ -287,7 +287,7 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
 
 
 def cost_of_records() -> str:
-    """Trainings and core-hours of all records, those of the tuning as far as they were kept."""
+    """Trainings and core-hours of all records, the tuning's as far as they were kept."""
     runs, seconds = 0, 0.0
     for path in sorted(RECORDS.glob('*.csv')):
         # The last step of a run has the time of all of them.

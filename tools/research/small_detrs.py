@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def build(method: dict, num_labels: int) -> nn.Module:
     """The detector of a method of a plan, see detr_losses.py, with its losses.
 
-    It is called as those of transformers are: with pixels, and in training with ``labels``.
+    It is called as the models of transformers are: with pixels, and in training with ``labels``.
     """
     kind, config = method.get('model', 'rtdetr'), method.get('config', {})
     loss, layers = method.get('loss'), method.get('layers', {})
@@ -49,7 +49,7 @@ class RankedGroups(nn.Module):
         return sum(parts) / len(parts)
 
     def logit_centre(self) -> Tensor | None:
-        """That of the first group, which alone is there in eval mode."""
+        """The centre of the first group, which alone is there in eval mode."""
         return self.losses[0].logit_centre()
 
 

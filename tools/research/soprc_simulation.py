@@ -9,7 +9,7 @@ Scores come from pairs of distributions whose AUPRC is known. Written are, as PN
     sampling_rate_bias   bias of AUPRC estimates, figures 1 and 4, proposition 2
     interpolation_error  error of the interpolated scores, figures 1c and 5, proposition 3
     score_vector         mean and variance of v by steps, proposition 1
-    densities            those of the scores, figure 3, PNG alone
+    densities            densities of the scores, figure 3, PNG alone
 """
 
 import argparse

@@ -29,7 +29,7 @@ CONFIG = Path(__file__).resolve().parents[2] / (
     'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
 )
 METRICS = {'P@5': 'top_k/precision@5', 'R@25': 'top_k/recall@25', 'NDCG@25': 'top_k/ndcg@25'}
-#: Weight of the negatives of unbiased_omega: as of pos_neg at a batch ratio of 1e-1.
+#: Weight of the negatives of unbiased_omega: as in pos_neg at a batch ratio of 1e-1.
 OMEGA = 0.316
 SOFTMAX = dict(type='mmrank.InBatchSoftmaxLoss')
 COUNTS = dict(SOFTMAX, frequency='counts')

@@ -1,4 +1,4 @@
-"""Metrics of a whole test set beside the work that each cannot do without."""
+"""Metrics of a whole test set compared with the work that each cannot do without."""
 
 import importlib.util
 import logging

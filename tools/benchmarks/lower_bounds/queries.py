@@ -1,4 +1,4 @@
-"""Losses of a retrieval batch beside the plain matrix of cosines."""
+"""Losses of a retrieval batch compared with the plain matrix of cosines."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""Losses of a table of scores beside reading and writing the scores."""
+"""Losses of a table of scores compared with reading and writing the scores."""
 
 import tempfile
 from dataclasses import replace

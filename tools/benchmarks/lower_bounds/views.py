@@ -1,4 +1,4 @@
-"""Losses of two views and of two towers beside their bare products."""
+"""Losses of two views and of two towers compared with their bare products."""
 
 import importlib.util
 from collections.abc import Callable

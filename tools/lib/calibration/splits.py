@@ -1,4 +1,4 @@
-"""Scores of a split and whether they are right, for fitting and judging; those of samples."""
+"""Scores of a split or of samples and whether they are right, for fitting and judging."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -143,7 +143,7 @@ def check_pair(results: Sequence[ModelResult], names: Sequence[str], image_dir: 
 
 
 def find_annotations(results: Sequence[ModelResult], given: str | None) -> Path:
-    """Find the annotation file of all models: ``given``, or that of their runs."""
+    """Find the annotation file of all models: ``given``, or the file of their runs."""
     files = {r.name: Path(r.record.ann_file) for r in results if r.record}
     if given is not None:
         files = {'--ann-file': Path(given), **files}

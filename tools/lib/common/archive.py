@@ -48,7 +48,7 @@ class ArchiveLimits:
 
     max_bytes: int = 32 * 10**9  # Bytes of all files together
     max_members: int = 1_000_000  # Files and folders
-    # Bytes of all files over those of the archive; images reach 2, text 20, and a bomb 1,000
+    # Bytes of all files over the archive's bytes; images reach 2, text 20, and a bomb 1,000
     max_ratio: float = 100.0
 
 

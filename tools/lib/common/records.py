@@ -50,7 +50,7 @@ def past_rows(path: str | Path, fields: Iterable[str] | None = None) -> list[dic
 
 
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
-    """Rows of a record without those of the tuning and of curves."""
+    """Rows of a record without the rows of the tuning and of curves."""
     return [row for row in read_rows(path) if row.get('stage', 'final') == 'final']
 
 
@@ -66,7 +66,7 @@ def append_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> N
     Args:
         path: The file; it is made, with its folder, if need be.
         rows: What to write for each of ``fields``; other keys are left out.
-        fields: The columns; those of a record that is there count in its order.
+        fields: The columns; columns of a record that is there count in its order.
 
     Raises:
         UserError: As :func:`read_rows`, also of the new rows; or the record has other columns.

@@ -144,7 +144,7 @@ def choose_anchors(
         for scale in ANCHOR_SCALES[detector]:
             missed = missed_boxes(boxes, detector, scale, ratios)
             worst = max(missed[classes == name].mean() for name in np.unique(classes))
-            # Two digits: a single box is no reason to leave mmdet's anchors.
+            # Two digits: a single box is not a reason to leave mmdet's anchors.
             cost = round(float(worst), 2)
             if best is None or cost < best[0]:
                 best = cost, scale, ratios, missed

@@ -58,7 +58,7 @@ def config_text(chosen: Choices, splits: dict[str, Split], folder: str, work_dir
 
 
 def _backbone(chosen: Choices) -> list[str]:
-    """Lines for backbone and neck; none where they are those of the base."""
+    """Lines for backbone and neck; none where they are the base's."""
     if chosen.small:
         stages = (32, 64, 128, 256) if chosen.depth == 18 else (128, 256, 512, 1024)
         return [

@@ -99,7 +99,7 @@ def _find_file(folder: Path, name: str) -> Path | None:
 
 
 def _split_of(path: Path) -> str | None:
-    """The split that the name of a file says or, where it says none, that of its folder."""
+    """The split that the name of a file says or, where it says none, the name of its folder."""
     for text in (path.stem, path.parent.name):
         for name, word in WORDS.items():
             if word.search(text):

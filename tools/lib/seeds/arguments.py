@@ -61,7 +61,7 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
 
 
 def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | SlurmExecutor:
-    """Make what runs the trainings; options of the command line win over those of the plan."""
+    """Make what runs the trainings; options of the command line win over the plan's."""
     name = args.executor or plan.executor
     if name not in EXECUTORS:
         raise UserError(f'`executor` is {name!r}: set one of {EXECUTORS}.')

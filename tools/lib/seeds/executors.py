@@ -28,7 +28,7 @@ from mmrank.required_package import required_package
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
-#: What the options are called by submitit; all others are those of sbatch.
+#: What the options are called by submitit; all others are sbatch's.
 _SUBMITIT_NAMES = dict(
     time='timeout_min', cpus='cpus_per_task', gpus='gpus_per_node', memory_gb='mem_gb'
 )
@@ -45,7 +45,7 @@ def count_cores() -> int:
 
 
 def fault_of(status: int) -> str:
-    """Fault of a command by its exit status, as of ``subprocess``."""
+    """Fault of a command by its exit status, as ``subprocess`` gives it."""
     if status < 0:
         return f'killed by signal {-status}'
     return f'exit status {status}' if status else ''
@@ -193,7 +193,7 @@ class RemoteCommand:
         self._process = None
 
     def __call__(self) -> int:
-        """Run it; return its exit status, as of ``subprocess``."""
+        """Run it; return its exit status, as ``subprocess`` gives it."""
         self._process = start_process(
             self.command,
             self.log,

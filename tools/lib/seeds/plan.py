@@ -79,7 +79,7 @@ class SeedPlan:
     seeds: tuple[int, ...]  # Seeds of the final runs
     # Keys of the metrics in the table, as the evaluator names them (``'coco/bbox_mAP'``)
     metrics: tuple[str, ...]
-    lower_better: frozenset[str] = frozenset()  # Those of the metrics of which less is better
+    lower_better: frozenset[str] = frozenset()  # Metrics of which less is better
     baseline: str = ''  # Name of the method that the others are tested against
     tune_seeds: tuple[int, ...] = ()  # Seeds of the tuning; none of ``seeds``
     tune_metric: str = ''  # Metric that decides the tuning, on validation data; default: the first

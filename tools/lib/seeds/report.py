@@ -129,7 +129,7 @@ def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.P
         row.update(stage=run.stage, method=run.method, seed=run.seed)
         row.update(hash=run.folder.name[-8:], settings=json.dumps(dict(run.choice)))
         rows.append({**row, **outcome.metrics})
-        # What it measured on its way; its seconds are those of the row above.
+        # What it measured on its way; its seconds are the row above's.
         for step, found in facts.get('curve', []) if run.stage == 'final' else []:
             known = {key: value for key, value in found.items() if math.isfinite(value)}
             rows.append({**row, **known, 'stage': 'curve', 'step': step, 'seconds': ''})

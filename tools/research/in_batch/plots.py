@@ -158,7 +158,7 @@ def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
         and x['batch_ratio'] is not None
     )
     if points:
-        # The colour is that of the loss whose full objective it is.
+        # The colour is the colour of the loss whose full objective it is.
         style = dict(color=LOSS_STYLES[list(NAMES)[index]].colour, linestyle=dash(index // 3))
         style.update(marker=_MARKERS[index], markersize=4, linewidth=1.4)
         axis.plot(*zip(*points), label=(FULL_NAMES if full else NAMES)[mode], **style)

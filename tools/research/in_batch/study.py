@@ -82,7 +82,7 @@ def study_cells(
 
 
 def chosen_omega(cell: Cell, results: Mapping[str, Mapping], data: TwoTowerData) -> float:
-    """Weight of the negatives: that of pos_neg at its best batch ratio (section 6.1.2)."""
+    """Weight of the negatives: the weight of pos_neg at its best batch ratio (section 6.1.2)."""
     start = Cell(cell.pointwise, 'pos_neg', None).key.rpartition('/')[0]
     sampled = [x for key, x in results.items() if key.startswith(start + '/')]
     if not sampled:

@@ -6,15 +6,15 @@ r"""Losses of image search on stored features: a training takes a second, so twe
 
 An embedding of two layers is trained on the features of an EfficientNet-Lite0 that stays as it is,
 and searches images of classes that it has not seen. Products, or alphabets, of even number are for
-choosing: a seed trains on two thirds of them and is measured on the rest. Those of odd number are
-for the claim: a seed is measured on half of them, and trains on all others.
+choosing: a seed trains on two thirds of them and is measured on the rest. Odd numbers are for the
+claim: a seed is measured on half of them, and trains on all others.
 
 The plan: ``stage`` (``choose`` or ``claim``), ``seeds``, ``iterations``, ``rates``, ``data`` (by
 name: ``file``, and ``apart``, the level of the labels that is split: 0 classes, 1 alphabets) and
 ``methods``. A method has a ``name`` and ``losses``, its trials, each with every one of ``rates``
 (which may be its own); optionally ``batch`` (classes, images of each), ``memory`` (images of a
 cross-batch memory) and ``sets``. With ``watch``, steps at which a training is looked at, the record
-has :data:`CAUSES` beside the figures. ``STEM_SET.csv`` goes on where it was.
+has :data:`CAUSES` in addition to the figures. ``STEM_SET.csv`` goes on where it was.
 """
 
 import argparse
@@ -48,9 +48,9 @@ BATCH, WIDTH, LENGTH, VIEWS, SIZE, GRID, NEAR = (14, 4), 256, 64, 4, 64, 3, 5
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 FIGURES = ('mAP', 'MAP_at_R', 'recall@1')
 #: Of the batch of a step: queries without a gradient; of the gradient of the positives, the share
-#: of those behind five negatives and more; of the negatives, that of the five nearest; the mean
-#: score of the negatives in the batch, whose spread over batches counts; AP in the batch, and of
-#: all images of the classes that are trained.
+#: of positives behind five negatives and more; of the negatives, the share of the five nearest; the
+#: mean score of the negatives in the batch, whose spread over batches counts; AP in the batch, and
+#: of all images of the classes that are trained.
 CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP', 'train_AP')
 
 
@@ -217,7 +217,7 @@ def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     plan = yaml.safe_load(plan_file.read_text())
     columns = [*FACTS, *FIGURES, *(CAUSES if plan.get('watch') else ())]
-    # What is looked at is no trial of a setting.
+    # What is looked at is not a trial of a setting.
     stage = 'tune' if plan['stage'] == 'choose' and not plan.get('watch') else 'final'
     commit = current_commit()
     for name, spec in plan['data'].items():

@@ -23,7 +23,7 @@ RARE, RARE_BOXES = 0, 2
 #: and the one of the second look, in units of the noise.
 _SHARED, _OWN = 5, 6
 _LOOKS = ((3.0, 0.0), (4.0, 3.0))
-#: What a training sees: 'all' annotations, or those of a federated data set with and without the
+#: What a training sees: 'all' annotations, or a federated data set's, with and without the
 #: mask.
 ARMS = ('all annotated', 'federated, masked', 'federated, not masked')
 STEPS = 100

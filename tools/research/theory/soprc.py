@@ -50,7 +50,7 @@ class ScoreDistribution:
     name: str  # Short name for tables and files
     formula: str  # The two distributions, negatives first
     positive: Any  # Frozen scipy distribution of a positive's score
-    negative: Any  # That of a negative's score
+    negative: Any  # Distribution of a negative's score
     log_slope: Callable[[np.ndarray], np.ndarray]  # Derivative of the log density of ``positive``
     score_range: tuple[float, float]  # Range of all scores; infinite ends are fine
 

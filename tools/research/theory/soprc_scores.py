@@ -49,7 +49,7 @@ def interpolation_errors(
         return distribution.phi(torch.from_numpy(np.atleast_2d(scores)), length).numpy()[:, points]
 
     error = np.abs(phi_of(knots)[0] - (p(x) + p(x + 1 / n))[points] / 2)
-    # Rounding of p is no error of interpolation.
+    # Rounding of p is not an error of interpolation.
     error = np.where(error < 1e-12, 0, error)
     limits = _local_bound(distribution, n)
     interval = points // _POINTS_PER_INTERVAL
@@ -97,8 +97,8 @@ class ScoreVectorNoise:
 
     momentum: float  # beta
     steps: np.ndarray  # (K,) numbers of steps T, ascending
-    distance: np.ndarray  # (K,) mean distance of v from the mean phi, over that at the start
-    variance: np.ndarray  # (K,) variance of v over that of phi
+    distance: np.ndarray  # (K,) mean distance of v from the mean phi, over the start's
+    variance: np.ndarray  # (K,) variance of v over the variance of phi
 
     @property
     def expected_distance(self) -> np.ndarray:
