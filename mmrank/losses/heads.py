@@ -19,7 +19,7 @@ def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) 
     """Raise UserError if a stock dense head of mmdet takes a loss that ranks all scores of a batch.
 
     A hook, which torch calls when a module becomes the part ``name`` of another, once a config has
-    named a model of mmrank (:mod:`mmrank.losses.registered`). A loss is not told which head holds
+    named a model of mmrank (:mod:`mmrank.losses.registered`). A loss does not know which head holds
     it, and a stock head shows what it is only once it has called the loss for a single level. A
     head that gathers the scores itself says so by a true class attribute ``gathers_scores``.
     """

@@ -92,7 +92,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
 
         Args:
             cls_score: (n,) raw scores of one list, or (n, C), any float dtype. A row of (n, C) is
-                no list of its own: see ``group``. Embeddings go into
+                not a list of its own: see ``group``. Embeddings go into
                 :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
             target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
                 background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
