@@ -8,6 +8,8 @@ from copy import deepcopy
 from pathlib import Path
 
 try:
+    # Before torch is loaded, as in train.py: threads that spin while they wait block each other.
+    os.environ.setdefault('GOMP_SPINCOUNT', '3000')
     from mmrank.interruption import end_on_signals
 
     if __name__ == '__main__':

@@ -23,6 +23,11 @@ import train  # noqa: E402
 sys.path.remove(str(TOOLS))
 
 
+def test_threads_that_wait_do_not_spin_for_long():
+    # Set by the import above, before torch reads it.
+    assert os.environ['GOMP_SPINCOUNT']
+
+
 @pytest.mark.parametrize('name', ['train.py', 'test.py', 'check_env.py'])
 def test_help_teaches(name, run_script):
     status, output, errors = run_script(TOOLS / name, '--help')
