@@ -1,6 +1,7 @@
 """Ground truth and the boxes of several detectors, drawn side by side."""
 
 import os
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -218,8 +219,11 @@ def _add_legend(figure: Figure, truth: COCO, colours: Mapping[int, tuple], rule:
         ]
     columns = max(2, min(int(figure.get_figwidth() / 1.6), len(handles)))
     title = f'dashed: no object of that class there; shown: {rule}'
+    # Eleven letters take an inch.
+    title = textwrap.fill(title, int(11 * figure.get_figwidth()))
     style = dict(loc='outside lower center', title_fontsize=11, fontsize=11, frameon=False)
-    figure.legend(handles=handles, ncols=columns, title=title, **style)
+    legend = figure.legend(handles=handles, ncols=columns, title=title, **style)
+    legend.get_title().set_multialignment('center')
 
 
 @dataclass(frozen=True)
