@@ -32,7 +32,7 @@ val_cfg = dict()
 test_cfg = dict()
 
 optim_wrapper = dict(
-    optimizer=dict(type='AdamW', lr=3e-3, weight_decay=4e-4))
+    optimizer=dict(type='AdamW', lr=1e-2, weight_decay=4e-4))
 param_scheduler = [
     dict(
         type='CosineAnnealingLR', T_max=max_iters, by_epoch=False, begin=0,
