@@ -175,7 +175,8 @@ def make_plan(
         seeds=tuple(range(100, 100 + seeds)),
         metrics=(args.metric,) if args.metric else (),
         baseline=methods[0].name,
-        scale=100.0,
+        # mmdet measures fractions, mmpretrain and mmrank percent.
+        scale=100.0 if cfg.get('default_scope') == 'mmdet' else 1.0,
     )
 
 

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from mmrank.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
-from compare_losses import seconds_of, size_of  # noqa: E402
+from compare_losses import make_plan, seconds_of, size_of  # noqa: E402
 from lib.own_data.answer import answer  # noqa: E402
 from lib.own_data.head_losses import (  # noqa: E402
     frozen_parts,
@@ -52,6 +53,9 @@ def test_stock_configs_take_a_loss(name, tmp_path):
     loss = head['loss_cls' if 'loss_cls' in head else 'loss']
     assert loss.to_dict() == dict(type='mmrank.GradedAPLoss', loss_weight=0.3)
     assert found.backbone == cfg.model.backbone
+    args = SimpleNamespace(out=tmp_path, losses=['own'], metric='mAP')
+    plan = make_plan(cfg, args, tmp_path, ['backbone'], 60, 2)
+    assert plan.scale == (100 if 'mmdet' in name else 1)
     own = stored_config(cfg, 'own', tmp_path, ['backbone'], 60)
     assert own.model[HEADS[name]] == cfg.model[HEADS[name]]
     assert own.model.neck == cfg.model.neck
