@@ -237,7 +237,10 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     state = args.out / 'comparison.json'
     known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
     if known['asked'] != asked:
-        raise UserError(f'{args.out} holds another comparison. Fix: another --out')
+        # What failed before it stored anything is no comparison.
+        if any((args.out / 'features').glob('*.index')):
+            raise UserError(f'{args.out} holds another comparison. Fix: another --out')
+        known = {'asked': asked}
     write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(

@@ -46,6 +46,7 @@ def test_stock_configs_take_a_loss(name, tmp_path):
     assert made.model.backbone.type == 'mmrank.StoredMaps'
     assert made.model.neck is None
     assert made.train_cfg.max_iters == 60
+    assert 'mmrank.RankingMonitorHook' in [x.type for x in made.custom_hooks]
     winner = tmp_path / 'winner.py'
     winner.write_text(winner_text(path, changes, 'GradedAPLoss', 'why'))
     found = Config.fromfile(winner).model
@@ -101,7 +102,8 @@ def test_samples_come_back_and_are_stacked(tmp_path):
             assert torch.equal(found, level[0])
     from mmengine.dataset import pseudo_collate
 
-    batch = StackStoredMaps()(pseudo_collate([data[0], data[1]]))
+    # As classifiers of mmpretrain build it.
+    batch = StackStoredMaps(batch_augments=None)(pseudo_collate([data[0], data[1]]))
     assert [tuple(x.shape) for x in batch['inputs']] == [(2, 4, 12, 12), (2, 4, 6, 6)]
     assert torch.equal(batch['inputs'][0][0, :, :8], maps[0][0][0])
     assert batch['inputs'][0][0, :, 8:].eq(0).all()

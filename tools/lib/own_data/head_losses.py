@@ -147,7 +147,11 @@ def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps:
     made.default_hooks = dict(
         logger=dict(type='LoggerHook', interval=1 if steps < 100 else 20), checkpoint=checkpoint
     )
-    made.custom_hooks = [dict(type='mmrank.RNGStateHook')]
+    made.custom_hooks = [
+        dict(type='mmrank.RNGStateHook'),
+        # A head that diverges has an AP as well, of ties.
+        dict(type='mmrank.RankingMonitorHook', interval=10),
+    ]
     made.log_processor = dict(by_epoch=False, window_size=5)
     made.load_from = None
     made.resume = False

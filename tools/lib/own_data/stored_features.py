@@ -96,7 +96,14 @@ class StoredSamples(Dataset):
 
 @MODELS.register_module()
 class StackStoredMaps(BaseDataPreprocessor):
-    """Stacks the maps of each level, filled up with zeros to the largest of the batch."""
+    """Stacks the maps of each level, filled up with zeros to the largest of the batch.
+
+    Classifiers of mmpretrain pass ``batch_augments``, which mix images: stored features are of
+    single ones.
+    """
+
+    def __init__(self, batch_augments: dict | None = None) -> None:
+        super().__init__()
 
     def forward(self, data: dict, training: bool = False) -> dict:
         """Levels of (B, C, H, W), and data samples that state the size of the batch."""
