@@ -360,3 +360,5 @@ def test_monitor_stops_a_run_that_diverged(value):
     hook = RankingMonitorHook(interval=1)
     with pytest.raises(FloatingPointError, match='argument of 0 is .* at iteration 8'):
         hook.after_train_iter(_fake(7, value), 7)
+    with pytest.raises(FloatingPointError, match='the loss is .* at iteration 8'):
+        hook.after_train_iter(_fake(7, 1.0), 7, outputs={'loss': torch.tensor(value)})

@@ -38,7 +38,7 @@ class RankingMonitorHook(Hook):
 
     Raises:
         ValueError: If a parameter is not > 0.
-        FloatingPointError: During training, when a diagnostic is NaN or infinite.
+        FloatingPointError: During training, when the loss or a diagnostic is NaN or infinite.
     """
 
     # After the loss was computed, before the logger reads (BELOW_NORMAL).
@@ -72,22 +72,28 @@ class RankingMonitorHook(Hook):
         for line in sorted({getattr(module, 'reading_advice', '') for module in modules} - {''}):
             runner.logger.info(line)
 
+    @staticmethod
+    def _check_finite(runner, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f'{what} is {value} at iteration {runner.iter + 1}: the scores are no longer '
+                'finite. Lower the learning rate, add optim_wrapper.clip_grad=dict(max_norm=10), '
+                'or check for corrupt images and boxes'
+            )
+
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         if not self.every_n_train_iters(runner, self.interval):
             return
+        total = (outputs or {}).get('loss')
+        if total is not None:
+            self._check_finite(runner, 'the loss', float(total))
         modules = unwrap_model(runner.model).named_modules()
         losses = [(n, m) for n, m in modules if isinstance(m, HasDiagnostics) and m.diagnostics]
         for name, loss in losses:
             prefix = '' if len(losses) == 1 else f'{name}.'
             for key, value in loss.diagnostics.items():
                 value = float(value)
-                if not math.isfinite(value):
-                    raise FloatingPointError(
-                        f'{key} of {name} is {value} at iteration {runner.iter + 1}: the scores '
-                        'are no longer finite. Lower the learning rate, add '
-                        'optim_wrapper.clip_grad=dict(max_norm=10), or check for corrupt images '
-                        'and boxes'
-                    )
+                self._check_finite(runner, f'{key} of {name}', value)
                 runner.message_hub.update_scalar(f'train/{prefix}{key}', value)
                 if key == 'argument':
                     text = (
