@@ -80,10 +80,13 @@ def loads_as_data():
 def run_script(monkeypatch, capsys):
     """Runs a script in this process: status, output and errors."""
     from mmengine.logging import MMLogger
+    from mmengine.registry import DefaultScope
 
     def run(path, *arguments):
         # A logger of an earlier test writes to that test's output, which is closed by now.
         MMLogger._instance_dict.clear()
+        # A run is named by its second: an earlier one of that second would leave its own scope.
+        DefaultScope._instance_dict.clear()
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
         try:
             with own_loading(), pytest.raises(SystemExit) as caught:
