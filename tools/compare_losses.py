@@ -13,6 +13,9 @@ the loss of the config as it is. --out gets winner.py, which inherits your confi
 whole network on the recommended loss, and trainings/ with report.md, CSV files and boxplot.png.
 """
 
+import os
+
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')  # before torch is loaded, as in tools/train.py
 from mmrank.interruption import AGAIN, end_on_signals
 
 if __name__ == '__main__':

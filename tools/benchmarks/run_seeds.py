@@ -47,6 +47,9 @@ times more. A changed config or option gets new folders, so a row never mixes tw
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
 
+import os
+
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')  # before torch is loaded, as in tools/train.py
 from mmrank.interruption import AGAIN, end_on_signals
 
 if __name__ == '__main__':
