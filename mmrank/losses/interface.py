@@ -116,15 +116,28 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         if group is not None:
             losses = self._of_groups(cls_score, target, weight, group, quality, box_loss)
         else:
-            by_head = weight is not None or avg_factor is not None
-            cls_score, target = columns_of(cls_score, target, by_head)
-            soft = avg_factor is not None
-            lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
+            cls_score, target, lists = self.called_lists(
+                cls_score, target, weight, avg_factor, reduction_override
+            )
             values = self._box_values(cls_score, target, quality, box_loss)
             losses = self.rank(*lists, values)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
+
+    def called_lists(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None,
+        avg_factor: float | None,
+        reduction_override: str | None,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """(n, C) scores, their labels and their lists; see :meth:`forward`."""
+        soft = avg_factor is not None
+        cls_score, target = columns_of(cls_score, target, weight is not None or soft)
+        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
+        return cls_score, target, lists
 
     def _of_groups(
         self,

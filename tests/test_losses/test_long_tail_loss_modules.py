@@ -95,6 +95,15 @@ class TestEveryLoss:
         with pytest.raises(TypeError, match='float'):
             call(loss, scores.long(), target, ids)
 
+    def test_scale_of_the_scores(self, name):
+        """Logits of 1e4, as a diverging network gives, stay finite."""
+        scores, target, ids = batch()
+        scores = (1e4 * scores.float()).requires_grad_()
+        loss = call(MAKERS[name](), scores, target, ids)
+        loss.backward()
+        assert loss.isfinite()
+        assert scores.grad.isfinite().all()
+
 
 def soap_by_loops(history, gamma, margin):
     """The u of each (class, sample) after batches (scores, target, ids)."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from mmrank.errors import UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.lists import RankedLists, columns_of
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.kept_positives import PositiveState
 
@@ -50,10 +50,9 @@ class KeptPositivesLoss(RankingLoss):
                 f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
             )
         check_tensors(sample_idx=sample_idx)
-        by_head = weight is not None or avg_factor is not None
-        cls_score, target = columns_of(cls_score, target, by_head)
-        soft = avg_factor is not None
-        lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
+        cls_score, target, lists = self.called_lists(
+            cls_score, target, weight, avg_factor, reduction_override
+        )
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
             raise ValueError(
