@@ -194,6 +194,7 @@ class SentenceRetrievalLoss(SentenceLoss):
         own = rows if labels is None else self._classes(labels).to(rows)
         known = torch.cat([own, own.new_full((sum(map(len, documents[1:])),), -1)])
         gallery = torch.cat(documents or [queries])
+        local = queries
         if group is not None:
             queries = all_gather_rows(queries.to(dtype), counts, group)
             own = all_gather_rows(own[:, None], counts, group)[:, 0]
@@ -201,7 +202,7 @@ class SentenceRetrievalLoss(SentenceLoss):
         if not documents:
             is_itself[rows, rows - offset] = True
         return self.loss.embedding_loss(
-            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself)
+            EmbeddingBatch(queries, own, gallery.to(dtype), known, is_itself, local)
         )
 
     @staticmethod

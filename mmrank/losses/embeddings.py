@@ -92,7 +92,8 @@ class EmbeddingLoss(NamedSettings):
         check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
         own = ref_embeddings is embeddings
-        queries = unit_rows(embeddings)
+        rows = unit_rows(embeddings)
+        queries = rows
         gallery = queries if own else unit_rows(ref_embeddings)
         known, counts, offset = ref_labels, [len(queries)], 0
         group = world_group() if self.loss.scope == 'global' else None
@@ -117,7 +118,7 @@ class EmbeddingLoss(NamedSettings):
             chosen[anchors, positives] = True
             chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
             left_out |= ~chosen
-        batch = EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out)
+        batch = EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out, rows)
         self._look_for_positives(batch)
         return self.loss.embedding_loss(batch)
 

@@ -73,6 +73,8 @@ class EmbeddingBatch:
     #: (Q, G) bool, True where the entry is the query's own image, or another that it does not
     #: search for.
     is_itself: Tensor
+    #: (n, D) embeddings of this rank's batch, of which queries and gallery are made; None: queries.
+    rows: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_tensors(query_labels=self.query_labels, gallery_labels=self.gallery_labels)

@@ -1,4 +1,4 @@
-"""Balances the class part of a detector's loss against the box part."""
+"""Balances one part of a loss against another, such as classes against boxes."""
 
 from collections.abc import Sequence
 from typing import TypeVar

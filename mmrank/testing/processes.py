@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import ProcessException
 
 #: How long a rank waits for another.
 TIMEOUT = timedelta(minutes=10)
@@ -38,7 +39,7 @@ def run_on_ranks(function: Callable, world_size: int, *args: object, method: str
         given = (world_size, folder, function, args)
         try:
             mp.start_processes(_work, given, world_size, start_method=method)
-        except mp.ProcessException as error:
+        except ProcessException as error:
             raise ChildProcessError(f'a process failed: {error}') from None
         paths = [Path(folder, f'{rank}.pt') for rank in range(world_size)]
         return [torch.load(x, weights_only=False) for x in paths]  # nosec B614: of the processes

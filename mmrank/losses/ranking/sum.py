@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
-from mmrank.errors import UserTypeError
+from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
+from mmrank.state.gradient_balance import GradientBalance
 
 
 class SumLoss(HeadLoss):
@@ -38,6 +40,13 @@ class SumLoss(HeadLoss):
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
     ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
 
+    Losses of different scale need weights of different scale. With ``balance_gradients=True`` the
+    weights are shares of the gradient: each part after the first gets a factor, such that the norms
+    of the gradients are to each other as the weights. It comes from
+    :class:`mmrank.state.GradientBalance`, as for the parts of a detector. ``share_0``, ... in the
+    ``diagnostics`` are the shares that the parts have by their weights alone, and ``factor_1``, ...
+    the factors.
+
     Args:
         losses: The parts, at least one: configs or modules of losses that return a scalar.
             ``num_classes`` is filled in for configs of parts that leave it out.
@@ -45,6 +54,8 @@ class SumLoss(HeadLoss):
         num_classes: Number of classes C, checked against the scores. None: the parts' C.
         loss_weight: Factor of the whole loss, a finite number.
         use_sigmoid: Read by mmdet heads from the config. Only True is supported.
+        balance_gradients: True: the weights, all > 0, are shares of the gradient of the embeddings,
+            or of the scores. False: factors of the values.
 
     Raises:
         KeyError: If a part is not registered.
@@ -66,6 +77,7 @@ class SumLoss(HeadLoss):
         num_classes: int | None = None,
         loss_weight: float = 1.0,
         use_sigmoid: bool = True,
+        balance_gradients: bool = False,
     ) -> None:
         example = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
         if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
@@ -89,6 +101,10 @@ class SumLoss(HeadLoss):
         )
         self.weights = _checked_weights(weights, len(parts))
         self.losses = nn.ModuleList(parts)
+        self.balances = nn.ModuleList()
+        if balance_gradients is not False:
+            _check_shares(balance_gradients, self.weights)
+            self.balances.extend(GradientBalance(1.0) for _ in parts[1:])
         self.box_input = _common('box_input', parts)
         self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._head_parts())
         self.keeps_samples = any(getattr(part, 'keeps_samples', False) for part in parts)
@@ -116,6 +132,7 @@ class SumLoss(HeadLoss):
                     f'losses[{i}] ({type(part).__name__}) takes embeddings, not scores. Fix: '
                     'EmbeddingLoss(SumLoss(...)) or mmrank.RetrievalHead, called with embeddings'
                 )
+        self._watch(cls_score)
         values = []
         for part in self._head_parts():
             extra = {} if part.box_input is None else {'quality': quality}
@@ -129,8 +146,15 @@ class SumLoss(HeadLoss):
             part.expect_cosines()
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        self._watch(batch.queries if batch.rows is None else batch.rows)
         parts = cast(Sequence[TrainsEmbeddings], self.losses)
         return self._sum([part.embedding_loss(batch) for part in parts])
+
+    def _watch(self, shared: Tensor) -> None:
+        """Note what all parts are losses of, where their gradients are to be compared."""
+        if shared.requires_grad:
+            for balance in self.balances:
+                balance.watch(shared)
 
     def _sum(self, values: list[Tensor]) -> Tensor:
         for i, (part, value) in enumerate(zip(self.losses, values)):
@@ -140,9 +164,29 @@ class SumLoss(HeadLoss):
                     f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got '
                     f'{found or type(value).__name__}'
                 )
-        values = [self.loss_weight * (weight * x) for weight, x in zip(self.weights, values)]
-        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
+        weights = self.weights
+        noted = {}
+        if len(self.balances):
+            factors = self._factors(values)
+            noted = self._shares(factors)
+            weights = [weight * factor for weight, factor in zip(weights, factors)]
+        values = [self.loss_weight * (weight * x) for weight, x in zip(weights, values)]
+        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)} | noted
         return sum(values[1:], values[0])
+
+    def _factors(self, values: list[Tensor]) -> list[Tensor]:
+        """Factors that give every part the gradient of the first, whose factor is 1."""
+        factors = [torch.ones_like(values[0], dtype=torch.float32)]
+        for balance, value in zip(self.balances, values[1:]):
+            factors.append(balance.factor(value, values[0]))
+        return factors
+
+    def _shares(self, factors: list[Tensor]) -> dict[str, Tensor]:
+        """Shares of the gradient by the weights alone, and the factors, for the log."""
+        sizes = torch.stack([weight / factor for weight, factor in zip(self.weights, factors)])
+        shares = sizes / sizes.sum()
+        noted = {f'share_{i}': share for i, share in enumerate(shares)}
+        return noted | {f'factor_{i}': factor for i, factor in enumerate(factors) if i}
 
     def logit_centre(self) -> Tensor | None:
         centres = (part.logit_centre() for part in self._head_parts())
@@ -233,6 +277,19 @@ def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float
                 'in training'
             )
     return [float(weight) for weight in weights]
+
+
+def _check_shares(balance_gradients: bool, weights: list[float]) -> None:
+    if balance_gradients is not True:
+        raise UserError(
+            f'balance_gradients={balance_gradients!r} must be True or False. Fix: '
+            'balance_gradients=True, and the shares as weights, such as weights=[0.9, 0.1]'
+        )
+    if len(weights) < 2 or min(weights) <= 0:
+        raise UserError(
+            f'balance_gradients=True needs two parts or more with weights > 0, got {weights}. Fix: '
+            'leave out the part, or balance_gradients=False'
+        )
 
 
 def _finite(name: str, value: object) -> float:

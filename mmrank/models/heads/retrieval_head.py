@@ -187,7 +187,9 @@ class RetrievalHead(BaseModule):
             is_itself = torch.cat([is_itself, same_image | ~entries.usable], dim=1)
             gallery = torch.cat([gallery, entries.embeddings.to(gallery)])
             labels = torch.cat([labels, entries.labels])
-        return EmbeddingBatch(queries.embeddings, queries.labels, gallery, labels, is_itself)
+        return EmbeddingBatch(
+            queries.embeddings, queries.labels, gallery, labels, is_itself, own.embeddings
+        )
 
 
 @torch.no_grad()

@@ -52,6 +52,58 @@ def test_a_plan_is_recorded_and_goes_on(tmp_path):
         assert all(0 <= float(row[x]) <= 1 for x in (*study.FIGURES, *study.CAUSES[:3]))
 
 
+def test_levels_proxies_and_settings_that_change(tmp_path, monkeypatch):
+    part = dict(features=torch.randn(192, 2, 16), labels=_labels())
+    torch.save(dict(train=part, test=part), tmp_path / 'features.pt')
+    proxies = dict(type='ProxyAnchorLoss', num_classes=1, embedding_size=study.LENGTH)
+    proxies = dict(type='mmrank.PMLLoss', loss=proxies)
+    methods = [
+        dict(name='levels', losses=[dict(type='mmrank.HAPLoss')], levels=True),
+        dict(name='narrower', losses=[STABLE_AP], anneal=dict(tau=[0.8, 0.1])),
+        dict(
+            name='mixed',
+            losses=[dict(type='mmrank.SumLoss', losses=[STABLE_AP, proxies])],
+            anneal=dict(weights=[[0.1, 0.9], [0.9, 0.1]]),
+        ),
+    ]
+    plan = PLAN | dict(methods=methods, seeds=[100], iterations=10, level_figures=True)
+    del plan['watch']
+    plan['data'] = dict(made_up=dict(file=str(tmp_path / 'features.pt'), apart=1))
+    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
+    used = []
+    build = study.build_loss
+
+    def keep(*args):
+        used.append(args[1])
+        return build(*args)
+
+    monkeypatch.setattr(study, 'build_loss', keep)
+    study.run(tmp_path / 'plan.yaml', tmp_path)
+    rows = list(csv.DictReader((tmp_path / 'plan_made_up.csv').read_text().splitlines()))
+    assert [x['method'] for x in rows] == ['levels', 'narrower', 'mixed']
+    assert all(0 < float(x[name]) < 1 for x in rows for name in study.LEVEL_FIGURES)
+    # Both annealed losses are built at first, at step 5 and at step 10.
+    widths = [x['tau'] for x in used if 'tau' in x]
+    torch.testing.assert_close(widths, [0.8, (0.8 * 0.1) ** 0.5, 0.1])
+    weights = [x['weights'] for x in used if 'weights' in x]
+    torch.testing.assert_close(weights, [[0.1, 0.9], [0.3, 0.3], [0.9, 0.1]])
+
+
+def test_symbols_are_drawn_by_several_houses(tmp_path, monkeypatch):
+    (tmp_path / 'labels.csv').write_text('name,subgroup\ncat,animals\ndog,animals\ntea,drinks\n')
+    for house in ('one', 'two'):
+        (tmp_path / house).mkdir()
+        for number, name in enumerate(('cat', 'dog', 'tea')):
+            study.Image.new('RGB', (8, 8), (number, 0, 0)).save(tmp_path / house / f'{name}.png')
+    monkeypatch.setattr(study, 'efficientnet', lambda: lambda x: (None, x))
+    study.symbol_features(tmp_path, tmp_path / 'out.pt')
+    stored = torch.load(tmp_path / 'out.pt', weights_only=True)
+    assert stored['test']['labels'].tolist() == [[0, 0], [1, 0], [2, 1]] * 2
+    assert stored['train']['features'].shape[:2] == (6, study.VIEWS)
+    red = stored['test']['features'].view(6, 3, -1)[:, 0, 0]
+    assert red.tolist() == [255, 254, 253] * 2
+
+
 def test_classes_of_a_claim_choose_nothing():
     labels = _labels()
     chosen, claimed = set(), set()

@@ -1,6 +1,7 @@
 r"""Losses of image search on stored features: a training takes a second, so twenty seeds do.
 
     python tools/research/retrieval/embedding_losses.py omniglot ARCHIVE.zip data/omniglot.pt
+    python tools/research/retrieval/embedding_losses.py symbols FOLDER data/emoji.pt
     python tools/research/few_positives.py features GROCERY data/grocery.pt
     python tools/research/retrieval/embedding_losses.py run PLAN.yaml tools/research/records
 
@@ -13,11 +14,19 @@ The plan: ``stage`` (``choose`` or ``claim``), ``seeds``, ``iterations``, ``rate
 name: ``file``, and ``apart``, the level of the labels that is split: 0 classes, 1 alphabets) and
 ``methods``. A method has a ``name`` and ``losses``, its trials, each with every one of ``rates``
 (which may be its own); optionally ``batch`` (classes, images of each), ``memory`` (images of a
-cross-batch memory) and ``sets``. With ``watch``, steps at which a training is looked at, the record
-has :data:`CAUSES` in addition to the figures. ``STEM_SET.csv`` goes on where it was.
+cross-batch memory), ``sets``, ``levels`` (true: the loss is told the coarse classes, too) and
+``anneal``: settings of the loss with their first and last value, geometric between. With ``watch``,
+steps at which a training is looked at, the record has :data:`CAUSES` in addition to the figures;
+with ``level_figures: true`` H-AP and NDCG at ten. ``STEM_SET.csv`` goes on where it was.
+
+``symbols``: FOLDER has ``labels.csv`` (``name``, ``subgroup``) and, for every house that draws the
+symbols, a folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource-twitter`` and
+``-google``, ``fluentui-emoji`` and ``openmoji``; those that all four draw, on white, no flags.
 """
 
 import argparse
+import copy
+import csv
 import itertools
 import json
 import sys
@@ -37,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lib.common.records import append_rows, current_commit, past_rows
 from mmrank.errors import show_user_errors
-from mmrank.functional import retrieval_metrics
+from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.unit_rows import unit_rows
@@ -47,6 +56,9 @@ from research.dense_losses import efficientnet
 BATCH, WIDTH, LENGTH, VIEWS, SIZE, GRID, NEAR = (14, 4), 256, 64, 4, 64, 3, 5
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 FIGURES = ('mAP', 'MAP_at_R', 'recall@1')
+LEVEL_FIGURES = ('H_AP', 'NDCG@10')
+#: Steps between two values of a setting that is annealed.
+PERIOD = 5
 #: Of the batch of a step: queries without a gradient; of the gradient of the positives, the share
 #: of positives behind five negatives and more; of the negatives, the share of the five nearest; the
 #: mean score of the negatives in the batch, whose spread over batches counts; AP in the batch, and
@@ -55,14 +67,34 @@ CAUSES = ('idle', 'far_positives', 'near_negatives', 'negative_score', 'batch_AP
 
 
 def omniglot_features(archive: Path, out: Path) -> None:
-    """Store features of each drawing and of four that are turned and moved; character, alphabet."""
-    from torchvision.transforms import InterpolationMode, RandomAffine
-
+    """Store the features of drawings; the levels are characters and alphabets."""
     with zipfile.ZipFile(archive) as opened:
         names = sorted(x for x in opened.namelist() if x.endswith('.png'))
         drawings = [np.array(Image.open(opened.open(x)).convert('L')) for x in names]
     ink = torch.from_numpy(255.0 - np.stack(drawings)).float()[:, None]
     levels = [[x.rsplit('/', 1)[0] for x in names], [x.split('/')[1] for x in names]]
+    store_features(ink, levels, out)
+
+
+def symbol_features(folder: Path, out: Path) -> None:
+    """Store the features of symbols, each drawn by several houses; the levels are as in the CSV."""
+    with open(folder / 'labels.csv', newline='') as file:
+        rows = [*csv.DictReader(file)]
+    images = []
+    levels = [[], []]
+    for house in sorted(x for x in folder.iterdir() if x.is_dir()):
+        for row in rows:
+            image = Image.open(house / f'{row["name"]}.png').convert('RGB')
+            images.append(255.0 - np.array(image, dtype=np.float32).transpose(2, 0, 1))
+            levels[0].append(row['name'])
+            levels[1].append(row['subgroup'])
+    store_features(torch.from_numpy(np.stack(images)), levels, out)
+
+
+def store_features(ink: Tensor, levels: list[list[str]], out: Path) -> None:
+    """Store features of each (channels, height, width) image and of four turned and moved ones."""
+    from torchvision.transforms import InterpolationMode, RandomAffine
+
     labels = [np.unique(level, return_inverse=True)[1] for level in levels]
     labels = torch.from_numpy(np.stack(labels, 1))
     change = RandomAffine(12, (0.06, 0.06), interpolation=InterpolationMode.BILINEAR)
@@ -92,15 +124,18 @@ def split_classes(labels: Tensor, apart: int, stage: str, seed: int) -> tuple[Te
 
 
 def parts_of(stored: dict, apart: int, stage: str, seed: int) -> tuple[Tensor, ...]:
-    """Standardised (n, views, D) features and (n,) classes: trained ones, and the others."""
+    """Standardised (n, views, D) features and (n, 2) classes, coarse first: trained, and others."""
     train, test = stored['train'], stored['test']
     sets = split_classes(train['labels'], apart, stage, seed)
     kept = [torch.isin(x['labels'][:, 0], own) for x, own in zip((train, test), sets)]
     x, other = (part['features'][rows] for part, rows in zip((train, test), kept))
-    classes = train['labels'][kept[0], 0].unique(return_inverse=True)[1]
+    levels = [part['labels'][rows].flip(1) for part, rows in zip((train, test), kept)]
+    # Trained classes count from 0.
+    known = levels[0][:, 1].unique(return_inverse=True)[1]
+    classes = torch.stack([levels[0][:, 0], known], 1)
     std, mean = torch.std_mean(x, (0, 1))
     std = std.clamp(min=0.01 * std.median().item())
-    return (x - mean) / std, classes, (other - mean) / std, test['labels'][kept[1], 0]
+    return (x - mean) / std, classes, (other - mean) / std, levels[1]
 
 
 class WatchedBatch(EmbeddingBatch):
@@ -159,15 +194,36 @@ def draw(classes: list[Tensor], size: tuple[int, int], draws: torch.Generator) -
     return torch.cat([x[torch.randperm(len(x), generator=draws)[: size[1]]] for x in own])
 
 
+def annealed(trial: dict, share: float) -> dict:
+    """The loss of a trial after a share of the training."""
+    loss = copy.deepcopy(trial['loss'])
+    for name, (first, last) in trial.get('anneal', {}).items():
+        first, last = np.array(first), np.array(last)
+        loss[name] = (first * (last / first) ** share).tolist()
+    return loss
+
+
+def figures_of(net: nn.Module, x: Tensor, levels: Tensor, plan: dict) -> dict[str, float]:
+    """Figures of a search among (n, D) features with (n, 2) classes."""
+    embeddings = net(x)
+    found = retrieval_metrics(embeddings, levels[:, 1]).summary(recall_at=[1])
+    figures = {name: found[name] for name in FIGURES}
+    if plan.get('level_figures'):
+        of_levels = level_metrics(embeddings, levels, ndcg_at=[10])
+        found = (of_levels.hap.nanmean(), of_levels.ndcg[:, 0].nanmean())
+        figures |= dict(zip(LEVEL_FIGURES, map(float, found)))
+    return figures
+
+
 def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iterator[tuple]:
     """Train an embedding; the step and its figures at the steps to watch, or at the last."""
-    x, y, other, labels = parts
+    x, levels, other, other_levels = parts
+    y = levels[:, 1]
+    labels = levels if trial.get('levels') else y
     torch.manual_seed(seed)
     draws = torch.Generator().manual_seed(1000 + seed)
     net = nn.Sequential(nn.Linear(x.size(2), WIDTH), nn.ReLU(), nn.Linear(WIDTH, LENGTH))
-    loss = build_loss('loss', trial['loss'], int(y.max()) + 1)
-    if hasattr(loss, 'expect_cosines'):
-        loss.expect_cosines()
+    loss = built(annealed(trial, 0), y)
     weights = [*net.parameters(), *loss.parameters()]
     optimizer = torch.optim.AdamW(weights, lr=trial['rate'], weight_decay=1e-3, fused=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan['iterations'])
@@ -178,10 +234,14 @@ def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iter
     if plan.get('watch'):
         watch_distances(loss, watched)
     for step in range(1, plan['iterations'] + 1):
+        if 'anneal' in trial and step % PERIOD == 0:
+            state = loss.state_dict()
+            loss = built(annealed(trial, step / plan['iterations']), y)
+            loss.load_state_dict(state)
         rows = draw(rows_of, size, draws)
         view = torch.randint(x.size(1), (len(rows),), generator=draws)
         queries = unit_rows(net(x[rows, view]))
-        gallery, known = queries, y[rows]
+        gallery, known = queries, labels[rows]
         itself = torch.eye(len(rows), dtype=torch.bool)
         if memory is not None:
             past = memory.entries()
@@ -189,7 +249,7 @@ def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iter
             gallery, known = torch.cat([gallery, past.embeddings]), torch.cat([known, past.labels])
             itself = torch.cat([itself, again], 1)
             memory.enqueue(queries.detach(), y[rows], rows)
-        batch = WatchedBatch(queries, y[rows], gallery, known, itself)
+        batch = WatchedBatch(queries, labels[rows], gallery, known, itself)
         watched.clear()
         batch.watched = watched if step in plan.get('watch', ()) else None
         optimizer.zero_grad()
@@ -198,17 +258,29 @@ def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iter
         schedule.step()
         if step in plan.get('watch', [plan['iterations']]):
             with torch.no_grad():
-                found = retrieval_metrics(net(other[:, 0]), labels).summary(recall_at=[1])
-                figures = {name: found[name] for name in FIGURES}
+                figures = figures_of(net, other[:, 0], other_levels, plan)
                 if batch.watched is not None:
                     own = retrieval_metrics(net(x[:, 0]), y).average_precision
                     figures |= causes(watched, batch) | dict(train_AP=float(own.mean()))
             yield step, figures
 
 
+def built(loss: dict, y: Tensor) -> nn.Module:
+    """A loss of cosines for the classes of y; proxies are as many as the classes."""
+    loss = copy.deepcopy(loss)
+    for part in loss.get('losses', [loss]):
+        if 'num_classes' in part.get('loss', {}):
+            part['loss']['num_classes'] = int(y.max()) + 1
+    found = build_loss('loss', loss, int(y.max()) + 1)
+    if hasattr(found, 'expect_cosines'):
+        found.expect_cosines()
+    return found
+
+
 def trials_of(method: dict, plan: dict) -> list[dict]:
     """Every loss of a method with every rate."""
-    more = {key: method[key] for key in ('batch', 'memory') if key in method}
+    settings = ('batch', 'memory', 'levels', 'anneal')
+    more = {key: method[key] for key in settings if key in method}
     pairs = itertools.product(method['losses'], method.get('rates', plan['rates']))
     return [dict(loss=loss, rate=rate, **more) for loss, rate in pairs]
 
@@ -216,7 +288,9 @@ def trials_of(method: dict, plan: dict) -> list[dict]:
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
     plan = yaml.safe_load(plan_file.read_text())
-    columns = [*FACTS, *FIGURES, *(CAUSES if plan.get('watch') else ())]
+    columns = [*FACTS, *FIGURES]
+    columns += LEVEL_FIGURES if plan.get('level_figures') else ()
+    columns += CAUSES if plan.get('watch') else ()
     # What is looked at is not a trial of a setting.
     stage = 'tune' if plan['stage'] == 'choose' and not plan.get('watch') else 'final'
     commit = current_commit()
@@ -247,11 +321,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('what', choices=['omniglot', 'run'])
+    parser.add_argument('what', choices=['omniglot', 'symbols', 'run'])
     parser.add_argument('paths', nargs=2, type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    (omniglot_features if args.what == 'omniglot' else run)(*args.paths)
+    work = dict(omniglot=omniglot_features, symbols=symbol_features, run=run)
+    work[args.what](*args.paths)
 
 
 if __name__ == '__main__':
