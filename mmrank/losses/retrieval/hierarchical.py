@@ -214,8 +214,8 @@ class HAPLoss(_LevelLoss):
     family, genus and species: an image that shares the first l levels with the query is of level l.
     Each level must refine the one before. (n,) labels and scores of classes have one level.
 
-    The code of HAPPIER counts the query as its first positive and adds a classifier's loss, 0.1 of
-    it (:class:`mmrank.losses.SumLoss` does not add one of another kind; a head of your own does).
+    The code of HAPPIER counts the query as its first positive and adds 0.1 of a loss with proxies,
+    as :class:`mmrank.losses.SumLoss` does with a :class:`mmrank.losses.PMLLoss` as the other part.
 
     Args:
         alpha: Power of the level in the relevance, >= 0; larger ones weigh the fine levels more.

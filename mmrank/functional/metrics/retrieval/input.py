@@ -112,6 +112,8 @@ def unit_rows(x: Tensor) -> Tensor:
 
 def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, Tensor]:
     """(Q,) first row of each query's class among (N,) ascending labels, and number of its rows."""
+    # A column of labels on several levels is not.
+    query_labels = query_labels.contiguous()
     begin = torch.searchsorted(ordered, query_labels)
     return begin, torch.searchsorted(ordered, query_labels, right=True) - begin
 
