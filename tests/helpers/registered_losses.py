@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject

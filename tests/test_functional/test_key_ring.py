@@ -8,9 +8,9 @@ import torch
 from gloo_processes import run_on_ranks
 from torch import distributed as dist
 
-from mmrank.functional import KeyRing
 from mmrank.losses import CLIPLoss, CyCLIPLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.siglip import sigmoid_losses
 from mmrank.losses.contrastive.terms import negative_terms, two_modality_terms, two_view_terms
 

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from mmrank.functional import in_batch_softmax_losses
 from mmrank.losses import InBatchSoftmaxLoss
+from mmrank.losses.two_tower.in_batch_softmax import in_batch_softmax_losses
 from mmrank.registry import MODELS
 
 ROWS = torch.tensor([0, 1, 2, 3, 4, 5])

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mmrank.functional import KeyRing, sigmoid_losses
 from mmrank.losses import SigLIPLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.ring import KeyRing
+from mmrank.losses.contrastive.siglip import sigmoid_losses
 
 
 def data(n, seed=0, dim=4):

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum
+from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import RankedLists
+from mmrank.losses.pairs.surrogates import one_sided_huber
 from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -148,42 +148,9 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor, self.max_fpr, self.min_tpr)
 
 
-def mauc_loss(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    mask: Tensor | None = None,
-    surrogate: str = 'square',
-    tau: float = 1.0,
-) -> Tensor:
-    """Multi-class AUC loss, one against one.
-
-    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
-    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
-    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
-    one more class of negatives: with C = 1 the loss is the binary one. A sample with several
-    classes counts in each of them; it is never a negative of its own.
-
-    Args:
-        scores: (C, N) float scores: the lists are the classes.
-        is_positive: (C, N) bool, or 0 and 1 at the samples of a class.
-        mask: (C, N) bool, False at entries to ignore. None: all count.
-        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums and sums of squares of
-            the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting
-            where the matrix of pairs would be large.
-        tau: Margin in units of the scores, > 0.
-
-    Returns:
-        (C,) losses, at least float32, 0 for a class without pairs.
-    """
-    one_of('surrogate', surrogate, _MAUC_SURROGATES)
-    if scores.dim() != 2:
-        raise ValueError(f'scores must be (classes, samples), got shape {tuple(scores.shape)}')
-    lists = split_lists(scores, is_positive, mask)
-    return like_scores(_mauc(lists, surrogate, OneSidedHuber(tau))[0], scores)
-
-
-def _mauc(lists: RankedLists, surrogate: str, huber: OneSidedHuber) -> tuple[Tensor, Tensor]:
+def mauc_of_classes(
+    lists: RankedLists, surrogate: str, huber: OneSidedHuber
+) -> tuple[Tensor, Tensor]:
     """(C,) float64 losses and (C,) bool whether a class has pairs."""
     sides = _Sides.of(lists.is_positive, lists.is_negative, lists.group)
     if surrogate == 'square':
@@ -259,12 +226,18 @@ def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
 
 
 class MAUCLoss(RankingLoss):
-    """:func:`mmrank.functional.mauc_loss` of the columns of a classifier.
+    """Multi-class AUC loss of the columns of a classifier, one against one.
 
-    With one column it is the binary AUC.
+    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
+    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
+    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
+    one more class of negatives: with one column the loss is the binary AUC. A sample with several
+    classes counts in each of them; it is never a negative of its own.
 
     Args:
-        surrogate: ``square``, linear in the number of samples, or ``one_sided_huber``.
+        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 n) from sums and sums of squares of
+            the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting
+            where the matrix of pairs would be large.
         tau: Margin in units of the (activated) scores, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
             the classes that have a pair.
@@ -290,7 +263,7 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        losses, has_pairs = _mauc(lists, self.surrogate, self.huber)
+        losses, has_pairs = mauc_of_classes(lists, self.surrogate, self.huber)
         self.diagnostics = {'num_positive': lists.is_positive.sum()}
         loss = self.reduce_lists(losses, has_pairs)
         return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))

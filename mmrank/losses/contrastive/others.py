@@ -17,17 +17,11 @@ from .terms import NegativeTerms, negative_terms
 
 
 def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
-    """Dual temperature loss of each anchor, as SimCo trains it; 0 for one without negatives.
-
-    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
-    at a small temperature a and a large one b: the small one weighs the negatives of an anchor
-    against each other, the large one the anchors. Source: Zhang et al., Dual Temperature Helps
-    Contrastive Learning Without Many Negative Samples, CVPR 2022.
+    """Loss of each anchor, see :class:`SimCoLoss`; 0 for one without negatives.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
     in the gradient: what is left is ``W_b`` times the softmax over the negatives. ``sharp`` are the
-    :func:`mmrank.functional.negative_terms` at the small temperature, ``smooth``, without gradient,
-    those at the large one.
+    terms at the small temperature, ``smooth``, without gradient, the terms at the large one.
     """
     has_negatives = sharp.count > 0
     log_sum = log_sum_of_negatives(sharp)
@@ -44,7 +38,11 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
 class SimCoLoss(ContrastiveLoss):
     """Contrastive loss with one temperature in and one across anchors.
 
-    See :func:`mmrank.functional.dual_temperature_losses`. With ``tau_inter=tau`` it is InfoNCE.
+    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
+    at a small temperature a and a large one b: the small one weighs the negatives of an anchor
+    against each other, the large one the anchors. With ``tau_inter=tau`` it is InfoNCE. Source:
+    Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples, CVPR
+    2022.
 
     Args:
         tau: Temperature > 0 within an anchor, weighs its negatives; the paper's is 0.1.
@@ -87,12 +85,7 @@ def capped_rows(x: Tensor, mu: float) -> Tensor:
 def spectral_losses(
     view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
 ) -> Tensor:
-    """Spectral contrastive loss of each sample, 0 for one without negatives.
-
-    ``-2 <a, a+> + mean_z <a, z>^2`` of (n, D) first and second views, over the (m, D) second views
-    z of all other samples. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep
-    Learning with Spectral Contrastive Loss, NeurIPS 2021.
-    """
+    """Loss of each sample, see :class:`SpectralContrastiveLoss`; 0 for one without negatives."""
     with torch.autocast(view1.device.type, enabled=False):
         others = ids[:, None] != all_ids
         count = others.sum(1)
@@ -105,8 +98,10 @@ def spectral_losses(
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
-    :func:`mmrank.functional.spectral_losses` over ``mu``. Embeddings are not normalised: those
-    longer than ``sqrt(mu)`` are shortened to it, as in the authors' code.
+    ``-2 <a, a+> + mean_z <a, z>^2`` over ``mu``, with the second views z of all other samples.
+    Embeddings are not normalised: longer ones than ``sqrt(mu)`` are shortened to it, as in the
+    authors' code. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep Learning
+    with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
         mu: Largest squared length of an embedding, > 0. Others: see :class:`ContrastiveLoss`.
@@ -140,7 +135,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0 that no anchor goes below.
-        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
+        positive_in_denominator: See :class:`InfoNCELoss`.
     """
 
     def __init__(

@@ -341,7 +341,8 @@ class InBatchLoss(NamedSettings):
         scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
             gradient are the same as in a single process. ``local``: each rank's pairs are a batch
             of their own.
-        block_size: See :func:`mmrank.functional.weighted_cross_sum`.
+        block_size: Rows and columns of a block of the matrix of scores, which no loss but the
+            square one needs.
         loss_weight: Factor of the loss.
 
     Example:
@@ -401,8 +402,17 @@ class InBatchLoss(NamedSettings):
     ) -> Tensor:
         """Loss of a batch; may be negative.
 
-        See :func:`mmrank.functional.in_batch_embedding_loss` for the arguments and errors.
-        RuntimeError if the training pairs are not set.
+        Args:
+            left: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``.
+            right: Likewise, with ``right_index``.
+            rows: (B,) left entities of the pairs; (B1,) for ``sogram``.
+            cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
+            left_index: (B,) integers in ``[0, U)``.
+            right_index: (B,) integers likewise.
+
+        Raises:
+            RuntimeError: If the training pairs are not set.
+            ValueError, TypeError: See :func:`mmrank.functional.in_batch_loss`.
         """
         self.counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
-from mmrank.functional import (
+from mmrank.functional import OneSidedHuber
+from mmrank.losses.pairs.surrogates import (
     SURROGATES,
-    OneSidedHuber,
     OneSidedSigmoid,
     build_surrogate,
     one_sided_huber,

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import joined, summed_by
 
-from mmrank.functional import average_precision, one_sided_huber, one_sided_sigmoid, soprc_loss
+from mmrank.functional import average_precision, soprc_loss
+from mmrank.losses.pairs.surrogates import one_sided_huber, one_sided_sigmoid
 
 SETTING = dict(tau1=0.7, tau2=0.2)
 
