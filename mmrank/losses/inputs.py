@@ -178,17 +178,6 @@ class EmbeddingBatch:
         return ~self._same & ~self.is_itself
 
 
-def check_gather(scope: str, gather: str) -> None:
-    """Raise ValueError for an unknown way to get what other ranks have, or one unused."""
-    one_of('scope', scope, ('global', 'local'))
-    one_of('gather', gather, ('all', 'ring'))
-    if scope == 'local' and gather == 'ring':
-        raise ValueError(
-            "gather='ring' has no effect with scope='local', which takes "
-            'nothing from other ranks; remove one of them'
-        )
-
-
 def one_of(name: str, value, allowed: Collection) -> None:
     """Raise ValueError for an unknown choice of a setting."""
     if value not in allowed:

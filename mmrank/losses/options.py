@@ -17,7 +17,6 @@ class ScopeOptions(TypedDict, total=False):
 
 class ContrastiveOptions(ScopeOptions, total=False):  # ContrastiveLoss
     normalize: bool
-    gather: str
 
 
 class CLIPOptions(ContrastiveOptions, total=False):  # CLIPLoss

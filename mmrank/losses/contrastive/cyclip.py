@@ -136,11 +136,6 @@ class CyCLIPLoss(CLIPLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
-        if self.gather != 'all':
-            raise ValueError(
-                f'gather={self.gather!r} is not for CyCLIPLoss, which compares the similarities of '
-                "all samples at once; use gather='all'"
-            )
         self.cross_weight, self.in_weight = cross_weight, in_weight
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:

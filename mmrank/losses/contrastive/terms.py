@@ -284,7 +284,6 @@ def negative_terms(
     anchor_ids: Tensor,
     key_ids: Tensor,
     block_entries: int = BLOCK_ENTRIES,
-    ring=None,
 ) -> NegativeTerms:
     """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
 
@@ -292,8 +291,7 @@ def negative_terms(
     11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
     and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
     (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. At most
-    ``block_entries`` similarities are there at a time. With a ``ring``, a :class:`KeyRing`, the
-    keys are this rank's; every rank must call this, and run backward.
+    ``block_entries`` similarities are there at a time.
     """
     n, m = anchors.size(0), keys.size(0)
     if (
@@ -307,8 +305,6 @@ def negative_terms(
             f'{tuple(anchors.shape)}, {tuple(positives.shape)}, {tuple(keys.shape)}, '
             f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
         )
-    if ring is not None:
-        return ring.terms(anchors, positives, keys, tau, anchor_ids, key_ids, block_entries)
     columns = None if keys is anchors and key_ids is anchor_ids else keys
     return _terms(anchors, columns, positives, [tau], anchor_ids, key_ids, block_entries)[0]
 
@@ -337,14 +333,12 @@ def two_view_terms(
     tau: Tensor | float,
     ids: Tensor | None = None,
     keys: tuple[Tensor, Tensor, Tensor] | None = None,
-    ring=None,
 ) -> NegativeTerms:
     """Terms of 2B anchors: every (B, D) view against both views of all other samples.
 
     Source: iSogCLR (ICML 2023), eq. 11. The temperature is one, or (B,), one per sample; without
     ``ids`` all rows differ. ``keys`` are (M, D) first and second views and (M,) samples to draw the
-    negatives from, the samples of all ranks, instead of the batch; or they come from a ``ring`` of
-    samples.
+    negatives from, the samples of all ranks, instead of the batch.
     """
     ids = _checked_ids(view1, view2, ids)
     if isinstance(tau, Tensor) and tau.dim():
@@ -354,8 +348,7 @@ def two_view_terms(
     if keys is not None:
         all_views, all_ids = torch.cat(keys[:2]), keys[2].repeat(2)
     positives = torch.cat([view2, view1])
-    ring = ring and ring.of_views(2)
-    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids, ring=ring)
+    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids)
 
 
 def two_modality_terms(
@@ -365,20 +358,19 @@ def two_modality_terms(
     tau2: Tensor | float,
     ids: Tensor | None = None,
     keys: tuple[Tensor, Tensor, Tensor] | None = None,
-    ring=None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Terms of both modalities of B pairs: each view against the other one of all other pairs.
 
     Source: iSogCLR (ICML 2023), eq. 15 and 16. See :func:`two_view_terms` for the arguments.
     """
     ids = _checked_ids(view1, view2, ids)
-    if ring is None and keys is None:
+    if keys is None:
         of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
         return of_view1, of_view2
     all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
-        negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),
-        negative_terms(view2, view1, all_view1, tau2, ids, all_ids, ring=ring),
+        negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
+        negative_terms(view2, view1, all_view1, tau2, ids, all_ids),
     )
 
 

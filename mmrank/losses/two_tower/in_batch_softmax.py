@@ -12,9 +12,8 @@ from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
-from mmrank.losses.inputs import check_gather, check_positive, one_of
+from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
 
@@ -48,27 +47,17 @@ def in_batch_softmax_losses(
     refined: bool = False,
     all_keys: Tensor | None = None,
     all_cols: Tensor | None = None,
-    ring: KeyRing | None = None,
 ) -> Tensor:
-    """Cross-entropy of each pair of a batch, corrected for sampling; 0 for one without negatives.
+    """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
-    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
-    entity is a negative in proportion to its share q of the candidates, so popular ones would be
-    pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
-    entity are left out of the sum, unlike there: they would be negatives of themselves. A factor of
-    all shares cancels. Differentiable once.
-
-    ``refined``: the positive is not drawn, so its score f is not corrected, and the negatives are
-    drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q
-    exp(f_q) / q')`` estimates the softmax over all right entities. Its gradient is the gradient of
-    the paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the probability above. Source:
-    Khrylchenko et al., Correcting the LogQ Correction, RecSys 2025.
+    A factor of all shares cancels. The gradient of ``refined`` is the gradient of the paper's
+    ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the softmax probability of the positive.
+    Differentiable once.
 
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
-    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
+    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)
@@ -93,7 +82,7 @@ def in_batch_softmax_losses(
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
         rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
-    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, ring=ring)
+    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols)
     if rest is not None:
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
@@ -103,8 +92,13 @@ def in_batch_softmax_losses(
 class InBatchSoftmaxLoss(NamedSettings):
     """Softmax over the right entities of the batch, with the logQ correction.
 
-    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`; see
-    :func:`mmrank.functional.in_batch_softmax_losses`.
+    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`:
+
+    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
+    entity is a negative in proportion to its share q of the candidates, so popular ones would be
+    pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
+    entity are left out of the sum, unlike there: they would be negatives of themselves.
 
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
@@ -114,14 +108,15 @@ class InBatchSoftmaxLoss(NamedSettings):
             the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets; further
             candidates are taken for a uniform sample of the right entities. ``none``: no
             correction.
-        refined: Correct the negatives only, as they alone are drawn.
+        refined: Correct the negatives only, as they alone are drawn from the others, with ``q' =
+            q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
+            softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
+            Correction, RecSys 2025.
         num_buckets: Of ``streaming``, where it is required: best the number of right entities.
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
         scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
             batch of their own; the shares are over all ranks.
-        gather: ``all`` or ``ring``: how the right entities of other ranks come, see
-            :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
 
     Example:
@@ -140,12 +135,11 @@ class InBatchSoftmaxLoss(NamedSettings):
         alpha: float = 0.01,
         refined: bool = False,
         scope: str = 'global',
-        gather: str = 'all',
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
         one_of('frequency', frequency, ('streaming', 'counts', 'none'))
-        check_gather(scope, gather)
+        one_of('scope', scope, ('global', 'local'))
         check_positive(tau=tau)
         self.streaming = None
         if frequency == 'streaming':
@@ -159,7 +153,7 @@ class InBatchSoftmaxLoss(NamedSettings):
         if refined and frequency == 'none':
             raise UserError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
         self.tau, self.frequency, self.refined = float(tau), frequency, refined
-        self.scope, self.gather = scope, gather
+        self.scope = scope
         self.loss_weight = loss_weight
         self.counts = PairCounts()
         self.wants_pair_counts = frequency == 'counts'
@@ -167,7 +161,7 @@ class InBatchSoftmaxLoss(NamedSettings):
     def extra_repr(self) -> str:
         return (
             f'tau={self.tau}, frequency={self.frequency!r}, refined={self.refined}, '
-            f'scope={self.scope!r}, gather={self.gather!r}, loss_weight={self.loss_weight}'
+            f'scope={self.scope!r}, loss_weight={self.loss_weight}'
         )
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
@@ -205,11 +199,10 @@ class InBatchSoftmaxLoss(NamedSettings):
         pairs, counts = ([x[i] for x in sizes] for i in range(2))
         log_share = self._log_share(cols, sum(pairs), counts, world)
         group = world if self.scope == 'global' else None
-        keys = ids = ring = None
+        keys = None
+        ids = None
         total = len(left) if group is None else sum(pairs)
-        if group is not None and self.gather == 'ring':
-            ring = KeyRing(counts, group)
-        elif group is not None:
+        if group is not None:
             _, keys = corrected_rows(left, right, log_share, self.tau)
             ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
             keys = all_gather_rows(keys, counts, group)
@@ -218,7 +211,6 @@ class InBatchSoftmaxLoss(NamedSettings):
             refined=self.refined,
             all_keys=keys,
             all_cols=ids,
-            ring=ring,
         )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
