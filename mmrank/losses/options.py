@@ -32,7 +32,6 @@ class TemperatureOptions(ContrastiveOptions, total=False):  # ISogCLRLoss, for a
     beta1: float
     storage: str
     load_state: bool
-    momentum_dtype: str
     gradient_clip: float | None
 
 

@@ -230,9 +230,8 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
             0.5. 1: no momentum.
         storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
-            bytes per sample and temperature, 10 with a float16 momentum, 8 without momentum.
+            bytes per sample and temperature, 8 without momentum.
         load_state: False resets the state when a checkpoint is loaded.
-        momentum_dtype: ``float32`` or ``float16``, see :class:`mmrank.state.TemperatureStep`.
         gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
             has 3 for two augmentations and 5 for images and texts.
         **kwargs: See :class:`ContrastiveLoss`.
@@ -252,14 +251,13 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
-        momentum_dtype: str = 'float32',
         gradient_clip: float | None = None,
         **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
         self.rho, self.tau0 = float(rho), float(tau0)
-        step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip, momentum_dtype)
+        step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip)
         for prefix in self.prefixes:
             state = SampleTemperature(
                 num_samples, beta0, step, storage=storage, load_state=load_state
