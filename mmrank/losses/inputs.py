@@ -103,7 +103,8 @@ class EmbeddingBatch:
                 f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
                 'Fix: the same levels for both, from coarse to fine'
             )
-        self._levels, self.num_levels = list(zip(*levels)), len(levels[0])
+        self._levels = list(zip(*levels))
+        self.num_levels = len(levels[0])
         self.query_labels, self.gallery_labels = self._levels[-1]
         self._same = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.

@@ -192,7 +192,8 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
             # PISA weighs its rows; in a ranking they count or not.
             taken = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
-            is_positive, is_negative = is_positive & taken, is_negative & taken
+            is_positive = is_positive & taken
+            is_negative = is_negative & taken
         return self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
 
     def lists_of(self, entries: Tensor) -> Tensor:

@@ -56,9 +56,11 @@ def separate_rankings(
     another order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same
     shapes; ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
-    first, number = losses[0], len(losses)
+    first = losses[0]
+    number = len(losses)
     all_scores, targets, weights = zip(*calls)
-    scores, target = join(all_scores), join(targets)
+    scores = join(all_scores)
+    target = join(targets)
     weight = None if weights[0] is None else join(weights)
     together = first.one_vs_all_lists(scores, target, weight)
     lists = [x.reshape(number, -1) for x in together]

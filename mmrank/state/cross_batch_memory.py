@@ -127,7 +127,8 @@ class CrossBatchMemory(ShardedState, SavedState):
         Does nothing where the state does not move, see :class:`TrainingState`. Of more than
         ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
-        size, dim = self.shard.size, self.embeddings.size(1)
+        size = self.shard.size
+        dim = self.embeddings.size(1)
         if embeddings.dim() != 2 or embeddings.size(1) != dim:
             raise ValueError(
                 f'the memory holds embeddings of length {dim}, got shape '

@@ -38,9 +38,11 @@ class RowsInFlight:
             return table.read(ids, device)
         if not self._requested(ids):
             self._request_rows(table, ids.to(table.device), device)
-        look_up, self.look_up = self.look_up, None
+        look_up = self.look_up
+        self.look_up = None
         receive(look_up.arrival, look_up.ids, look_up.entries)
-        ids, entries = look_up.ids.long(), look_up.entries
+        ids = look_up.ids.long()
+        entries = look_up.entries
         for write in self.writes:
             entries = overwritten(entries, ids, write.ids, write.entries)
         return entries

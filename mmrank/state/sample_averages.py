@@ -20,9 +20,11 @@ def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor
     log g; where log g is -inf (no negatives) or NaN, log s stays. In the wider dtype of the two,
     without gradient.
     """
-    old, new = log_mean.detach(), log_batch.detach()
+    old = log_mean.detach()
+    new = log_batch.detach()
     dtype = torch.promote_types(old.dtype, new.dtype)
-    old, new = old.to(dtype), new.to(dtype)
+    old = old.to(dtype)
+    new = new.to(dtype)
     keep = math.log(1 - beta0) if beta0 < 1 else -math.inf
     mixed = torch.logaddexp(old + keep, new + math.log(beta0))
     mixed = torch.where(old.isfinite(), mixed, new)

@@ -54,8 +54,10 @@ class SampleState(ShardedState):
         if storage not in _BRINGS:
             raise ValueError(f'storage={storage!r} is unknown; use one of {tuple(_BRINGS)}')
         super().__init__(size, storage == 'sharded')
-        self.size, self.names = size, tuple(initial)
-        self.storage, self.load_state = storage, load_state
+        self.size = size
+        self.names = tuple(initial)
+        self.storage = storage
+        self.load_state = load_state
         device = 'cpu' if storage == 'host' else None  # also of a model that is built on meta
         self._columns = [
             torch.full((self.shard.rows,), value, dtype=torch.float32, device=device)
@@ -105,7 +107,8 @@ class SampleState(ShardedState):
 
     def gathered(self, name: str) -> Tensor:
         """(size,) values of a quantity, of all ranks; all have to call it."""
-        column, group = self.column(name), self.group
+        column = self.column(name)
+        group = self.group
         if group is None:
             return column
         most = -(-self.size // self.shard.parts)

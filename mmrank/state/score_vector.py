@@ -69,7 +69,8 @@ def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: f
         padded = torch.where(mask, scores.double(), torch.inf)
         ascending = padded.sort(dim=1).values
         last = (count - 1).clamp(min=0)
-        first_u, last_u = ascending[:, :1], ascending.gather(1, last)
+        first_u = ascending[:, :1]
+        last_u = ascending.gather(1, last)
         # A list of one score is constant: its neighbours are itself.
         second_u = ascending.gather(1, last.clamp(max=1))
         before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
@@ -139,7 +140,8 @@ class ScoreVector(SavedState):
             raise ValueError(
                 f'score_range must be (low, high) with low < high, got {score_range!r}'
             )
-        self.momentum, self.mode = momentum, mode
+        self.momentum = momentum
+        self.mode = mode
         self.score_range = (float(low), float(high))
         self._warning = OutlierWarning('a positive score')
         self.register_buffer('vector', torch.zeros(size, length))

@@ -147,7 +147,8 @@ def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
 
 def remove_lost_shards(folder: str | Path) -> None:
     """Remove the shards that no checkpoint of a folder names: a killed training leaves them."""
-    folder, kept = Path(folder), {}
+    folder = Path(folder)
+    kept = {}
     for path in folder.glob('*.shard'):
         match = _NAME.fullmatch(path.name)
         if match is None:

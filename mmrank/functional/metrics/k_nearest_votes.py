@@ -50,7 +50,8 @@ def k_nearest_votes(
     if bank is queries:
         excluded = torch.arange(len(queries), device=queries.device)
     dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries, bank = queries.to(dtype), bank.to(dtype)
+    queries = queries.to(dtype)
+    bank = bank.to(dtype)
     votes = queries.new_zeros(queries.size(0), num_classes)
     if bank.size(0) == 0:
         return votes

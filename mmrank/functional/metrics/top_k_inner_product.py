@@ -48,7 +48,8 @@ def top_k_with_scores(
     if not bool((excluded_rows[1:] >= excluded_rows[:-1]).all()):
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
     dtype = torch.promote_types(left.dtype, torch.float32)
-    left, right = left.to(dtype), right.to(dtype)
+    left = left.to(dtype)
+    right = right.to(dtype)
     # The loop masks the scores of the padding.
     right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
     block = max(1, max_scores // max(1, right.size(1)))
@@ -74,7 +75,8 @@ def top_k_with_scores(
 
 def _padding(size: int, k: int) -> int:
     """Columns to add so that they fall into equal groups at every level."""
-    multiple, groups = 1, size
+    multiple = 1
+    groups = size
     while groups > _SELECT_FROM * k:
         groups = -(-groups // _GROUP_SIZE)
         multiple *= _GROUP_SIZE

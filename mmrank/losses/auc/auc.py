@@ -70,7 +70,8 @@ def _auc(
 ) -> Tensor:
     check_share('max_fpr', max_fpr)
     check_share('1 - min_tpr', 1 - min_tpr)
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     if min_tpr > 0:
         mask = _highest(-pos, mask, 1 - min_tpr)
     if max_fpr < 1:
@@ -91,7 +92,8 @@ def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tenso
     NaN counts as high. With a ``group`` they are the highest of the scores of all ranks.
     """
     values = scores.masked_fill(~counted, -torch.inf)
-    every, all_counted = values, counted
+    every = values
+    all_counted = counted
     if group is not None:
         every, all_counted = all_gather_lists(values, counted, group)
     if not every.size(1):
@@ -138,7 +140,8 @@ class AUCLoss(StatelessRankingLoss):
         one_of('surrogate', surrogate, _SURROGATES)
         check_share('max_fpr', max_fpr)
         check_share('1 - min_tpr', 1 - min_tpr)
-        self.max_fpr, self.min_tpr = max_fpr, min_tpr
+        self.max_fpr = max_fpr
+        self.min_tpr = min_tpr
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
         if kind is OneSidedHuber:
@@ -198,9 +201,12 @@ def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
         ]
     )
     first, second = all_reduce_sum(moments, sides.group)
-    num_pos, num_neg = sides.num_pos.clamp(min=1), sides.num_neg.clamp(min=1)
-    pos1, neg1 = first[:, :1] / num_pos, first[:, 1:] / num_neg
-    pos2, neg2 = second[:, :1] / num_pos, second[:, 1:] / num_neg
+    num_pos = sides.num_pos.clamp(min=1)
+    num_neg = sides.num_neg.clamp(min=1)
+    pos1 = first[:, :1] / num_pos
+    neg1 = first[:, 1:] / num_neg
+    pos2 = second[:, :1] / num_pos
+    neg2 = second[:, 1:] / num_neg
     squared = pos2 - 2 * pos1 * neg1 + neg2
     return 1 - 2 * (pos1 - neg1) / tau + squared / tau**2
 
@@ -252,7 +258,8 @@ class MAUCLoss(RankingLoss):
     ) -> None:
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)
-        self.surrogate, self.huber = surrogate, OneSidedHuber(tau)
+        self.surrogate = surrogate
+        self.huber = OneSidedHuber(tau)
 
     def rank_groups(self, *given) -> Tensor:
         raise UserError(

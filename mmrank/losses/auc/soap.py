@@ -19,7 +19,9 @@ def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     """
     # Gradients of both sums are added in float64: where a score is infinite, each alone exceeds
     # float16, and their sum would be NaN.
-    pos, neg, mask = lists.pos.double(), lists.scores.double(), lists.pos_mask
+    pos = lists.pos.double()
+    neg = lists.scores.double()
+    mask = lists.pos_mask
     among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=mask)
     below = pairwise_surrogate_sum(
         pos, neg, hinge, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group

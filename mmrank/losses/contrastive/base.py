@@ -43,12 +43,14 @@ class ContrastedBatch:
 
         If not ``together``, the negatives are this rank's, and the group has its ``counts``.
         """
-        n, counts = view1.size(0), [view1.size(0)]
+        n = view1.size(0)
+        counts = [view1.size(0)]
         spread = group is not None and together
         if group is not None:
             counts, dtype = rows_and_dtype(join([view1, view2], 1), group)
             if spread:
-                view1, view2 = view1.to(dtype), view2.to(dtype)
+                view1 = view1.to(dtype)
+                view2 = view2.to(dtype)
         begin = sum(counts[: dist.get_rank(group)]) if spread else 0
         if sample_idx is None:
             ids = torch.arange(begin, begin + n, device=view1.device)
@@ -123,7 +125,8 @@ class ContrastiveLoss(NamedSettings):
             for DistributedDataParallel, which averages.
         """
         self._check(view1, view2, sample_idx)
-        view1, view2 = self.normalized(view1), self.normalized(view2)
+        view1 = self.normalized(view1)
+        view2 = self.normalized(view2)
         world = world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None

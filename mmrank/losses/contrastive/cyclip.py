@@ -24,7 +24,8 @@ class _CyclicConsistency(Function):
     def forward(ctx, gap, total, all_gap, all_total):
         ctx.mirrored = all_gap is None
         if ctx.mirrored:
-            all_gap, all_total = gap, total
+            all_gap = gap
+            all_total = total
         ctx.save_for_backward(gap, total, all_gap, all_total)
         sums = [gap.new_zeros(len(gap)) for _ in range(2)]
         for part, first in _strips(gap, all_gap, ctx.mirrored):
@@ -42,7 +43,8 @@ class _CyclicConsistency(Function):
     @once_differentiable('cyclic_consistency')
     def backward(ctx, of_cross, of_within):
         gap, total, all_gap, all_total = ctx.saved_tensors
-        of_gap, of_total = torch.zeros_like(gap), torch.zeros_like(total)
+        of_gap = torch.zeros_like(gap)
+        of_total = torch.zeros_like(total)
         of_all = of_gap, of_total
         if not ctx.mirrored:
             of_all = torch.zeros_like(all_gap), torch.zeros_like(all_total)
@@ -58,7 +60,8 @@ class _CyclicConsistency(Function):
                 )
                 difference = (x - y).mul_(cross)
                 x.add_(y).mul_(within)
-                of_x, of_y = x + difference, x.sub_(difference)
+                of_x = x + difference
+                of_y = x.sub_(difference)
                 if ctx.mirrored:
                     # Both entries of a pair lie in the strip's own columns.
                     of_y[:, : part.stop - first] = 0
@@ -94,7 +97,8 @@ def cyclic_consistency(
         tensor([5., 5.])
     """
     if all_view1 is None and all_view2 is None:
-        all_view1, all_view2 = view1, view2
+        all_view1 = view1
+        all_view2 = view2
     if all_view1 is None or all_view2 is None:
         raise ValueError('all_view1 and all_view2 go together')
     if (
@@ -136,7 +140,8 @@ class CyCLIPLoss(CLIPLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
-        self.cross_weight, self.in_weight = cross_weight, in_weight
+        self.cross_weight = cross_weight
+        self.in_weight = in_weight
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""

@@ -85,7 +85,8 @@ class InfoNCELoss(ContrastiveLoss):
         super().__init__(**kwargs)
         check_positive(tau=tau)
         check_not_negative(hardness_strength=hardness_strength)
-        self.tau, self.bimodal = float(tau), bimodal
+        self.tau = float(tau)
+        self.bimodal = bimodal
         self.positive_in_denominator = positive_in_denominator
         self.hardness_strength = float(hardness_strength)
 
@@ -96,7 +97,8 @@ class InfoNCELoss(ContrastiveLoss):
         return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
 
     def _terms(self, batch: ContrastedBatch) -> list[NegativeTerms]:
-        taus, strength = [self.tau] * (2 if self.bimodal else 1), self.hardness_strength
+        taus = [self.tau] * (2 if self.bimodal else 1)
+        strength = self.hardness_strength
         if not strength:
             return batch.terms(taus)
 

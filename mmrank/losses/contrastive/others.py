@@ -61,7 +61,8 @@ class SimCoLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_inter=tau_inter)
-        self.tau, self.tau_inter = float(tau), float(tau_inter)
+        self.tau = float(tau)
+        self.tau_inter = float(tau_inter)
         self.bimodal = bimodal
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
@@ -148,7 +149,8 @@ class TaUSimCLRLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(normalize, scope, loss_weight)
         check_positive(tau=tau)
-        self.tau, self.positive_in_denominator = float(tau), positive_in_denominator
+        self.tau = float(tau)
+        self.positive_in_denominator = positive_in_denominator
 
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D + 1) rows, of which e is left as it is."""

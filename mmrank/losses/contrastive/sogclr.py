@@ -50,7 +50,8 @@ def temperature_gradient(
     mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
     Without gradient; not finite for an anchor without negatives.
     """
-    log_g, log_s = log_batch.detach(), log_mean.detach()
+    log_g = log_batch.detach()
+    log_s = log_mean.detach()
     ratio = (log_g - log_s).exp()
     return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
@@ -91,7 +92,8 @@ class MovingAverageLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
-        n, device = batch.ids.numel(), batch.ids.device
+        n = batch.ids.numel()
+        device = batch.ids.device
         sample_idx = cast(Tensor, sample_idx)  # the base refuses None
         states = self.states()
         for state in states:
@@ -109,7 +111,8 @@ class MovingAverageLoss(ContrastiveLoss):
             self.prefixes, states, entries, taus, batch.terms(taus)
         ):
             views = terms.count.numel() // n if n else 1
-            tau, gradient = tau.repeat(views), None
+            tau = tau.repeat(views)
+            gradient = None
             log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
             loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
             if self.learn_temperature or of_all is not None:
@@ -184,7 +187,8 @@ class SogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        self.tau, self.bimodal = float(tau), bimodal
+        self.tau = float(tau)
+        self.bimodal = bimodal
         if rho is not None:
             check_not_negative(rho=rho)
             if not 0 < tau_min <= tau <= 1:
@@ -192,7 +196,8 @@ class SogCLRLoss(MovingAverageLoss):
                     'temperatures must satisfy 0 < tau_min <= tau <= 1 with rho, got '
                     f'tau_min={tau_min!r}, tau={tau!r}'
                 )
-            self.rho, self.bounds = float(rho), (math.log(tau_min), 0.0)
+            self.rho = float(rho)
+            self.bounds = (math.log(tau_min), 0.0)
             self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))
         if bimodal:
             self.prefixes = ('image_', 'text_')
@@ -256,7 +261,8 @@ class ISogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
-        self.rho, self.tau0 = float(rho), float(tau0)
+        self.rho = float(rho)
+        self.tau0 = float(tau0)
         step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip)
         for prefix in self.prefixes:
             state = SampleTemperature(

@@ -58,7 +58,8 @@ class PMLLoss(nn.Module):
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
-        self.scope, self.loss_weight = scope, loss_weight
+        self.scope = scope
+        self.loss_weight = loss_weight
         self.loss = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
@@ -123,7 +124,8 @@ class PMLLoss(nn.Module):
 
     def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """Indices of pairs or triplets as the loss takes them."""
-        is_positive, is_negative = batch.is_positive(), batch.is_negative()
+        is_positive = batch.is_positive()
+        is_negative = batch.is_negative()
         if self.miner is not None and len(queries):
             mined = self._mine(self.miner, batch, queries, gallery)
             if len(mined) == 3 or not self.of_triplets:

@@ -108,7 +108,9 @@ class IntervalSums:
         all_bins = empty_bins(pos, neg)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
         self.is_finite = finite = _is_finite(neg)
-        has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
+        has_anchors = tables.has_anchors
+        buffers = Buffers()
+        binner = None
         for rows, part in _blocks(neg):
             if binner is None or part.start == 0:
                 binner = ScoreBinner(tables.thresholds[rows], neg.size(1), finite)
@@ -148,7 +150,8 @@ class IntervalSums:
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         by_y /= self.tau
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        finite, buffers = self.is_finite, Buffers()
+        finite = self.is_finite
+        buffers = Buffers()
         for rows, part in _blocks(neg):
             scores = neg[rows, part]
             scores = scores if finite else clamp_infinite(scores.double())

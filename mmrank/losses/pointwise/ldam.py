@@ -89,7 +89,8 @@ class LDAMLoss(ClassCountLoss):
         # Refuse bad settings before training starts.
         ldam_margins(torch.ones(2), max_margin)
         effective_number_weights(torch.ones(2), reweight_beta)
-        self.max_margin, self.scale = max_margin, scale
+        self.max_margin = max_margin
+        self.scale = scale
         self.reweight_beta = reweight_beta
         self.register_buffer('reweighting', torch.zeros(()))
 

@@ -100,7 +100,8 @@ class QualityLoss(HeadLoss):
         above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
         above = torch.where(pos_mask, above, 0)
         below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
-        loss, number = above.sum() + below.sum(), is_positive.sum()
+        loss = above.sum() + below.sum()
+        number = is_positive.sum()
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             own = scale_gradient(loss, dist.get_world_size(group)).double()

@@ -125,7 +125,8 @@ class ListwiseAPLoss(StatelessRankingLoss):
         super().__init__(**kwargs)
         _check(num_bins, score_range)
         low, high = score_range
-        self.num_bins, self.score_range = num_bins, (low, high)
+        self.num_bins = num_bins
+        self.score_range = (low, high)
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _listwise_ap(lists, self.num_bins, self.score_range)

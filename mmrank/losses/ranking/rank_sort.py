@@ -80,7 +80,8 @@ def _sorting(pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float) -> tu
     """
     pos = clamp_infinite(pos.double())
     quality = quality.double()
-    errors, grad = torch.zeros_like(pos), torch.zeros_like(pos)
+    errors = torch.zeros_like(pos)
+    grad = torch.zeros_like(pos)
     rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
     for part in column_blocks(pos.size(1), rows):
         above = piecewise_linear_step(pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta)

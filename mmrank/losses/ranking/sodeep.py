@@ -198,7 +198,8 @@ class SoDeepLoss(RankingLoss):
 
     def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L, M) scores of all ranks, bool of positives and of entries."""
-        scores, is_positive = lists.scores, lists.is_positive
+        scores = lists.scores
+        is_positive = lists.is_positive
         is_real = is_positive | lists.is_negative
         if lists.group is None:
             return scores, is_positive, is_real
@@ -210,7 +211,8 @@ class SoDeepLoss(RankingLoss):
 
     def _sorted(self, scores: Tensor, is_positive: Tensor, is_real: Tensor) -> tuple[Tensor, ...]:
         """(L, n) of the same in descending order, filled up below."""
-        length, width = self.sorter.length, scores.size(1)
+        length = self.sorter.length
+        width = scores.size(1)
         if width > length and int(is_real.sum(1).max()) > length:
             raise UserError(
                 f'a list has {int(is_real.sum(1).max())} scores, but the sorter takes up to '

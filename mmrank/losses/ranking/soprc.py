@@ -81,7 +81,8 @@ def soprc_terms(
 
     ``lone_points``: Points that v counts as in a list of one positive; None: V.
     """
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     if not v.is_floating_point():
         raise TypeError(f'v must be of a float dtype, got {v.dtype}; call v.float()')
     v = v.expand(pos.size(0), -1) if v.dim() == 1 else v
@@ -211,7 +212,8 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool
     for lam, scores, mask, group in sides:
         if lam > 0:
             if per_batch:
-                scores, mask = scores.reshape(1, -1), mask.reshape(1, -1)
+                scores = scores.reshape(1, -1)
+                mask = mask.reshape(1, -1)
             total = total + lam * _UpperSemiVariance.apply(scores, mask, group, per_batch)
     return total if per_batch else torch.where(lists.has_positive, total, 0)
 

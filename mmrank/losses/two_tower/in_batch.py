@@ -231,10 +231,12 @@ def in_batch_embedding_loss(
     total, second, _ = (sum(column) for column in zip(*sizes))
     form = _form_of(mode, omega, total, num_positives, shape, second)
 
-    left, right = left.to(dtype), right.to(dtype)
+    left = left.to(dtype)
+    right = right.to(dtype)
     if group is not None:
         size = dist.get_world_size(group)
-        left, right = scale_gradient(left, size), scale_gradient(right, size)
+        left = scale_gradient(left, size)
+        right = scale_gradient(right, size)
     x = _pair_weights(rows, row_counts, form, dtype)[:first]
     y = _pair_weights(cols, col_counts, form, dtype)
     left_index = left_index[:first]
@@ -246,7 +248,8 @@ def in_batch_embedding_loss(
         if group is not None:
             joined = torch.cat([right, y[:, None]], dim=1)
             joined = all_gather_rows(joined, [x[2] for x in sizes], group)
-            right, y = joined[:, :-1], joined[:, -1].detach()
+            right = joined[:, :-1]
+            y = joined[:, -1].detach()
         cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)
     loss = form.scale * (diagonal + form.cross * cross)
     if group is None:
@@ -276,7 +279,8 @@ def _check_samples(rows, cols, row_counts, col_counts, mode: str, shape) -> None
         )
     else:
         check_pairs(rows[:first], cols[:first], shape, 'the first sample')
-        second, size = rows[first:], shape
+        second = rows[first:]
+        size = shape
         if len(rows) != len(cols):
             # Without their rows the second sample's pairs are unknown.
             second = torch.arange(len(cols) - first, device=cols.device)
@@ -376,9 +380,12 @@ class InBatchLoss(NamedSettings):
             )
         if block_size < 1:
             raise ValueError(f'block_size must be at least 1, got {block_size!r}')
-        self.mode, self.omega, self.scope = mode, omega, scope
+        self.mode = mode
+        self.omega = omega
+        self.scope = scope
         self.pointwise = build_pointwise(pointwise)
-        self.block_size, self.loss_weight = block_size, loss_weight
+        self.block_size = block_size
+        self.loss_weight = loss_weight
         self.counts = PairCounts()
 
     def extra_repr(self) -> str:

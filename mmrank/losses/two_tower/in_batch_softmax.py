@@ -27,7 +27,8 @@ def corrected_rows(
     """
     dtype = torch.promote_types(left.dtype, right.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
-    left, right = left.to(dtype) / tau, right.to(dtype)
+    left = left.to(dtype) / tau
+    right = right.to(dtype)
     if log_share is None:
         log_share = right.new_zeros(len(right))
     more = 8 - left.size(1) % 8
@@ -72,10 +73,12 @@ def in_batch_softmax_losses(
     check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
     if all_keys is None or all_cols is None:
-        all_keys, all_cols = keys, cols
+        all_keys = keys
+        all_cols = cols
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives, rest = keys[: len(left)], None
+    positives = keys[: len(left)]
+    rest = None
     if refined:
         if log_share is None:
             raise UserError('refined=True corrects by shares. Fix: pass log_share')
@@ -152,7 +155,9 @@ class InBatchSoftmaxLoss(NamedSettings):
             )
         if refined and frequency == 'none':
             raise UserError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
-        self.tau, self.frequency, self.refined = float(tau), frequency, refined
+        self.tau = float(tau)
+        self.frequency = frequency
+        self.refined = refined
         self.scope = scope
         self.loss_weight = loss_weight
         self.counts = PairCounts()
@@ -190,12 +195,14 @@ class InBatchSoftmaxLoss(NamedSettings):
                 'left and right must be embeddings of one width of the same pairs, right with more '
                 f'candidates or not, got {tuple(left.shape)} and {tuple(right.shape)}'
             )
-        cols, world = cols.to(left.device).long(), world_group()
+        cols = cols.to(left.device).long()
+        world = world_group()
         sizes = [[len(left), len(right)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
-            left, right = left.to(dtype), right.to(dtype)
+            left = left.to(dtype)
+            right = right.to(dtype)
         pairs, counts = ([x[i] for x in sizes] for i in range(2))
         log_share = self._log_share(cols, sum(pairs), counts, world)
         group = world if self.scope == 'global' else None

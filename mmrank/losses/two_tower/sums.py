@@ -112,7 +112,8 @@ class _PairScores(Function):
 
 def _add_rows(side, other, grad: Tensor, block: int) -> Tensor:
     """Gradient of the embeddings of one side: what each pair adds to its row."""
-    (rows, index), (others, other_index) = side, other
+    rows, index = side
+    others, other_index = other
     out = torch.zeros_like(rows)
     for begin in range(0, len(index), block):
         own = slice(begin, begin + block)

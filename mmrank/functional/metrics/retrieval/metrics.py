@@ -288,7 +288,8 @@ def nearest_in_gallery(
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
         found = block.sort(dim=1, descending=True, stable=True)
-        scores[part], rows[part] = found.values[:, :count], found.indices[:, :count]
+        scores[part] = found.values[:, :count]
+        rows[part] = found.indices[:, :count]
     return scores, rows
 
 
@@ -297,7 +298,8 @@ def _nearest_stored(
 ) -> tuple[Tensor, Tensor]:
     """The best of each block, and of these the best."""
     wanted = count + int(own is not None)
-    scores, rows = [], []
+    scores = []
+    rows = []
     for block in torch.arange(len(gallery)).split(max(_BLOCK // gallery.shape[1], 1)):
         parts = block.split(gallery.rows_at_a_time(4 * _BLOCK))
         in_memory = torch.cat([gallery.read(part) for part in parts])
@@ -310,7 +312,8 @@ def _nearest_stored(
         # Stable: the query itself goes behind, the others keep their order.
         is_own = (rows == own.cpu()[:, None]).to(torch.int8)
         kept = is_own.argsort(dim=1, stable=True)
-        best, rows = best.gather(1, kept), rows.gather(1, kept)
+        best = best.gather(1, kept)
+        rows = rows.gather(1, kept)
     count = min(count, len(gallery) - int(own is not None))
     return best[:, :count].contiguous(), rows[:, :count].contiguous()
 
