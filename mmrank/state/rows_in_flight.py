@@ -130,10 +130,10 @@ def receive(arrival: torch.cuda.Event, *copies: Tensor) -> None:
 
 def to_host(*tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     """Copy from a GPU, after what it does now; and when they have come."""
-    copies = [
-        torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
-        for x in tensors
-    ]
+    copies = []
+    for x in tensors:
+        copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        copies.append(copy.copy_(x, non_blocking=True))
     arrival = torch.cuda.Event()
     arrival.record(torch.cuda.current_stream(tensors[0].device))
     return copies, arrival

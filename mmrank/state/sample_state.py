@@ -59,10 +59,10 @@ class SampleState(ShardedState):
         self.storage = storage
         self.load_state = load_state
         device = 'cpu' if storage == 'host' else None  # also of a model that is built on meta
-        self._columns = [
-            torch.full((self.shard.rows,), value, dtype=torch.float32, device=device)
-            for value in initial.values()
-        ]
+        self._columns = []
+        for value in initial.values():
+            column = torch.full((self.shard.rows,), value, dtype=torch.float32, device=device)
+            self._columns.append(column)
         self._rows = _BRINGS[storage] and _BRINGS[storage]()
         #: Indices and entries of the last :meth:`fetch` in training.
         self._last: tuple = (None, None)

@@ -84,7 +84,9 @@ def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: f
         # Integers decide the interval: no rounding at its borders.
         interval = point.div(length, rounding_mode='floor')
         share = (point - interval * length).double() / length
-        left, here, right = (knots.gather(1, interval + shift) for shift in (0, 1, 2))
+        left = knots.gather(1, interval)
+        here = knots.gather(1, interval + 1)
+        right = knots.gather(1, interval + 2)
         out = left.lerp(here, share)
         out = (out + here.lerp(right, share)) / 2
         whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
@@ -187,9 +189,10 @@ class ScoreVector(SavedState):
         Takes (L, P) positives and their mask of each part and returns (L, length) v of each.
         """
         points = [self._points(*part) for part in parts]
-        phi, usable = (torch.cat(x) for x in zip(*points))
         if self.moves:
-            self._step(phi, usable, self._row_index(None, phi))
+            every_phi, every_usable = zip(*points)
+            phi = torch.cat(every_phi)
+            self._step(phi, torch.cat(every_usable), self._row_index(None, phi))
         return [self._vectors(own, self._row_index(None, own)) for own, _ in points]
 
     def _vectors(self, phi: Tensor, index: Tensor) -> Tensor:

@@ -55,12 +55,11 @@ def named_shards(path: str | Path) -> list[str]:
                 # Most checkpoints have none; the pickle may be long.
                 if SHARD_FILES_KEY.encode() not in content:
                     return []
-                found = [
-                    value
-                    for _, value, _ in pickletools.genops(content)
-                    if isinstance(value, str) and _NAME.fullmatch(value)
-                ]
-                return list(dict.fromkeys(found))
+                found = {}  # in the order in which they stand
+                for _, value, _ in pickletools.genops(content):
+                    if isinstance(value, str) and _NAME.fullmatch(value):
+                        found[value] = True
+                return list(found)
     return []
 
 

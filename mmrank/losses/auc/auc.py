@@ -194,13 +194,9 @@ def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
     pos = torch.where(sides.is_positive, x, 0)
     neg = torch.where(sides.is_negative, x, 0)
     members = sides.members.double().t()
-    moments = torch.stack(
-        [
-            torch.cat([p.sum(1, keepdim=True), n @ members], 1)
-            for p, n in ((pos, neg), (pos.square(), neg.square()))
-        ]
-    )
-    first, second = all_reduce_sum(moments, sides.group)
+    of_values = torch.cat([pos.sum(1, keepdim=True), neg @ members], 1)
+    of_squares = torch.cat([pos.square().sum(1, keepdim=True), neg.square() @ members], 1)
+    first, second = all_reduce_sum(torch.stack([of_values, of_squares]), sides.group)
     num_pos = sides.num_pos.clamp(min=1)
     num_neg = sides.num_neg.clamp(min=1)
     pos1 = first[:, :1] / num_pos
@@ -217,17 +213,13 @@ def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
     pos = scores.gather(1, index)
     if sides.group is not None:
         pos, pos_mask = all_gather_lists(pos, pos_mask, sides.group)
-    sums = [
-        pairwise_surrogate_sum(
-            pos,
-            scores,
-            huber,
-            pos_mask=pos_mask,
-            neg_mask=sides.is_negative & member,
-            group=sides.group,
-        ).sum(1)
-        for member in sides.members
-    ]
+    sums = []
+    for member in sides.members:
+        counted = sides.is_negative & member
+        total = pairwise_surrogate_sum(
+            pos, scores, huber, pos_mask=pos_mask, neg_mask=counted, group=sides.group
+        )
+        sums.append(total.sum(1))
     return torch.stack(sums, 1) / (sides.num_pos * sides.num_neg).clamp(min=1)
 
 

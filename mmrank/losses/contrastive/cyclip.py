@@ -27,17 +27,18 @@ class _CyclicConsistency(Function):
             all_gap = gap
             all_total = total
         ctx.save_for_backward(gap, total, all_gap, all_total)
-        sums = [gap.new_zeros(len(gap)) for _ in range(2)]
+        cross = gap.new_zeros(len(gap))
+        within = gap.new_zeros(len(gap))
         for part, first in _strips(gap, all_gap, ctx.mirrored):
             x = gap[part] @ all_total[first:].t()
             y = total[part] @ all_gap[first:].t()
             later = slice(part.stop, None)
-            for own, difference in zip(sums, (x - y, x.add_(y))):
+            for own, difference in ((cross, x - y), (within, x.add_(y))):
                 squares = difference.square_()
                 own[part] += squares.sum(1)
                 if ctx.mirrored:
                     own[later] += squares[:, part.stop - first :].sum(0)
-        return tuple(x.mul_(0.25) for x in sums)
+        return cross.mul_(0.25), within.mul_(0.25)
 
     @staticmethod
     @once_differentiable('cyclic_consistency')
@@ -54,10 +55,11 @@ class _CyclicConsistency(Function):
                 y = total[part] @ all_gap[first:].t()
                 # In the mirrored entries, which belong to the same strip, each difference counts
                 # for both of its samples.
-                cross, within = (
-                    g[part, None] + g[first:] if ctx.mirrored else g[part, None]
-                    for g in (of_cross, of_within)
-                )
+                cross = of_cross[part, None]
+                within = of_within[part, None]
+                if ctx.mirrored:
+                    cross = cross + of_cross[first:]
+                    within = within + of_within[first:]
                 difference = (x - y).mul_(cross)
                 x.add_(y).mul_(within)
                 of_x = x + difference
@@ -114,12 +116,16 @@ def cyclic_consistency(
         )
     mirrored = all_view1 is view1 and all_view2 is view2
     dtype = torch.promote_types(view1.dtype, torch.float32)
-    view1, view2, all_view1, all_view2 = (x.to(dtype) for x in (view1, view2, all_view1, all_view2))
+    view1 = view1.to(dtype)
+    view2 = view2.to(dtype)
     with torch.autocast(view1.device.type, enabled=False):
-        inputs = view1 - view2, view1 + view2, None, None
-        if not mirrored:
-            inputs = *inputs[:2], all_view1 - all_view2, all_view1 + all_view2
-        return _CyclicConsistency.apply(*inputs)
+        gap = view1 - view2
+        total = view1 + view2
+        if mirrored:
+            return _CyclicConsistency.apply(gap, total, None, None)
+        all_view1 = all_view1.to(dtype)
+        all_view2 = all_view2.to(dtype)
+        return _CyclicConsistency.apply(gap, total, all_view1 - all_view2, all_view1 + all_view2)
 
 
 class CyCLIPLoss(CLIPLoss):

@@ -50,10 +50,12 @@ def grad_cache(
         return encode(rows)
     if not modules and isinstance(encode, nn.Module):
         modules = [encode]
-    starts = range(0, len(rows), chunk)
-    *first, last = (rows[i : i + chunk] for i in starts)
-    parts = [_checkpointed(encode, part, modules) for part in first]
-    return torch.cat([*parts, encode(last)])
+    found = []
+    last = (len(rows) - 1) // chunk * chunk
+    for start in range(0, last, chunk):
+        found.append(_checkpointed(encode, rows[start : start + chunk], modules))
+    found.append(encode(rows[last:]))
+    return torch.cat(found)
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:

@@ -106,11 +106,14 @@ class InfoNCELoss(ContrastiveLoss):
             # <a, z> (1 + strength tau), with the gradient of <a, z>.
             return torch.cat([x, (strength * self.tau) ** 0.5 * x.detach()], 1)
 
-        views = {'view1': penalised(batch.view1), 'view2': penalised(batch.view2)}
-        joined = {f'all_{name}': view for name, view in views.items()}
+        view1 = penalised(batch.view1)
+        view2 = penalised(batch.view2)
+        all_view1 = view1
+        all_view2 = view2
         if batch.all_view1 is not batch.view1:
-            joined = {name: penalised(getattr(batch, name)) for name in joined}
-        harder = replace(batch, **views, **joined)
+            all_view1 = penalised(batch.all_view1)
+            all_view2 = penalised(batch.all_view2)
+        harder = replace(batch, view1=view1, view2=view2, all_view1=all_view1, all_view2=all_view2)
         sides = harder.terms(taus)
         batch.negatives = harder.negatives
         # Not for the positive.

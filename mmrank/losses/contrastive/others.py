@@ -198,5 +198,10 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
 def _without_e(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch with the embeddings alone, without the last column."""
-    views = ('view1', 'view2', 'all_view1', 'all_view2')
-    return replace(batch, **{name: getattr(batch, name)[:, :-1] for name in views})
+    return replace(
+        batch,
+        view1=batch.view1[:, :-1],
+        view2=batch.view2[:, :-1],
+        all_view1=batch.all_view1[:, :-1],
+        all_view2=batch.all_view2[:, :-1],
+    )

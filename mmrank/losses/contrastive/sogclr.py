@@ -74,8 +74,7 @@ class MovingAverageLoss(ContrastiveLoss):
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
         kind = 'temperature' if self.learn_temperature else 'average'
-        found = (self.get_submodule(prefix + kind) for prefix in self.prefixes)
-        return [cast(SampleLogMean, state) for state in found]
+        return [cast(SampleLogMean, self.get_submodule(x + kind)) for x in self.prefixes]
 
     def learned_temperature(self) -> Tensor | None:
         """() temperature of all samples, if the optimiser learns it."""
@@ -98,14 +97,18 @@ class MovingAverageLoss(ContrastiveLoss):
         states = self.states()
         for state in states:
             check_sample_ids(sample_idx, n, state.size)
-        entries = [x.fetch(sample_idx, device) for x in states]
         of_all = self.learned_temperature()
-        if self.learn_temperature:
-            taus = [x[1] for x in entries]
-        elif of_all is not None:
-            taus = [of_all.detach().expand_as(x[0]) for x in entries]
-        else:
-            taus = [torch.full_like(x[0], self.tau) for x in entries]
+        entries = []
+        taus = []
+        for state in states:
+            entry = state.fetch(sample_idx, device)
+            entries.append(entry)
+            if self.learn_temperature:
+                taus.append(entry[1])
+            elif of_all is not None:
+                taus.append(of_all.detach().expand_as(entry[0]))
+            else:
+                taus.append(torch.full_like(entry[0], self.tau))
         losses = []
         for prefix, state, old, tau, terms in zip(
             self.prefixes, states, entries, taus, batch.terms(taus)
@@ -140,7 +143,8 @@ class MovingAverageLoss(ContrastiveLoss):
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
             noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()
-        self.diagnostics |= {prefix + k: v for k, v in noted.items()}
+        for name, value in noted.items():
+            self.diagnostics[prefix + name] = value
 
 
 class SogCLRLoss(MovingAverageLoss):

@@ -63,7 +63,8 @@ class SameSample:
             self.pairs = (torch.arange(n), torch.arange(n))
             self._ends = range(n + 1)
             return
-        row_ids, column_ids = (x.long().contiguous() for x in (row_ids, column_ids))
+        row_ids = row_ids.long().contiguous()
+        column_ids = column_ids.long().contiguous()
         begin, size, order = _places(row_ids, column_ids)
         self.rows_others = m - size
         self.columns_others = n - _places(column_ids, row_ids)[1]
@@ -82,7 +83,8 @@ class SameSample:
         key = rows.start, rows.stop, first
         if key not in self._found:
             part = slice(self._ends[rows.start], self._ends[rows.stop])
-            i, j = (x[part] for x in self.pairs)
+            i = self.pairs[0][part]
+            j = self.pairs[1][part]
             if first:
                 later = j >= first
                 i = i[later]
@@ -334,7 +336,8 @@ def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BL
     """
     dtype = torch.promote_types(rows.dtype, torch.float32)
     rows = rows.to(dtype)
-    columns, positives = (None if x is None else x.to(dtype) for x in (columns, positives))
+    columns = None if columns is None else columns.to(dtype)
+    positives = None if positives is None else positives.to(dtype)
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         own = None if positives is None else (rows * positives).sum(1)

@@ -157,7 +157,10 @@ class PMLLoss(nn.Module):
             )
             # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
             of_queries = (0, 2) if len(mined) == 4 else (0,)
-            mined = [x if place in of_queries else columns[x] for place, x in enumerate(mined)]
+            mined = list(mined)
+            for place in range(len(mined)):
+                if place not in of_queries:
+                    mined[place] = columns[mined[place]]
         if len(mined) == 3:
             anchors, positives, negatives = mined
             keep = ~(itself[anchors, positives] | itself[anchors, negatives])

@@ -51,7 +51,8 @@ def graded_pairs(
     size = _CACHED_PAIRS if on_host(pos) else _PAIRS_PER_BLOCK
     for part in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
         shape = own[:, part].expand(-1, -1, pos.size(1))
-        gaps, x = (buffers.like(name, shape, own.dtype) for name in ('gaps', 'pairs'))
+        gaps = buffers.like('gaps', shape, own.dtype)
+        x = buffers.like('pairs', shape, own.dtype)
         torch.sub(better[:, part], worse, out=gaps).clamp_(min=0)
         yield part, gaps, torch.sub(own[:, part], other, out=x)
 
@@ -141,7 +142,8 @@ class _GradedPairSum(Function):
         if many and surrogate.has_intervals and mask.all():
             found = _sums_by_moments(pos[0], grade[0], weight[0], surrogate.tau)
         if found is not None:
-            rows, slope = (x.unsqueeze(0) for x in found)
+            rows = found[0].unsqueeze(0)
+            slope = found[1].unsqueeze(0)
             ctx.save_for_backward(pos, slope)
             ctx.mark_non_differentiable(rows)
             return (weight * rows).sum(1), rows

@@ -53,7 +53,7 @@ def _add_moments(moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers) -> 
     ``bins`` are (R, n) or, on the CPU, (R * n,) entries of the flat table.
     """
     if bins.dim() == 1:
-        count, first, second = (m.view(-1) for m in moments.unbind(0))
+        count, first, second = moments.view(3, -1).unbind(0)
         u = u.view(-1)
         # The fastest of the ways to count on a CPU; on a GPU it would synchronise with the host.
         count += torch.bincount(bins, minlength=count.numel())
@@ -72,8 +72,8 @@ def _is_finite(scores: Tensor) -> bool:
     if scores.device.type != 'cpu' or not scores.numel():
         return False
     # As numbers: compared with float16, the limit would be infinite.
-    low, high = (x.item() for x in torch.aminmax(scores))
-    return low >= -SCORE_LIMIT and high <= SCORE_LIMIT
+    low, high = torch.aminmax(scores)
+    return low.item() >= -SCORE_LIMIT and high.item() <= SCORE_LIMIT
 
 
 class IntervalSums:

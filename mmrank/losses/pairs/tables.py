@@ -263,8 +263,8 @@ class PairwiseTables:
             anchors = torch.zeros_like(anchors)
             top = torch.zeros_like(top)
         else:
-            firsts = (torch.searchsorted(anchors, top - i) for i in (1, 0))
-            mid1, mid2 = (torch.minimum(torch.maximum(x, low), high) for x in firsts)
+            mid1 = torch.searchsorted(anchors, top - 1).maximum(low).minimum(high)
+            mid2 = torch.searchsorted(anchors, top).maximum(low).minimum(high)
             edges = low, mid1, mid2, high
 
         depth = torch.nn.functional.pad(torch.zeros_like(anchors), (0, 1))
@@ -291,15 +291,16 @@ class PairwiseTables:
 
         ``moments`` are (3, L, K) float64: count, sum of u and of u^2 of each interval.
         """
-        count, first, second = moments
+        count, first, _ = moments
         # Below the lowest threshold nothing counts, whatever is in there.
-        inside = self.covered
-        window = torch.stack([torch.where(inside, m, 0).cumsum(1) for m in (count, first, second)])
+        window = torch.where(self.covered, moments, 0).cumsum(2)
         window = torch.nn.functional.pad(window, (1, 0))
         total = torch.zeros_like(self.p)
         slope = torch.zeros_like(self.p)
         for begin, end, offset in self.window_parts():
-            n, u, uu = (m.gather(1, end) - m.gather(1, begin) for m in window)
+            n = window[0].gather(1, end) - window[0].gather(1, begin)
+            u = window[1].gather(1, end) - window[1].gather(1, begin)
+            uu = window[2].gather(1, end) - window[2].gather(1, begin)
             total += uu + 2 * offset * u + offset.square() * n
             slope += u + offset * n
 
@@ -309,7 +310,8 @@ class PairwiseTables:
         above = torch.stack([count, y])
         above[..., 0] = 0
         above = above.flip(-1).cumsum(-1).flip(-1)
-        n, y = (m.gather(1, self.edges[-1]) for m in above)
+        n = above[0].gather(1, self.edges[-1])
+        y = above[1].gather(1, self.edges[-1])
         total += n * (1 - 2 * self.p) + 2 * y
         slope += n
         return total, -2 * slope

@@ -50,7 +50,8 @@ class TiltedSums:
         pos = pos.unsqueeze(2)
         neg = neg.unsqueeze(1)
         shape = pos.expand(-1, -1, neg.size(2))
-        y, weight = (buffers.like(name, shape, pos.dtype) for name in ('roots', 'weights'))
+        y = buffers.like('roots', shape, pos.dtype)
+        weight = buffers.like('weights', shape, pos.dtype)
         self._roots(torch.sub(neg, pos, out=y))
         # Not fused: the largest is to be exactly 0.
         return [y, torch.mul(y, y, out=weight).sub_(most.unsqueeze(2)).exp_()]
@@ -59,7 +60,8 @@ class TiltedSums:
         """(3, L, P) sums of weights, losses and slopes by ``pos``, and what the gradient needs."""
         scale = 1 / (self.margin * self.lam**0.5)
         dtype = torch.promote_types(neg.dtype, torch.float32)
-        pos, neg = (clamp_infinite(x.double()).mul_(scale) for x in (pos, neg))
+        pos = clamp_infinite(pos.double()).mul_(scale)
+        neg = clamp_infinite(neg.double()).mul_(scale)
         # Far below all; what is left out may be NaN.
         neg = torch.where(neg_mask, neg, -3 * scale * SCORE_LIMIT)
         top = neg.amax(1, keepdim=True) if neg.size(1) else neg.new_full((len(neg), 1), -math.inf)

@@ -88,10 +88,10 @@ class QualityLoss(HeadLoss):
         index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = torch.where(is_negative, scores, 0)
-        pos, neg = (
-            x.to(torch.promote_types(x.dtype, torch.float32))
-            for x in (torch.where(pos_mask, scores.gather(1, index), 0), neg)
-        )
+        pos = torch.where(pos_mask, scores.gather(1, index), 0)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        neg = neg.to(dtype)
+        pos = pos.to(dtype)
         quality = torch.ones_like(pos)
         if values is not None:
             values = values_at(values.detach(), index, scores.size(1))

@@ -26,7 +26,14 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
-from .base import GRADED, RankedLists, RankingLoss, all_positives, number_of_positives
+from .base import (
+    GRADED,
+    RankedLists,
+    RankingLoss,
+    all_positives,
+    lists_with_positives,
+    number_of_positives,
+)
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -306,8 +313,9 @@ class ErrorDrivenLoss(RankingLoss):
         }
         evaluated = [self.evaluate(lists) for lists in parts]
         terms = [torch.cat(values) for values in zip(*evaluated)]
-        counted = torch.cat([lists.has_positive for lists in parts])
-        losses = self.combine(*(self.reduce_lists(term, counted) for term in terms), first)
+        counted = lists_with_positives(parts)
+        reduced = [self.reduce_lists(term, counted) for term in terms]
+        losses = self.combine(*reduced, first)
         dtype = torch.promote_types(first.pos.dtype, torch.float32)
         if isinstance(losses, dict):
             return {name: loss.to(dtype) for name, loss in losses.items()}
@@ -323,7 +331,8 @@ class ErrorDrivenLoss(RankingLoss):
 
     def note(self, **scalars: Tensor) -> None:
         """Add detached scalars to the diagnostics."""
-        self.diagnostics.update({k: v.detach() for k, v in scalars.items()})
+        for name, value in scalars.items():
+            self.diagnostics[name] = value.detach()
 
     def logit_centre(self) -> Tensor:
         """Mean positive logit, (1,)."""

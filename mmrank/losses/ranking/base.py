@@ -184,6 +184,11 @@ def number_of_positives(parts: Sequence[RankedLists]) -> Tensor:
     return torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
 
 
+def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:
+    """(L,) bool, the lists of all parts that have a positive."""
+    return torch.cat([lists.has_positive for lists in parts])
+
+
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
     """(1, n) positives of all lists, padding included, and their mask; of one part (L, P) as is."""
     if len(parts) == 1:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import pad
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
@@ -223,9 +224,9 @@ class SoDeepLoss(RankingLoss):
         scores = torch.where(is_real, scores, low).to(dtype)
         scores = (2 * (scores - low) / (high - low) - 1).clamp(-2, 2)
         missing = max(length - width, 0)
-        scores, is_positive, is_real = (
-            torch.nn.functional.pad(x, (0, missing)) for x in (scores, is_positive, is_real)
-        )
+        scores = pad(scores, (0, missing))
+        is_positive = pad(is_positive, (0, missing))
+        is_real = pad(is_real, (0, missing))
         lowest = torch.where(is_real, scores, torch.inf)
         lowest = torch.where(is_real.any(1, keepdim=True), lowest, 0)
         scores = torch.where(is_real, scores, below(lowest))
@@ -233,7 +234,7 @@ class SoDeepLoss(RankingLoss):
         first = is_positive.to(torch.uint8).argsort(dim=1, stable=True)
         index = scores.detach().gather(1, first).argsort(dim=1, descending=True, stable=True)
         index = first.gather(1, index)[:, :length]
-        return tuple(x.gather(1, index) for x in (scores, is_positive, is_real))
+        return scores.gather(1, index), is_positive.gather(1, index), is_real.gather(1, index)
 
     def _ranks(self, scores: Tensor) -> Tensor:
         with torch.autocast(scores.device.type, enabled=False):

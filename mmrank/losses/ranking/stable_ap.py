@@ -429,10 +429,9 @@ def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
     """Risks of all lists; several have the weights of all lists in one row."""
     if len(risks) == 1:
         return risks[0]
-    risk = torch.cat([x.risk for x in risks])
-    ratio = torch.cat([x.ratio for x in risks])
-    weight = torch.cat([x.weight.flatten() for x in risks])
-    return WeightedRisk(risk, ratio, weight.unsqueeze(0))
+    risk, ratio, weight = zip(*risks)
+    every_weight = torch.cat([x.flatten() for x in weight])
+    return WeightedRisk(torch.cat(risk), torch.cat(ratio), every_weight.unsqueeze(0))
 
 
 def _list_sums(values: Tensor) -> Tensor:

@@ -140,13 +140,20 @@ class SumLoss(HeadLoss):
                     f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got '
                     f'{found or type(value).__name__}'
                 )
-        values = [self.loss_weight * (weight * x) for weight, x in zip(self.weights, values)]
-        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)}
-        return sum(values[1:], values[0])
+        self.diagnostics = {}
+        total = 0
+        for i, (weight, value) in enumerate(zip(self.weights, values)):
+            part = self.loss_weight * (weight * value)
+            self.diagnostics[f'part_{i}'] = part.detach()
+            total = total + part
+        return total
 
     def logit_centre(self) -> Tensor | None:
-        centres = (part.logit_centre() for part in self._head_parts())
-        return next((c for c in centres if c is not None), None)
+        for part in self._head_parts():
+            centre = part.logit_centre()
+            if centre is not None:
+                return centre
+        return None
 
     def shift_logits(self, offset: Tensor) -> None:
         for part in self._head_parts():
@@ -202,12 +209,11 @@ def _common(
     field: str, parts: Sequence[object], own: Any = None, attribute: str | None = None
 ) -> Any:
     """The value that a field of the parts, kept as ``attribute``, has in common, or None."""
-    found = {field: own}
+    found = {} if own is None else {field: own}
     for i, part in enumerate(parts):
-        found[f'{field} of losses[{i}] ({type(part).__name__})'] = getattr(
-            part, attribute or field, None
-        )
-    found = {name: value for name, value in found.items() if value is not None}
+        value = getattr(part, attribute or field, None)
+        if value is not None:
+            found[f'{field} of losses[{i}] ({type(part).__name__})'] = value
     if len(set(found.values())) > 1:
         listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
         raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')

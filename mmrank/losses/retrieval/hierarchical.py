@@ -148,7 +148,9 @@ def _ranks(lists: RankedLists, step: SupRankStep) -> tuple[Tensor, Tensor, list[
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
             found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
-        rank = sum(torch.where(level <= m, x, 0) for m, x in enumerate(found, 1))
+        rank = torch.zeros_like(level)
+        for m, x in enumerate(found, 1):
+            rank = rank + torch.where(level <= m, x, 0)
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
     )
@@ -176,7 +178,9 @@ def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
         own = torch.zeros_like(level)
         for m, u in enumerate(relevance, 1):
             own = torch.where(level == m, u, own)
-        gain = torch.stack([x * torch.minimum(own, u) for x, u in zip(found, relevance)]).sum(0)
+        gain = torch.zeros_like(level)
+        for x, u in zip(found, relevance):
+            gain = gain + x * torch.minimum(own, u)
     return _share(lists, rank, gain, own.sum(1))
 
 

@@ -221,15 +221,16 @@ def in_batch_embedding_loss(
     dtype = torch.promote_types(dtype, torch.float32)
     if group is not None:
         sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
+    firsts, seconds, entities = zip(*sizes)
+    if group is not None:
         # Refuse ranks that sampled on their own, not parts of one sample.
         pairs = torch.stack([rows[:first], cols[:first]], dim=1).long()
-        pairs = all_gather_rows(pairs, [x[0] for x in sizes], group)
+        pairs = all_gather_rows(pairs, firsts, group)
         check_pairs(pairs[:, 0], pairs[:, 1], shape, 'the batch of all ranks')
         if mode == 'sogram':
-            second = all_gather_rows(cols[start:, None].long(), [x[1] for x in sizes], group)
+            second = all_gather_rows(cols[start:, None].long(), seconds, group)
             check_columns(second[:, 0], col_counts, 'the second sample of all ranks')
-    total, second, _ = (sum(column) for column in zip(*sizes))
-    form = _form_of(mode, omega, total, num_positives, shape, second)
+    form = _form_of(mode, omega, sum(firsts), num_positives, shape, sum(seconds))
 
     left = left.to(dtype)
     right = right.to(dtype)
@@ -247,7 +248,7 @@ def in_batch_embedding_loss(
         y = y.new_zeros(len(right)).index_add_(0, right_index[start:], y[start:])
         if group is not None:
             joined = torch.cat([right, y[:, None]], dim=1)
-            joined = all_gather_rows(joined, [x[2] for x in sizes], group)
+            joined = all_gather_rows(joined, entities, group)
             right = joined[:, :-1]
             y = joined[:, -1].detach()
         cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)

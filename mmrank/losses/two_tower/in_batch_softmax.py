@@ -1,6 +1,7 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -203,7 +204,7 @@ class InBatchSoftmaxLoss(NamedSettings):
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
             left = left.to(dtype)
             right = right.to(dtype)
-        pairs, counts = ([x[i] for x in sizes] for i in range(2))
+        pairs, counts = zip(*sizes)
         log_share = self._log_share(cols, sum(pairs), counts, world)
         group = world if self.scope == 'global' else None
         keys = None
@@ -221,7 +222,7 @@ class InBatchSoftmaxLoss(NamedSettings):
         )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
-    def _log_share(self, cols: Tensor, pairs: int, counts: list[int], group):
+    def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int], group):
         """(B + C,) log of the shares of all candidates, or None."""
         if self.frequency == 'none':
             return None

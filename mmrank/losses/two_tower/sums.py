@@ -91,12 +91,11 @@ class _PairScores(Function):
         wanted = ctx.needs_input_grad
         if not on_host(grad):
             # A sparse matrix makes the host wait.
-            sides = (left, left_index), (right, right_index)
-            grads = [
-                _add_rows(sides[i], sides[1 - i], grad, ctx.block) if wanted[i] else None
-                for i in range(2)
-            ]
-            return *grads, None, None, None
+            of_left = (left, left_index)
+            of_right = (right, right_index)
+            grad_left = _add_rows(of_left, of_right, grad, ctx.block) if wanted[0] else None
+            grad_right = _add_rows(of_right, of_left, grad, ctx.block) if wanted[1] else None
+            return grad_left, grad_right, None, None, None
         # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
         # callers; set here, PyTorch does not warn.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
