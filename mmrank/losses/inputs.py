@@ -1,6 +1,5 @@
 """What heads pass to losses in addition to scores: embeddings, values of boxes."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,26 +176,6 @@ class EmbeddingBatch:
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
         return ~self._same & ~self.is_itself
-
-
-def one_of(name: str, value, allowed: Collection) -> None:
-    """Raise ValueError for an unknown choice of a setting."""
-    if value not in allowed:
-        raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
-
-
-def check_positive(**settings: float) -> None:
-    """Raise ValueError for a setting that is not > 0."""
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')
-
-
-def check_not_negative(**settings: float) -> None:
-    """Raise ValueError for a setting that is not >= 0 and finite."""
-    for name, value in settings.items():
-        if not 0 <= value < float('inf'):
-            raise ValueError(f'{name} must be >= 0 and finite, got {value!r}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count, check_rows
+from .base import SavedState, check_rows
 
 
 class LabelCounts(SavedState):

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count
+from .base import SavedState
 from .sharding import ShardedState
 
 _ROWS = ('embeddings', 'labels', 'sample_ids')

@@ -8,10 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
+from mmrank.checks import check_count, check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count
+from .base import SavedState
 from .running_mean import RunningMean
 
 Features = TypeVar('Features', Tensor, Sequence[Tensor])
@@ -207,8 +208,7 @@ class SelfBalance(SavedState):
 
     def __init__(self, initial: float = 50.0, period: int = 3665) -> None:
         super().__init__()
-        if not initial > 0:
-            raise ValueError(f'initial must be > 0, got {initial!r}')
+        check_positive(initial=initial)
         check_count('period', period)
         self.period = period
         self.register_buffer('ratio', torch.tensor(float(initial)))

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
+from mmrank.checks import check_count, check_share
 
-from .base import SavedState, check_count, check_share
+from .base import SavedState
 from .sample_averages import SampleGroups, moving_log_mean
 from .sample_state import SIZE_FIX, SampleState, check_sample_ids
 

@@ -10,9 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_count, check_share
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count, check_rows, check_share
+from .base import SavedState, check_rows
 
 MEAN_MODES = ('plain', 'exact', 'off')
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_share
 
-from .base import check_share
 from .sample_state import SampleState
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails, inside_backward, is_compiling
+from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError, UserTypeError
 from mmrank.gathering import all_gather_rows
 
-from .base import check_count
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
@@ -51,8 +51,7 @@ class SampleState(ShardedState):
         load_state: bool = True,
     ) -> None:
         check_count('num_samples', size, fix=SIZE_FIX)
-        if storage not in _BRINGS:
-            raise ValueError(f'storage={storage!r} is unknown; use one of {tuple(_BRINGS)}')
+        one_of('storage', storage, _BRINGS)
         super().__init__(size, storage == 'sharded')
         self.size = size
         self.names = tuple(initial)

@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_count, check_share, one_of
 from mmrank.gathering import all_gather_lists
 
-from .base import SavedState, check_count, check_rows, check_share
+from .base import SavedState, check_rows
 from .running_mean import OutlierWarning, RunningMean, within_reach
 
 MODES = ('ema', 'off')
@@ -135,8 +136,7 @@ class ScoreVector(SavedState):
         check_count('size', size)
         check_count('length', length)
         check_share('momentum', momentum)
-        if mode not in MODES:
-            raise ValueError(f'mode={mode!r} is unknown; use one of {MODES}')
+        one_of('mode', mode, MODES)
         low, high = score_range
         if not low < high:
             raise ValueError(

@@ -17,7 +17,7 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('interruption',),
     ('errors', 'version'),
-    ('autograd',),
+    ('autograd', 'checks'),
     ('lazy', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
     ('functional.metrics', 'losses.pairs'),

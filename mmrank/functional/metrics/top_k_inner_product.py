@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.checks import check_at_least
+
 #: Scores held at a time.
 _MAX_SCORES = 1 << 19
 #: Numbers of which a selection first sees the maximum only.
@@ -42,8 +44,7 @@ def top_k_with_scores(
 
     -inf where there are fewer than k to choose from.
     """
-    if k < 1:
-        raise ValueError(f'k must be at least 1, got {k}')
+    check_at_least(1, k=k)
     num_right = len(right)
     if not bool((excluded_rows[1:] >= excluded_rows[:-1]).all()):
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')

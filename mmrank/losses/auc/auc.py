@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_share, one_of
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import positive_index
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -20,7 +20,6 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinit
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
-from mmrank.state.base import check_share
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.

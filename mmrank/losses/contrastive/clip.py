@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mmrank.checks import check_count
 from mmrank.losses.options import ContrastiveOptions, Unpack
-from mmrank.state.base import check_count
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss

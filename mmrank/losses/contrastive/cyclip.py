@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.losses.inputs import check_not_negative
+from mmrank.checks import check_not_negative
 from mmrank.losses.options import CLIPOptions, Unpack
 
 from .base import ContrastedBatch

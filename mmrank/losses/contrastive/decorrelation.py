@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_not_negative
+from mmrank.checks import check_not_negative
 
 from .base import ContrastedBatch, ContrastiveLoss
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from mmrank.checks import check_at_least
+
 
 def grad_cache(
     encode: Callable, rows: Tensor | Sequence, chunk: int, modules: Sequence[nn.Module] = ()
@@ -44,8 +46,7 @@ def grad_cache(
         >>> grad_cache(encoder, images, chunk=4).shape
         torch.Size([10, 2])
     """
-    if chunk < 1:
-        raise ValueError(f'chunk must be at least 1, got {chunk!r}')
+    check_at_least(1, chunk=chunk)
     if len(rows) <= chunk:
         return encode(rows)
     if not modules and isinstance(encode, nn.Module):

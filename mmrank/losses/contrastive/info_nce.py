@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss

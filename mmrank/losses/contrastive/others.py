@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 from mmrank.losses.unit_rows import unit_rows
 

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,

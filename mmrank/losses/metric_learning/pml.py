@@ -6,10 +6,11 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
+from mmrank.checks import one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, one_of
+from mmrank.losses.inputs import EmbeddingBatch
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.

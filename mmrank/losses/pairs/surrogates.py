@@ -7,6 +7,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from mmrank.checks import one_of
+
 #: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
 
@@ -194,6 +196,5 @@ SURROGATES: dict[str, type[Surrogate]] = {
 
 def build_surrogate(name: str, tau: float) -> Surrogate:
     """Make one of :data:`SURROGATES`; ValueError if the name is unknown or ``tau`` not > 0."""
-    if name not in SURROGATES:
-        raise ValueError(f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}')
+    one_of('surrogate', name, SURROGATES)
     return SURROGATES[name](tau)

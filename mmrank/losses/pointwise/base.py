@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses import groups, inputs
@@ -71,9 +72,9 @@ class RankingLoss(HeadLoss):
         **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        inputs.one_of('mode', mode, ('flatten', 'per_class'))
-        inputs.one_of('reduction', reduction, ('mean', 'sum'))
-        inputs.one_of('activation', activation, ('none', 'sigmoid'))
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('activation', activation, ('none', 'sigmoid'))
         self.mode = mode
         self.activation = activation
         self.reduction = reduction

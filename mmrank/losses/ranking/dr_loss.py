@@ -7,7 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.losses.inputs import check_positive, probabilities
+from mmrank.checks import check_positive
+from mmrank.losses.inputs import probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.split_lists import like_scores

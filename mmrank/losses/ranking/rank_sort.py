@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_not_negative
 from mmrank.distributed import world_group
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
@@ -149,8 +150,7 @@ class RankSortLoss(ErrorDrivenLoss):
         **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
-        if sort_weight < 0:
-            raise ValueError(f'sort_weight must be >= 0, got {sort_weight!r}')
+        check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
 
+from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.inputs import one_of
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
 
@@ -81,8 +81,7 @@ class RankSorter(SavedState):
         one_of('kind', kind, NETWORKS)
         sizes = dict(length=length, hidden=hidden, layers=layers)
         for name, value in sizes.items():
-            if not (type(value) is int and value >= 1):
-                raise ValueError(f'{name} must be an int >= 1, got {value!r}')
+            check_count(name, value)
         self.settings = dict(sizes, kind=kind)
         self.length = length
         self.network = NETWORKS[kind](length, hidden, layers)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_positive, one_of
 from mmrank.errors import UserError
-from mmrank.losses.inputs import one_of
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -86,8 +86,7 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
     eps)``.
     """
-    if not eps > 0:
-        raise ValueError(f'eps must be > 0, got {eps!r}')
+    check_positive(eps=eps)
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()

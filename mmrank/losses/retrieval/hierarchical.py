@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
-from mmrank.losses.inputs import EmbeddingBatch, check_not_negative, check_positive
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Surrogate

@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid

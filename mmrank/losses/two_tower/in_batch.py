@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_at_least, check_positive, one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
-from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import (
     PairCounts,
@@ -65,8 +65,7 @@ def _form_of(
     second_size: int,
 ) -> _Form:
     """Coefficients of a mode, for ``|Ohat|`` pairs of all ranks; see :func:`in_batch_loss`."""
-    if mode not in IN_BATCH_MODES:
-        raise ValueError(f'mode={mode!r} is unknown; use one of {IN_BATCH_MODES}')
+    one_of('mode', mode, IN_BATCH_MODES)
     if batch_size < 1 or (mode == 'sogram' and second_size < 1):
         raise ValueError(
             "a batch must have at least one pair, and mode='sogram' at least "
@@ -379,8 +378,7 @@ class InBatchLoss(NamedSettings):
                 f'omega={omega!r} has no effect with mode={mode!r}; use '
                 "mode='unbiased_omega', or remove omega"
             )
-        if block_size < 1:
-            raise ValueError(f'block_size must be at least 1, got {block_size!r}')
+        check_at_least(1, block_size=block_size)
         self.mode = mode
         self.omega = omega
         self.scope = scope

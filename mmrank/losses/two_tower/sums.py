@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.checks import check_at_least
 
 from .pointwise import Pointwise, SquarePointwise
 
@@ -62,8 +63,7 @@ def weighted_cross_sum(
     gradient in one go, and is differentiable once. The weights, (U,) x and (V,) y, have no
     gradient.
     """
-    if block_size < 1:
-        raise ValueError(f'block_size must be at least 1, got {block_size}')
+    check_at_least(1, block_size=block_size)
     if isinstance(pointwise, SquarePointwise):
         gram = (left * left_weights[:, None]).t() @ left
         other = (right * right_weights[:, None]).t() @ right

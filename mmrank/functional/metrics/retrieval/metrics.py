@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_at_least
 from mmrank.functional.metrics.labels import check_range, check_tensors
 
 from .input import StoredEmbeddings, prepare_sets
@@ -265,8 +266,7 @@ def nearest_in_gallery(
         >>> nearest_in_gallery(x[:1], x, 2, own=torch.tensor([0]))
         (tensor([[0.8000, 0.0000]]), tensor([[1, 2]]))
     """
-    if count < 1:
-        raise ValueError(f'count must be at least 1, got {count}')
+    check_at_least(1, count=count)
     if own is None and gallery is queries:
         own = torch.arange(len(queries), device=queries.device)
     check_tensors(own=own)
