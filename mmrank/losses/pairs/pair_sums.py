@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
-from mmrank.checks import one_of
 
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums
@@ -55,7 +54,8 @@ def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: s
 
     While a graph is compiled it is one that the compiler does not look into.
     """
-    one_of('method', method, ('auto', 'intervals', 'pairs'))
+    if method not in ('auto', 'intervals', 'pairs'):
+        raise ValueError(f"method={method!r} is unknown; use 'auto', 'intervals' or 'pairs'")
     if method == 'intervals' and not surrogate.has_intervals:
         raise ValueError(
             f'method={method!r} needs the one-sided Huber surrogate, got {type(surrogate).__name__}'

@@ -3,14 +3,13 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive
-
 from .surrogates import Surrogate
 
 
 def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
     """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
-    check_positive(a=a)
+    if not a > 0:
+        raise ValueError(f'a must be > 0, got {a!r}')
     if not t >= 0:
         raise ValueError(f't must be >= 0, got {t!r}')
     return ((1 + a) / (x + a)) ** t
@@ -24,7 +23,8 @@ def smoothed_rank(
     0 for a positive far above mu. The clamp covers scores outside the range for which B was
     declared, such as detector logits. Source: stable AP (2025), section 4.2.
     """
-    check_positive(bound=bound)
+    if not bound > 0:
+        raise ValueError(f'bound must be > 0, got {bound!r}')
     return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
 
 

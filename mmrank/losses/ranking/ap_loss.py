@@ -26,14 +26,7 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
-from .base import (
-    GRADED,
-    RankedLists,
-    RankingLoss,
-    all_positives,
-    lists_with_positives,
-    number_of_positives,
-)
+from .base import GRADED, RankedLists, RankingLoss, all_positives, number_of_positives
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -313,7 +306,7 @@ class ErrorDrivenLoss(RankingLoss):
         }
         evaluated = [self.evaluate(lists) for lists in parts]
         terms = [torch.cat(values) for values in zip(*evaluated)]
-        counted = lists_with_positives(parts)
+        counted = torch.cat([lists.has_positive for lists in parts])
         reduced = [self.reduce_lists(term, counted) for term in terms]
         losses = self.combine(*reduced, first)
         dtype = torch.promote_types(first.pos.dtype, torch.float32)

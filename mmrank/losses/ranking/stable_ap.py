@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive, one_of
+from mmrank.checks import one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
@@ -86,7 +86,8 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
     eps)``.
     """
-    check_positive(eps=eps)
+    if not eps > 0:
+        raise ValueError(f'eps must be > 0, got {eps!r}')
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
