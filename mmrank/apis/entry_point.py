@@ -330,8 +330,9 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     """
     from mmengine.runner import Runner
 
-    from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
+    from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
+    from mmrank.engine.sharded.state_hook import ShardedStateHook
 
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
