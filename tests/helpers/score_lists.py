@@ -19,6 +19,17 @@ def joined(pos, neg):
     return torch.cat([pos, neg], -1), is_positive
 
 
+def one_sided_huber(x, tau):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` up to tau, 0 beyond; autograd derives it."""
+    z = 1 - x / tau
+    return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
+
+
+def one_sided_sigmoid(x, tau):
+    """``tanh(-x / (2 tau))`` for ``x < 0``, else 0; autograd derives it."""
+    return torch.tanh(x.clamp(max=0) / (-2 * tau))
+
+
 def surrogate_mean(pos, neg, tau, method='auto'):
     """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber, 0 without negatives.
 

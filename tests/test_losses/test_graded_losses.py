@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 import torch
+from score_lists import one_sided_huber
 
 from mmrank.functional import ap_loss, graded_average_precision, smooth_ap_loss, stable_ap_loss
 from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.pairs import graded_sums
-from mmrank.losses.pairs.surrogates import OneSidedHuber, one_sided_huber
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 MU = 0.2

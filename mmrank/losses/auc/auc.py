@@ -117,7 +117,7 @@ class AUCLoss(StatelessRankingLoss):
 
     Args:
         surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
-            ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
+            ``one_sided_huber``: :class:`mmrank.functional.OneSidedHuber`, in near-linear time.
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
         max_fpr: Share of the negatives that count, the highest ones, in (0, 1]; below 1 it is
@@ -233,8 +233,8 @@ class MAUCLoss(RankingLoss):
 
     Args:
         surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 n) from sums and sums of squares of
-            the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting
-            where the matrix of pairs would be large.
+            the classes, without a pair; ``one_sided_huber``:
+            :class:`mmrank.functional.OneSidedHuber`, by sorting where the matrix would be large.
         tau: Margin in units of the (activated) scores, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
             the classes that have a pair.

@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import surrogate_mean
+from score_lists import one_sided_huber, one_sided_sigmoid, surrogate_mean
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses.pairs import compiled_sums, interval_sums, pair_matrix
@@ -14,8 +14,6 @@ from mmrank.losses.pairs.surrogates import (
     OneSidedSigmoid,
     Sigmoid,
     build_surrogate,
-    one_sided_huber,
-    one_sided_sigmoid,
 )
 from mmrank.losses.pairs.tables import PairwiseTables, ScoreBinner
 from mmrank.losses.retrieval.hierarchical import SupRankStep
