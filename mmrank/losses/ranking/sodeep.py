@@ -132,12 +132,6 @@ class RankSorter(SavedState):
         return sorter
 
 
-def exact_ranks(scores: Tensor) -> Tensor:
-    """(L, n) ranks over n of (L, n) scores without ties, 1/n for the highest of each list."""
-    ranks = scores.argsort(1, descending=True).argsort(1) + 1
-    return ranks.to(scores.dtype) / scores.size(1)
-
-
 def below(scores: Tensor) -> Tensor:
     """(L, 1) value of the entries that fill a list up, below its scores."""
     return scores.amin(1, keepdim=True) - 0.1
