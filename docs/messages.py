@@ -28,7 +28,7 @@ SECTIONS = {
     'functional': 'Functions',
     'state': 'State',
     'visualization': 'Figures and tables',
-    '': 'Files and checkpoints',
+    '': 'Settings, files and checkpoints',
 }
 
 

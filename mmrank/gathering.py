@@ -72,7 +72,7 @@ class _GatherRows(Function):
         return grad.split(ctx.counts)[dist.get_rank(ctx.group)], None, None
 
 
-def all_gather_rows(own: Tensor, counts: list[int], group) -> Tensor:
+def all_gather_rows(own: Tensor, counts: Sequence[int], group) -> Tensor:
     """Join the (n_r, D) rows of all ranks, ``counts`` of each, in their order.
 
     Every rank computes a part of one sum from the result, such as the scores of all queries against

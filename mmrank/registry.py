@@ -46,10 +46,16 @@ def _node(name: str, root: str, *locations: str) -> 'Registry':
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
-MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded_tables')
-HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded_tables')
+MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded.tables')
+HOOKS = _node(
+    'hook',
+    'HOOKS',
+    'mmrank.engine.hooks',
+    'mmrank.engine.sharded.state_hook',
+    'mmrank.engine.sharded.tables',
+)
 RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible_runner')
-STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.fsdp_strategy')
+STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.sharded.fsdp_strategy')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')

@@ -137,7 +137,7 @@ def options_by_owner() -> dict[tuple[str, str], set[str]]:
 def unset_options(takers: dict[tuple[str, str], set[str]]) -> list[tuple[str, str]]:
     """Options that no config, page, tool or plan sets in a file that names such a class."""
     kinds = {'.py', '.md', '.yaml'}
-    folders = [ROOT / name for name in ('configs', 'docs', 'tools', 'mmrank/configs')]
+    folders = [ROOT / name for name in ('configs', 'docs', 'tools')]
     paths = [path for folder in folders for path in folder.rglob('*') if path.suffix in kinds]
     texts = [path.read_text('utf-8') for path in [*paths, ROOT / 'README.md']]
     words = [{*re.findall(r'\w+', text)} for text in texts]

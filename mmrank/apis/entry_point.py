@@ -161,7 +161,8 @@ def read_config(path: str) -> Config:
         if 'mmrank' in inherited:
             raise UserError(
                 f"{path}: mmengine does not resolve _base_ = 'mmrank::...' (it has a fixed list of "
-                'packages).\n  Fix: inherit by path, or with read_base() from mmrank.configs'
+                'packages).\n  Fix: inherit by path; an installed mmrank has its configs in '
+                f'{Path(__file__).parents[1] / ".mim" / "configs"}'
             ) from error
         raise UserError(
             f'{path} cannot be read as a config: {type(error).__name__}: {error}\n  Fix: correct '
@@ -329,8 +330,9 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     """
     from mmengine.runner import Runner
 
-    from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
+    from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
+    from mmrank.engine.sharded.state_hook import ShardedStateHook
 
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)

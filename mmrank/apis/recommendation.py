@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mmrank.datasets.interactions.interaction_dataset import entities
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.errors import UserError
-from mmrank.functional import top_k_inner_product
+from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_at_least
+
 
 @dataclass(frozen=True)
 class ReliabilityBins:
@@ -36,8 +38,7 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
             f'scores and targets must be 1-D of one length, got shapes {tuple(scores.shape)} and '
             f'{tuple(targets.shape)}'
         )
-    if num_bins < 1:
-        raise ValueError(f'num_bins must be at least 1, got {num_bins}')
+    check_at_least(1, num_bins=num_bins)
     scores, targets = scores.detach().double(), targets.detach().double()
     for name, x in (('scores', scores), ('targets', targets)):
         if not ((x >= 0) & (x <= 1)).all():

@@ -11,7 +11,7 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from mmrank.engine.resume.whole_checkpoint import whole_checkpoint
 from mmrank.engine.runners import refuse_strategy
-from mmrank.engine.sharded_tables import ShardedTablesHook
+from mmrank.engine.sharded.tables import ShardedTablesHook
 from mmrank.errors import UserError
 from mmrank.registry import RUNNERS
 
@@ -23,7 +23,7 @@ class FlexibleRunner(_FlexibleRunner):
     A drop-in for ``runner_type='FlexibleRunner'``, which ``tools/train.py`` replaces by it:
 
     * A checkpoint gets its name when its content is on the disk: a file of ``SingleDeviceStrategy``
-      or ``DDPStrategy``, a folder of :class:`~mmrank.engine.fsdp_strategy.FSDPStrategy`.
+      or ``DDPStrategy``, a folder of :class:`~mmrank.engine.sharded.fsdp_strategy.FSDPStrategy`.
     * Hooks are called before a checkpoint is loaded, as by ``Runner``, and ``DDPStrategy`` saves
       weights under their names in one process. Without these, the ``EMAHook`` fails.
     * A strategy whose checkpoints cannot be resumed from exactly is refused.

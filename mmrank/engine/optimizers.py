@@ -8,7 +8,7 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 from torch.optim import Optimizer
 
-from mmrank.losses.inputs import one_of
+from mmrank.checks import check_count, one_of
 from mmrank.models.grad_cache import embedding_in_chunks
 from mmrank.registry import OPTIM_WRAPPERS, OPTIMIZERS
 
@@ -95,8 +95,7 @@ class SUM(Optimizer):
 class _GradCache:
     def __init__(self, *args, chunk: int, batch_norm: str = 'refuse', **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        if not (type(chunk) is int and chunk >= 1):
-            raise ValueError(f'chunk must be an int >= 1, got {chunk!r}')
+        check_count('chunk', chunk)
         one_of('batch_norm', batch_norm, ('refuse', 'chunk'))
         self.chunk, self.batch_norm = chunk, batch_norm
 

@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from mmrank.checks import check_positive
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import k_nearest_votes, unit_rows
@@ -101,9 +102,7 @@ class KNNMetric(FrozenFeatureMetric):
 
     def __init__(self, k: int = 200, tau: float = 0.07, **kwargs) -> None:
         super().__init__(**kwargs)
-        for name, value in (('k', k), ('tau', tau)):
-            if not value > 0:
-                raise ValueError(f'{name} must be > 0, got {value!r}')
+        check_positive(k=k, tau=tau)
         self.k, self.tau = k, tau
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
@@ -211,8 +210,7 @@ class LinearProbeMetric(FrozenFeatureMetric):
         self, l2: float = 1e-4, max_iter: int = 200, tolerance: float = 1e-5, **kwargs
     ) -> None:
         super().__init__(**kwargs)
-        if not l2 > 0:
-            raise ValueError(f'l2 must be > 0, got {l2!r}')
+        check_positive(l2=l2)
         self.options = dict(l2=l2, max_iter=max_iter, tolerance=tolerance)
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:

@@ -83,7 +83,8 @@ class EmbeddingLoss(NamedSettings):
         """
         ref_embeddings = ref_emb if ref_embeddings is None else ref_embeddings
         if ref_embeddings is None and ref_labels is None:
-            ref_embeddings, ref_labels = embeddings, labels
+            ref_embeddings = embeddings
+            ref_labels = labels
         if ref_embeddings is None or ref_labels is None:
             raise UserError(
                 'ref_embeddings and ref_labels must be given together. Fix: the class of each row '
@@ -95,7 +96,9 @@ class EmbeddingLoss(NamedSettings):
         rows = unit_rows(embeddings)
         queries = rows
         gallery = queries if own else unit_rows(ref_embeddings)
-        known, counts, offset = ref_labels, [len(queries)], 0
+        known = ref_labels
+        counts = [len(queries)]
+        offset = 0
         group = world_group() if self.loss.scope == 'global' else None
         if group is not None:
             if indices_tuple is not None:
@@ -104,7 +107,8 @@ class EmbeddingLoss(NamedSettings):
                     f"{type(self.loss).__name__}(scope='local')"
                 )
             counts, dtype = rows_and_dtype(queries, group)
-            offset, gallery = sum(counts[: dist.get_rank(group)]), gallery.to(dtype)
+            offset = sum(counts[: dist.get_rank(group)])
+            gallery = gallery.to(dtype)
             queries = all_gather_rows(queries.to(dtype), counts, group)
             shape = labels.shape[1:]
             labels = labels if shape else labels[:, None]

@@ -82,11 +82,14 @@ def group_lists(
     """
     parts = []
     for index, mask in group_index(group):
-        scores, is_positive, is_negative = (x[0][index] for x in lists)
+        scores, is_positive, is_negative = lists
+        is_positive = is_positive[0][index] & mask
+        is_negative = is_negative[0][index] & mask
         values = None if row_values is None else row_values[0][index]
-        counted = is_positive & mask, is_negative & mask
         first = index.new_zeros(len(index))
-        parts.append(ranked_lists(scores, *counted, values, list_classes=first))
+        parts.append(
+            ranked_lists(scores[0][index], is_positive, is_negative, values, list_classes=first)
+        )
     return parts
 
 

@@ -1,6 +1,5 @@
 """What heads pass to losses in addition to scores: embeddings, values of boxes."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,7 +104,8 @@ class EmbeddingBatch:
                 f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
                 'Fix: the same levels for both, from coarse to fine'
             )
-        self._levels, self.num_levels = list(zip(*levels)), len(levels[0])
+        self._levels = list(zip(*levels))
+        self.num_levels = len(levels[0])
         self.query_labels, self.gallery_labels = self._levels[-1]
         self._same = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
@@ -178,37 +178,6 @@ class EmbeddingBatch:
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
         return ~self._same & ~self.is_itself
-
-
-def check_gather(scope: str, gather: str) -> None:
-    """Raise ValueError for an unknown way to get what other ranks have, or one unused."""
-    one_of('scope', scope, ('global', 'local'))
-    one_of('gather', gather, ('all', 'ring'))
-    if scope == 'local' and gather == 'ring':
-        raise ValueError(
-            "gather='ring' has no effect with scope='local', which takes "
-            'nothing from other ranks; remove one of them'
-        )
-
-
-def one_of(name: str, value, allowed: Collection) -> None:
-    """Raise ValueError for an unknown choice of a setting."""
-    if value not in allowed:
-        raise ValueError(f'{name}={value!r} is unknown; use one of {tuple(allowed)}')
-
-
-def check_positive(**settings: float) -> None:
-    """Raise ValueError for a setting that is not > 0."""
-    for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')
-
-
-def check_not_negative(**settings: float) -> None:
-    """Raise ValueError for a setting that is not >= 0 and finite."""
-    for name, value in settings.items():
-        if not 0 <= value < float('inf'):
-            raise ValueError(f'{name} must be >= 0 and finite, got {value!r}')
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:

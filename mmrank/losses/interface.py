@@ -4,6 +4,7 @@ from copy import deepcopy
 
 from torch import Tensor
 
+from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import zeros_and_ones
@@ -11,7 +12,6 @@ from mmrank.losses import groups, inputs
 from mmrank.losses.heads import BoxHeadHooks
 from mmrank.losses.lists import check_classified, columns_of, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.state.base import check_count
 
 
 class HeadLoss(NamedSettings, BoxHeadHooks):
@@ -59,8 +59,8 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         use_sigmoid: bool = True,
     ) -> None:
         super().__init__()
-        inputs.one_of('scope', scope, ('global', 'local'))
-        inputs.check_not_negative(loss_weight=loss_weight)
+        one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
         if num_classes is not None:
             check_count('num_classes', num_classes)
         if not use_sigmoid:
@@ -192,7 +192,8 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
             # PISA weighs its rows; in a ranking they count or not.
             taken = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
-            is_positive, is_negative = is_positive & taken, is_negative & taken
+            is_positive = is_positive & taken
+            is_negative = is_negative & taken
         return self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
 
     def lists_of(self, entries: Tensor) -> Tensor:

@@ -60,7 +60,8 @@ class RankedLists:
 
 
 #: Scores of all lists, and pairs of them, up to which a device compares every score.
-MOST_SCORES, MOST_PAIRS = 2**20, 2**24
+MOST_SCORES = 2**20
+MOST_PAIRS = 2**24
 
 
 def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
@@ -70,7 +71,8 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
     does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
     does, as comparing every score would take longer.
     """
-    scores, width = is_positive.numel(), is_positive.size(1)
+    scores = is_positive.numel()
+    width = is_positive.size(1)
     if not on_host(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
         columns = torch.arange(width, device=is_positive.device)
         return columns.expand(is_positive.shape), is_positive
@@ -83,7 +85,8 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
         # The number of positives is known: no second wait for the device.
         index = flat.unsqueeze(0)
         return index, torch.ones_like(index, dtype=torch.bool)
-    lists, columns = flat // width, flat % width
+    lists = flat // width
+    columns = flat % width
     # Not by bincount, which makes the host wait for the device.
     counts = lists.new_zeros(is_positive.size(0))
     counts.scatter_add_(0, lists, torch.ones_like(lists))

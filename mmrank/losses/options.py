@@ -17,7 +17,6 @@ class ScopeOptions(TypedDict, total=False):
 
 class ContrastiveOptions(ScopeOptions, total=False):  # ContrastiveLoss
     normalize: bool
-    gather: str
 
 
 class CLIPOptions(ContrastiveOptions, total=False):  # CLIPLoss
@@ -33,7 +32,6 @@ class TemperatureOptions(ContrastiveOptions, total=False):  # ISogCLRLoss, for a
     beta1: float
     storage: str
     load_state: bool
-    momentum_dtype: str
     gradient_clip: float | None
 
 

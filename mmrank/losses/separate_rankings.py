@@ -56,9 +56,11 @@ def separate_rankings(
     another order. Each call has (n, C) raw scores, (n,) targets and weights or None, of the same
     shapes; ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
-    first, number = losses[0], len(losses)
+    first = losses[0]
+    number = len(losses)
     all_scores, targets, weights = zip(*calls)
-    scores, target = join(all_scores), join(targets)
+    scores = join(all_scores)
+    target = join(targets)
     weight = None if weights[0] is None else join(weights)
     together = first.one_vs_all_lists(scores, target, weight)
     lists = [x.reshape(number, -1) for x in together]
@@ -70,15 +72,13 @@ def separate_rankings(
         values = values.reshape(number, -1)
 
     states = [dict(loss.named_buffers()) for loss in losses]
-    joined = {name: torch.cat([state[name] for state in states]) for name in states[0]}
-    separate = functional_call(
-        _Separate(first),
-        {f'loss.{name}': buffer for name, buffer in joined.items()},
-        (lists, values),
-    )
+    joined = {}
+    for name in states[0]:
+        joined[f'loss.{name}'] = torch.cat([state[name] for state in states])
+    separate = functional_call(_Separate(first), joined, (lists, values))
     with torch.no_grad():
-        for name, buffer in joined.items():
-            for state, own in zip(states, buffer.split(1)):
+        for name in states[0]:
+            for state, own in zip(states, joined[f'loss.{name}'].split(1)):
                 state[name].copy_(own)
     together = first.diagnostics
     for index, loss in enumerate(losses):

@@ -45,9 +45,12 @@ def split_lists(
     is_negative = ~is_positive
     if mask is not None:
         mask = zeros_and_ones('mask', mask, 'True where a score counts, False where it does not')
-        is_positive, is_negative = is_positive & mask, is_negative & mask
+        is_positive = is_positive & mask
+        is_negative = is_negative & mask
     if scores.dim() == 1:
-        scores, is_positive, is_negative = scores[None], is_positive[None], is_negative[None]
+        scores = scores[None]
+        is_positive = is_positive[None]
+        is_negative = is_negative[None]
         values = None if values is None else values[None]
     index, pos_mask = positive_index(is_positive)
     if values is not None:

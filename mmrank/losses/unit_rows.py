@@ -27,7 +27,8 @@ class _UnitRows(Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        (grad,), (x, rows, length) = grads, ctx.saved_tensors
+        (grad,) = grads
+        x, rows, length = ctx.saved_tensors
         if torch.is_grad_enabled():
             # The same value, as a function of x.
             again = torch.linalg.vecdot(x, rows)[:, None]

@@ -1,13 +1,11 @@
-"""Base of state that is kept in buffers, and the checks of rows and of numbers."""
+"""Base of state that is kept in buffers, and the check of its rows."""
 
-from numbers import Integral
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import TrainingState, fails
-from mmrank.errors import UserError
 
 
 class SavedState(TrainingState):
@@ -57,18 +55,6 @@ class SavedState(TrainingState):
                     'with fresh values'
                 )
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def check_count(name: str, value, least: int = 1, fix: str = '') -> None:
-    """Raise ValueError if a setting is not an integer >= ``least``, of Python or of NumPy."""
-    if isinstance(value, bool) or not (isinstance(value, Integral) and value >= least):
-        raise UserError(f'{name} must be an int >= {least}, got {value!r}{fix}')
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise ValueError if a setting is not in (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f'{name} must be in (0, 1], got {value!r}')
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count, check_rows
+from .base import SavedState, check_rows
 
 
 class LabelCounts(SavedState):
@@ -92,7 +93,8 @@ class ClassPrior(SavedState):
         if maximum is not None and not 0 < maximum < 1:
             raise ValueError(f'max_prior must be in (0, 1) or None, got {maximum!r}')
         self.from_counts = isinstance(prior, str) and prior == 'counts'
-        self.maximum, self.known = maximum, not self.from_counts
+        self.maximum = maximum
+        self.known = not self.from_counts
         if isinstance(prior, str) and self.known:
             raise ValueError(
                 f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count
+from .base import SavedState
 from .sharding import ShardedState
 
 _ROWS = ('embeddings', 'labels', 'sample_ids')
@@ -127,7 +128,8 @@ class CrossBatchMemory(ShardedState, SavedState):
         Does nothing where the state does not move, see :class:`TrainingState`. Of more than
         ``size`` the last stay. Raises ValueError if an embedding is not of the memory's length.
         """
-        size, dim = self.shard.size, self.embeddings.size(1)
+        size = self.shard.size
+        dim = self.embeddings.size(1)
         if embeddings.dim() != 2 or embeddings.size(1) != dim:
             raise ValueError(
                 f'the memory holds embeddings of length {dim}, got shape '

@@ -8,10 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
+from mmrank.checks import check_count, check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count
+from .base import SavedState
 from .running_mean import RunningMean
 
 Features = TypeVar('Features', Tensor, Sequence[Tensor])
@@ -108,11 +109,16 @@ class GradientBalance(RunningMean):
         cls = sum(total_loss(losses[key]) for key in cls_keys)
         box = sum(total_loss(losses[key]) for key in box_keys)
         factor = self.factor(cls, box)
-        scaled = {key: scaled_loss(losses[key], factor) for key in cls_keys}
-        return {**losses, **scaled}
+        found = dict(losses)
+        for key in cls_keys:
+            found[key] = scaled_loss(losses[key], factor)
+        return found
 
     def _measure(self, cls: Tensor, box: Tensor) -> None:
-        squares = torch.stack([_square_norm(x, self._features, self._scale()) for x in (cls, box)])
+        scale = self._scale()
+        of_cls = _square_norm(cls, self._features, scale)
+        of_box = _square_norm(box, self._features, scale)
+        squares = torch.stack([of_cls, of_box])
         group = world_group()
         if group is not None:
             dist.all_reduce(squares, group=group)
@@ -157,12 +163,16 @@ def build_balance(target: float | None, balance_boxes: bool) -> GradientBalance 
 
 def total_loss(loss: Tensor | Sequence[Tensor]) -> Tensor:
     """Scalar sum of a loss that a head reports whole or per level."""
-    return sum(part.sum() for part in loss) if isinstance(loss, (list, tuple)) else loss.sum()
+    if not isinstance(loss, (list, tuple)):
+        return loss.sum()
+    return sum(part.sum() for part in loss)
 
 
 def scaled_loss(loss: Tensor | Sequence[Tensor], factor: Tensor) -> Tensor | list[Tensor]:
     """A loss that a head reports whole or per level, times a factor."""
-    return [x * factor for x in loss] if isinstance(loss, (list, tuple)) else loss * factor
+    if not isinstance(loss, (list, tuple)):
+        return loss * factor
+    return [x * factor for x in loss]
 
 
 def _with_gradient(features: Tensor) -> Tensor:
@@ -198,8 +208,7 @@ class SelfBalance(SavedState):
 
     def __init__(self, initial: float = 50.0, period: int = 3665) -> None:
         super().__init__()
-        if not initial > 0:
-            raise ValueError(f'initial must be > 0, got {initial!r}')
+        check_positive(initial=initial)
         check_count('period', period)
         self.period = period
         self.register_buffer('ratio', torch.tensor(float(initial)))

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
+from mmrank.checks import check_count, check_share
 
-from .base import SavedState, check_count, check_share
+from .base import SavedState
 from .sample_averages import SampleGroups, moving_log_mean
 from .sample_state import SIZE_FIX, SampleState, check_sample_ids
 
@@ -19,7 +20,8 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     Source: SOAP (NeurIPS 2021), algorithm 1. A first visit (u = 0) takes g as it is; where g is not
     finite, u stays. Without gradient.
     """
-    old, new = old.detach().double(), batch.detach().double()
+    old = old.detach().double()
+    new = batch.detach().double()
     # In float32, as they are kept; the pair moves together.
     finite = new.float().isfinite().all(0)
     mixed = torch.where(old[1] > 0, (1 - gamma) * old + gamma * new, new)
@@ -49,7 +51,8 @@ class PositiveState(SampleState):
                 'which samples are positives is known on the device'
             )
         super().__init__(num_samples * num_classes, initial, storage, load_state)
-        self.num_samples, self.num_columns = num_samples, num_classes
+        self.num_samples = num_samples
+        self.num_columns = num_classes
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         """One step of (quantities, ...) entries, of what a batch says of them."""
@@ -81,11 +84,15 @@ class PositiveState(SampleState):
         """
         if not self.moves:
             return
-        entries, batch, mask = entries.flatten(), batch.detach().flatten(1), mask.flatten()
+        entries = entries.flatten()
+        batch = batch.detach().flatten(1)
+        mask = mask.flatten()
         if self.group is not None:
             # All ranks know the batch: each takes what is in its shard.
             here = entries % self.shard.parts == self.shard.part
-            entries, batch, mask = entries[here], batch[:, here], mask[here]
+            entries = entries[here]
+            batch = batch[:, here]
+            mask = mask[here]
         groups = SampleGroups(entries)
         usable = mask & batch.float().isfinite().all(0)
         mean = torch.stack([self.mean(groups, x, usable) for x in batch])
@@ -159,7 +166,8 @@ class SampleThresholds(PositiveState):
         if not 0 < eta < math.inf:
             raise ValueError(f'eta must be a finite number > 0, got {eta!r}')
         super().__init__(num_samples, num_classes, {'threshold': 0.0}, load_state, storage)
-        self.max_fpr, self.eta = max_fpr, eta
+        self.max_fpr = max_fpr
+        self.eta = eta
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         return old - self.eta * (1 - batch / self.max_fpr)

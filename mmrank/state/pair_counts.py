@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
 
-from .base import SavedState, check_count
+from .base import SavedState
 
 # Multiples of an id modulo a prime: different for each id. The factors are large, so that small ids
 # wrap around: else ids that share a bucket of one array would share one of each.

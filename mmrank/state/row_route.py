@@ -27,7 +27,8 @@ class ShardRows:
             return table.read(ids, device)
         if self._look_up is None or self._look_up[0].ids is not ids:
             self.prefetch(table, ids, device)
-        (self._route, found, work), self._look_up = self._look_up, None
+        (self._route, found, work) = self._look_up
+        self._look_up = None
         work.wait()
         return self._route.in_order(found).t().contiguous().to(device)
 
@@ -65,8 +66,11 @@ class RowRoute:
     """
 
     def __init__(self, ids: Tensor, shard: Shard, device: torch.device, group) -> None:
-        self.ids, self.shard, self.device = ids, shard, device
-        self._version, self._group = ids._version, group
+        self.ids = ids
+        self.shard = shard
+        self.device = device
+        self._version = ids._version
+        self._group = group
         near = _group_on_host(group)
         on_host = ids.detach().to('cpu', torch.long)
         owners = on_host % shard.parts
@@ -74,7 +78,8 @@ class RowRoute:
         asked = torch.bincount(owners, minlength=shard.parts)
         owed = torch.empty_like(asked)
         dist.all_to_all_single(owed, asked, group=near)
-        self._asked, self._owed = asked.tolist(), owed.tolist()
+        self._asked = asked.tolist()
+        self._owed = owed.tolist()
         owned = on_host.new_empty(sum(self._owed))
         dist.all_to_all_single(owned, on_host[order], self._owed, self._asked, group=near)
         #: (m,) int64 rows that are requested here, by rank and in the order of the batch of each.

@@ -38,9 +38,11 @@ class RowsInFlight:
             return table.read(ids, device)
         if not self._requested(ids):
             self._request_rows(table, ids.to(table.device), device)
-        look_up, self.look_up = self.look_up, None
+        look_up = self.look_up
+        self.look_up = None
         receive(look_up.arrival, look_up.ids, look_up.entries)
-        ids, entries = look_up.ids.long(), look_up.entries
+        ids = look_up.ids.long()
+        entries = look_up.entries
         for write in self.writes:
             entries = overwritten(entries, ids, write.ids, write.entries)
         return entries
@@ -128,10 +130,10 @@ def receive(arrival: torch.cuda.Event, *copies: Tensor) -> None:
 
 def to_host(*tensors: Tensor) -> tuple[list[Tensor], torch.cuda.Event]:
     """Copy from a GPU, after what it does now; and when they have come."""
-    copies = [
-        torch.empty(x.shape, dtype=x.dtype, pin_memory=True).copy_(x, non_blocking=True)
-        for x in tensors
-    ]
+    copies = []
+    for x in tensors:
+        copy = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        copies.append(copy.copy_(x, non_blocking=True))
     arrival = torch.cuda.Event()
     arrival.record(torch.cuda.current_stream(tensors[0].device))
     return copies, arrival

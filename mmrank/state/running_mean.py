@@ -10,9 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_count, check_share
 from mmrank.errors import UserError
 
-from .base import SavedState, check_count, check_rows, check_share
+from .base import SavedState, check_rows
 
 MEAN_MODES = ('plain', 'exact', 'off')
 
@@ -50,7 +51,8 @@ class OutlierWarning:
     """
 
     def __init__(self, what: str) -> None:
-        self.what, self.given = what, False
+        self.what = what
+        self.given = False
         self._found = self._flag = self._arrived = None
 
     def __reduce__(self):
@@ -234,7 +236,8 @@ class MeanPositiveScore(RunningMean):
     @contextmanager
     def probing(self) -> Iterator[None]:
         """Within, :meth:`update` only notes ``m_k(theta_{k-1})``."""
-        self._probing, self._previous = True, None
+        self._probing = True
+        self._previous = None
         try:
             yield
         finally:
@@ -270,7 +273,8 @@ class MeanPositiveScore(RunningMean):
         return target
 
     def _correction(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
-        previous, self._previous = self._previous, None
+        previous = self._previous
+        self._previous = None
         if previous is None:
             raise RuntimeError(
                 "mode='exact' requires the batch's mean positive score under the previous weights: "

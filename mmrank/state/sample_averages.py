@@ -1,14 +1,15 @@
 """A moving average of each sample in the log domain, and a temperature that is learned from it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_share
 
-from .base import check_share
 from .sample_state import SampleState
 
 
@@ -19,9 +20,11 @@ def moving_log_mean(log_mean: Tensor, log_batch: Tensor, beta0: float) -> Tensor
     log g; where log g is -inf (no negatives) or NaN, log s stays. In the wider dtype of the two,
     without gradient.
     """
-    old, new = log_mean.detach(), log_batch.detach()
+    old = log_mean.detach()
+    new = log_batch.detach()
     dtype = torch.promote_types(old.dtype, new.dtype)
-    old, new = old.to(dtype), new.to(dtype)
+    old = old.to(dtype)
+    new = new.to(dtype)
     keep = math.log(1 - beta0) if beta0 < 1 else -math.inf
     mixed = torch.logaddexp(old + keep, new + math.log(beta0))
     mixed = torch.where(old.isfinite(), mixed, new)
@@ -36,9 +39,6 @@ class TemperatureStep:
     G clipped to ``gradient_clip``. Source: iSogCLR (ICML 2023), algorithm 1, steps 8 and 9. Where
     tau settles, G rises by about ``2 rho / tau`` per unit of tau, so it settles for an eta well
     below ``tau / rho``; above, tau swings between tau0 and large values.
-
-    A float16 momentum has rounding errors of up to 0.05 % in a step: runs on different numbers of
-    ranks agree to that only; a resumed run is still the same.
     """
 
     eta: float = 0.001
@@ -47,15 +47,10 @@ class TemperatureStep:
     tau0: float = 0.05
     tau_max: float = 1.0
     gradient_clip: float | None = None
-    momentum_dtype: str = 'float32'
 
     def __post_init__(self) -> None:
         if self.gradient_clip is not None and not self.gradient_clip > 0:
             raise ValueError(f'gradient_clip must be > 0 or None, got {self.gradient_clip!r}')
-        if self.momentum_dtype not in ('float32', 'float16'):
-            raise ValueError(
-                f"momentum_dtype={self.momentum_dtype!r} is unknown; use 'float32' or 'float16'"
-            )
         check_share('beta1', self.beta1)
         if not self.eta > 0:
             raise ValueError(
@@ -142,11 +137,10 @@ class SampleLogMean(SampleState):
         beta0: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
-        **quantities: dict,
+        further: Mapping[str, float] | None = None,
     ) -> None:
         check_share('beta0', beta0)
-        initial = {'log_s': -math.inf, **quantities.get('initial', {})}
-        super().__init__(size, initial, storage, load_state, quantities.get('dtypes'))
+        super().__init__(size, {'log_s': -math.inf, **(further or {})}, storage, load_state)
         self.beta0 = beta0
 
     @property
@@ -192,11 +186,10 @@ class SampleTemperature(SampleLogMean):
         self, size: int, beta0: float = 0.9, step: TemperatureStep | None = None, **kwargs
     ) -> None:
         step = step or TemperatureStep()
-        initial = {'tau': step.tau_init}
+        further = {'tau': step.tau_init}
         if step.beta1 < 1:
-            initial['u'] = 0.0
-        dtypes = {'u': getattr(torch, step.momentum_dtype)}
-        super().__init__(size, beta0, initial=initial, dtypes=dtypes, **kwargs)
+            further['u'] = 0.0
+        super().__init__(size, beta0, further=further, **kwargs)
         self.step = step
 
     @property

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails, inside_backward, is_compiling
+from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError, UserTypeError
 from mmrank.gathering import all_gather_rows
 
-from .base import check_count
 from .row_route import ShardRows
 from .rows_in_flight import RowsInFlight
 from .sharding import Shard, ShardedState
@@ -20,7 +20,6 @@ from .sharding import Shard, ShardedState
 SIZE_FIX = '; set it to the number of samples in the training set'
 # What brings the rows of a batch; on the device of the model they are there.
 _BRINGS = {'device': None, 'host': RowsInFlight, 'sharded': ShardRows}
-_HALF_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
 
 
 class SampleState(ShardedState):
@@ -42,7 +41,6 @@ class SampleState(ShardedState):
         storage: ``device``: where the model is. ``host``. ``sharded``: spread over the ranks.
         load_state: False resets the state when a checkpoint is loaded: for a model that continues
             with other data.
-        dtypes: Quantities that are not float32, and their dtype.
     """
 
     def __init__(
@@ -51,22 +49,19 @@ class SampleState(ShardedState):
         initial: Mapping[str, float],
         storage: str = 'device',
         load_state: bool = True,
-        dtypes: Mapping[str, torch.dtype] | None = None,
     ) -> None:
         check_count('num_samples', size, fix=SIZE_FIX)
-        if storage not in _BRINGS:
-            raise ValueError(f'storage={storage!r} is unknown; use one of {tuple(_BRINGS)}')
+        one_of('storage', storage, _BRINGS)
         super().__init__(size, storage == 'sharded')
-        self.size, self.names = size, tuple(initial)
-        self.storage, self.load_state = storage, load_state
-        dtypes = dtypes or {}
+        self.size = size
+        self.names = tuple(initial)
+        self.storage = storage
+        self.load_state = load_state
         device = 'cpu' if storage == 'host' else None  # also of a model that is built on meta
-        self._columns = [
-            torch.full(
-                (self.shard.rows,), value, dtype=dtypes.get(name, torch.float32), device=device
-            )
-            for name, value in initial.items()
-        ]
+        self._columns = []
+        for value in initial.values():
+            column = torch.full((self.shard.rows,), value, dtype=torch.float32, device=device)
+            self._columns.append(column)
         self._rows = _BRINGS[storage] and _BRINGS[storage]()
         #: Indices and entries of the last :meth:`fetch` in training.
         self._last: tuple = (None, None)
@@ -102,7 +97,7 @@ class SampleState(ShardedState):
     def table(self) -> Tensor:
         """(quantities, size) float32; a copy. Of a shard its rows."""
         self.flush()
-        return torch.stack([x.float() for x in self._columns])
+        return torch.stack(self._columns)
 
     def column(self, name: str) -> Tensor:
         """(size,) values of a quantity; the state itself. Of a shard its rows."""
@@ -111,7 +106,8 @@ class SampleState(ShardedState):
 
     def gathered(self, name: str) -> Tensor:
         """(size,) values of a quantity, of all ranks; all have to call it."""
-        column, group = self.column(name), self.group
+        column = self.column(name)
+        group = self.group
         if group is None:
             return column
         most = -(-self.size // self.shard.parts)
@@ -192,7 +188,7 @@ class SampleState(ShardedState):
 
     def store(self, ids: Tensor, entries: Tensor) -> None:
         """Write (quantities, n) entries of (n,) ids; what is repeated has equal entries."""
-        entries = self._rounded(entries)
+        entries = entries.float()
         if self._rows is not None:
             self._rows.store(self, ids, entries)
         else:
@@ -206,25 +202,13 @@ class SampleState(ShardedState):
     def read(self, ids: Tensor, device: torch.device) -> Tensor:
         """(quantities, n) float32 entries as the table has them."""
         ids = ids.to(self.device).long() // self.shard.parts
-        return torch.stack([x[ids].float() for x in self._columns]).to(device)
+        return torch.stack([x[ids] for x in self._columns]).to(device)
 
     def write(self, ids: Tensor, entries: Tensor) -> None:
         """Set entries of the table."""
         ids = ids.to(self.device).long() // self.shard.parts
         for column, values in zip(self._columns, entries.to(self.device)):
             column[ids] = values.to(column.dtype)
-
-    def _rounded(self, entries: Tensor) -> Tensor:
-        """(quantities, n) float32 as they come out of the table again."""
-        entries = entries.float()
-        if all(x.dtype == torch.float32 for x in self._columns):
-            return entries
-        # An infinite momentum would stay for ever.
-        rows = [
-            x.clamp(*_HALF_RANGE).half().float() if column.dtype == torch.float16 else x
-            for column, x in zip(self._columns, entries)
-        ]
-        return torch.stack(rows)
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
         if self.load_state:

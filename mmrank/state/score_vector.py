@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_count, check_share, one_of
 from mmrank.gathering import all_gather_lists
 
-from .base import SavedState, check_count, check_rows, check_share
+from .base import SavedState, check_rows
 from .running_mean import OutlierWarning, RunningMean, within_reach
 
 MODES = ('ema', 'off')
@@ -69,7 +70,8 @@ def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: f
         padded = torch.where(mask, scores.double(), torch.inf)
         ascending = padded.sort(dim=1).values
         last = (count - 1).clamp(min=0)
-        first_u, last_u = ascending[:, :1], ascending.gather(1, last)
+        first_u = ascending[:, :1]
+        last_u = ascending.gather(1, last)
         # A list of one score is constant: its neighbours are itself.
         second_u = ascending.gather(1, last.clamp(max=1))
         before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
@@ -83,7 +85,9 @@ def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: f
         # Integers decide the interval: no rounding at its borders.
         interval = point.div(length, rounding_mode='floor')
         share = (point - interval * length).double() / length
-        left, here, right = (knots.gather(1, interval + shift) for shift in (0, 1, 2))
+        left = knots.gather(1, interval)
+        here = knots.gather(1, interval + 1)
+        right = knots.gather(1, interval + 2)
         out = left.lerp(here, share)
         out = (out + here.lerp(right, share)) / 2
         whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
@@ -132,14 +136,14 @@ class ScoreVector(SavedState):
         check_count('size', size)
         check_count('length', length)
         check_share('momentum', momentum)
-        if mode not in MODES:
-            raise ValueError(f'mode={mode!r} is unknown; use one of {MODES}')
+        one_of('mode', mode, MODES)
         low, high = score_range
         if not low < high:
             raise ValueError(
                 f'score_range must be (low, high) with low < high, got {score_range!r}'
             )
-        self.momentum, self.mode = momentum, mode
+        self.momentum = momentum
+        self.mode = mode
         self.score_range = (float(low), float(high))
         self._warning = OutlierWarning('a positive score')
         self.register_buffer('vector', torch.zeros(size, length))
@@ -185,9 +189,10 @@ class ScoreVector(SavedState):
         Takes (L, P) positives and their mask of each part and returns (L, length) v of each.
         """
         points = [self._points(*part) for part in parts]
-        phi, usable = (torch.cat(x) for x in zip(*points))
         if self.moves:
-            self._step(phi, usable, self._row_index(None, phi))
+            every_phi, every_usable = zip(*points)
+            phi = torch.cat(every_phi)
+            self._step(phi, torch.cat(every_usable), self._row_index(None, phi))
         return [self._vectors(own, self._row_index(None, own)) for own, _ in points]
 
     def _vectors(self, phi: Tensor, index: Tensor) -> Tensor:

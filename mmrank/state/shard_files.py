@@ -55,12 +55,11 @@ def named_shards(path: str | Path) -> list[str]:
                 # Most checkpoints have none; the pickle may be long.
                 if SHARD_FILES_KEY.encode() not in content:
                     return []
-                found = [
-                    value
-                    for _, value, _ in pickletools.genops(content)
-                    if isinstance(value, str) and _NAME.fullmatch(value)
-                ]
-                return list(dict.fromkeys(found))
+                found = {}  # in the order in which they stand
+                for _, value, _ in pickletools.genops(content):
+                    if isinstance(value, str) and _NAME.fullmatch(value):
+                        found[value] = True
+                return list(found)
     return []
 
 
@@ -147,7 +146,8 @@ def remove_shards(checkpoint: str | Path, keep: Collection[str] = ()) -> None:
 
 def remove_lost_shards(folder: str | Path) -> None:
     """Remove the shards that no checkpoint of a folder names: a killed training leaves them."""
-    folder, kept = Path(folder), {}
+    folder = Path(folder)
+    kept = {}
     for path in folder.glob('*.shard'):
         match = _NAME.fullmatch(path.name)
         if match is None:

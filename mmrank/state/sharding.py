@@ -187,7 +187,6 @@ class ShardedState(TrainingState):
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ) -> None:
         own = self.own_rows()
-        saved = {n: state_dict.get(prefix + n) for n in own}
         shards = state_dict.get(prefix + SHARDS_KEY)
         self._awaited = set()
         # Raised here: mmengine only logs what is put into error_msgs, and would train on with a
@@ -197,19 +196,21 @@ class ShardedState(TrainingState):
             if size != self.shard.size:
                 self.refuse_rows(prefix + SHARDS_KEY, (size,))
             self._parts_there = parts
-            self._awaited = {
-                part for part in range(parts) if self.shard.common(Shard(size, part, parts))
-            }
+            for part in range(parts):
+                if self.shard.common(Shard(size, part, parts)):
+                    self._awaited.add(part)
         else:
-            for name, rows in saved.items():
-                whole = self.shard.size, *own[name].shape[1:]
+            for name, values in own.items():
+                rows = state_dict.get(prefix + name)
+                whole = self.shard.size, *values.shape[1:]
                 if rows is not None and rows.shape != whole:
                     self.refuse_rows(prefix + name, rows.shape)
-            for name, rows in saved.items():
+            for name, values in own.items():
+                rows = state_dict.get(prefix + name)
                 if rows is None:
                     missing_keys.append(prefix + name)
                 else:
-                    own[name].copy_(rows[self.shard.place])
+                    values.copy_(rows[self.shard.place])
         taken = {prefix + name for name in (*own, SHARDS_KEY)}
         rest = {k: v for k, v in state_dict.items() if k not in taken}
         missing: list[str] = []
@@ -221,7 +222,11 @@ class ShardedState(TrainingState):
 
 def sharded_states(model: nn.Module) -> dict[str, ShardedState]:
     """Modules with a table, whole or a shard, by name."""
-    return {k: v for k, v in model.named_modules() if isinstance(v, ShardedState)}
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, ShardedState):
+            found[name] = module
+    return found
 
 
 def save_shard(model: nn.Module) -> dict[str, dict]:

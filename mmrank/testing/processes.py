@@ -1,6 +1,5 @@
 """Runs a function on several gloo processes of this machine and gathers its results."""
 
-import socket
 import tempfile
 from collections.abc import Callable
 from datetime import timedelta
@@ -13,13 +12,6 @@ from torch.multiprocessing.spawn import ProcessException
 
 #: How long a rank waits for another.
 TIMEOUT = timedelta(minutes=10)
-
-
-def free_port() -> int:
-    """A port that no process listens at."""
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
 
 
 def run_on_ranks(function: Callable, world_size: int, *args: object, method: str = 'spawn') -> list:

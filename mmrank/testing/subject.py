@@ -65,11 +65,6 @@ class Subject:
         loss = self.builder()
         return isinstance(loss, nn.Module) and any(True for _ in loss.parameters())
 
-    def has_state(self) -> bool:
-        """Whether a checkpoint holds anything of it."""
-        loss = self.builder()
-        return isinstance(loss, nn.Module) and bool(loss.state_dict())
-
     def trained(self) -> Loss:
         """The loss with two batches behind it."""
         loss = self.build()

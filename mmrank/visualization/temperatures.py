@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mmrank.checkpoint_loading import load_checkpoint
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
 from mmrank.state.sample_averages import SampleTemperature
@@ -212,8 +213,7 @@ class TemperatureHistory:
     def __init__(self, low: float, high: float, num_bins: int = 60) -> None:
         if not low < high:
             raise ValueError(f'temperatures must have a range, got {low} to {high}')
-        if num_bins < 1:
-            raise ValueError(f'num_bins must be at least 1, got {num_bins}')
+        check_at_least(1, num_bins=num_bins)
         self.edges = np.linspace(low, high, num_bins + 1)
         self.steps: list[int] = []
         self.counts: list[np.ndarray] = []

@@ -36,7 +36,7 @@ PRELOADED = [
     # What a config of theirs makes the registries import, models among it.
     'mmpretrain.engine',
     'mmrank.engine.flexible_runner',
-    'mmrank.engine.fsdp_strategy',
+    'mmrank.engine.sharded.fsdp_strategy',
     'mmrank.evaluation',
 ]
 

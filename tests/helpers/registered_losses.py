@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mmrank.functional import IN_BATCH_MODES
 from mmrank.losses import EmbeddingBatch
 from mmrank.losses.ranking.sodeep import RankSorter
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.registry import MODELS
 from mmrank.testing import Batch, Call, Subject
@@ -66,32 +66,28 @@ SETTINGS = {
         dict(surrogate='one_sided_huber', max_fpr=0.3, mode='per_class'),
     ],
     'BalancedSoftmaxLoss': [COUNTED],
-    'BimodalISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gather='ring')],
+    'BimodalISogCLRLoss': [PER_SAMPLE],
     'BlackBoxAPLoss': BOTH_MODES,
-    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False), dict(tau=0.3, gather='ring')],
+    'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False)],
     'ClassBalancedCELoss': [COUNTED, dict(COUNTED, use_sigmoid=False)],
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
     'HAPLoss': [dict(tau=0.3, delta=0.9, alpha=2.0, mode='per_class')],
-    'ISogCLRLoss': [
-        PER_SAMPLE,
-        dict(PER_SAMPLE, storage='host', gradient_clip=0.1),
-        dict(PER_SAMPLE, gather='ring'),
-    ],
+    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, storage='host', gradient_clip=0.1)],
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, gather='ring', refined=True),
+        dict(num_buckets=3, num_hashes=2, refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
         dict(frequency='counts', refined=True),
-        dict(frequency='none', gather='ring'),
+        dict(frequency='none'),
     ],
     'IndividualCLIPLoss': [dict(PER_SAMPLE, tau=0.3)],
     'InfoNCELoss': [
         {},
         dict(bimodal=True, loss_weight=0.5, hardness_strength=9.0),
-        dict(gather='ring', hardness_strength=2.0),
+        dict(hardness_strength=2.0),
     ],
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
     'LabelledPairLoss': [{}, dict(pointwise='logistic')],
@@ -127,8 +123,7 @@ SETTINGS = {
         PER_SAMPLE,
         dict(PER_SAMPLE, bimodal=True),
         dict(PER_SAMPLE, bimodal=True, tau=0.3, rho=0.5),
-        dict(PER_SAMPLE, tau=0.3, rho=0.5, gather='ring'),
-        dict(PER_SAMPLE, bimodal=True, gather='ring'),
+        dict(PER_SAMPLE, tau=0.3, rho=0.5),
     ],
     'StableAPLoss': [
         {},

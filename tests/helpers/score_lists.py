@@ -5,13 +5,54 @@ from unittest import mock
 
 import torch
 
+from mmrank.losses.auc.auc import MAUCLoss, mauc_of_classes
+from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.pairs import pair_sums
+from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
+from mmrank.losses.pairs.surrogates import OneSidedHuber, SquaredHinge
+from mmrank.losses.split_lists import like_scores, split_lists
 
 
 def joined(pos, neg):
     """Positives and negatives as ``scores, is_positive``; the last dimension is the list."""
     is_positive = torch.cat([torch.ones_like(pos), torch.zeros_like(neg)], -1).bool()
     return torch.cat([pos, neg], -1), is_positive
+
+
+def one_sided_huber(x, tau):
+    """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` up to tau, 0 beyond; autograd derives it."""
+    z = 1 - x / tau
+    return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
+
+
+def one_sided_sigmoid(x, tau):
+    """``tanh(-x / (2 tau))`` for ``x < 0``, else 0; autograd derives it."""
+    return torch.tanh(x.clamp(max=0) / (-2 * tau))
+
+
+def surrogate_mean(pos, neg, tau, method='auto'):
+    """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber, 0 without negatives.
+
+    Source: stable AP (2025), eq. 2.
+    """
+    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
+    dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
+    return (total / max(neg.numel(), 1)).to(dtype)
+
+
+def mauc_losses(scores, is_positive, mask=None, **settings):
+    """(C,) losses of :class:`mmrank.losses.MAUCLoss` of (C, N) scores, class by class."""
+    loss = MAUCLoss(**settings)
+    lists = split_lists(scores, is_positive, mask)
+    losses, _ = mauc_of_classes(lists, loss.surrogate, loss.huber)
+    return like_scores(losses, scores)
+
+
+def soap_losses(scores, is_positive, mask=None, margin=1.0):
+    """SOAP of each list without a past: the moving averages are what the batch says."""
+    lists = split_lists(scores, is_positive, mask)
+    batch = surrogate_ranks(lists, SquaredHinge(margin))
+    return like_scores(soap_of_ranks(batch, batch, lists.pos_mask), scores)
 
 
 @contextmanager

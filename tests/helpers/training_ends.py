@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from mmrank.engine.resume.sharded_checkpoint import load_sharded
+from mmrank.engine.sharded.checkpoint import load_sharded
 from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
 
 

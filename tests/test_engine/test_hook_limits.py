@@ -13,7 +13,6 @@ from mmengine.registry import LOOPS, MODEL_WRAPPERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
 from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
-from mmrank.engine.fsdp_strategy import FSDPStrategy
 from mmrank.engine.hooks import PreviousWeightsHook, atomic_checkpoint_hook, rng_state_hook
 from mmrank.engine.runners import (
     accumulates_gradients,
@@ -23,6 +22,7 @@ from mmrank.engine.runners import (
     shards_weights,
     unwrap_model,
 )
+from mmrank.engine.sharded.fsdp_strategy import FSDPStrategy
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 

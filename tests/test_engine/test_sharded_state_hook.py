@@ -20,8 +20,9 @@ from torch.utils.data import Dataset
 
 from mmrank.distributed import world_group
 from mmrank.engine.flexible_runner import FlexibleRunner
-from mmrank.engine.hooks import CheckpointMatchHook, ShardedStateHook
+from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
+from mmrank.engine.sharded.state_hook import ShardedStateHook
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.registry import MODELS

@@ -12,7 +12,7 @@ from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 
-from mmrank.engine.sharded_tables import ShardedTablesHook
+from mmrank.engine.sharded.tables import ShardedTablesHook
 from mmrank.errors import UserError
 from mmrank.models import ShardedEmbeddingTower
 from mmrank.models.two_tower.sharded_embedding_tower import sharded_parameters

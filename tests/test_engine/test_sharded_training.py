@@ -13,9 +13,9 @@ from mmengine.config import Config
 from training_ends import assert_same, read_losses
 
 from mmrank.apis.entry_point import check_folder, prepare_cpu_processes
-from mmrank.engine.fsdp_strategy import FSDPStrategy
-from mmrank.engine.resume.sharded_checkpoint import load_sharded
 from mmrank.engine.runners import refuse_strategy, strategy_class
+from mmrank.engine.sharded.checkpoint import load_sharded
+from mmrank.engine.sharded.fsdp_strategy import FSDPStrategy
 from mmrank.errors import UserError
 
 pytestmark = pytest.mark.processes

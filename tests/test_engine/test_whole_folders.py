@@ -18,7 +18,6 @@ from mmrank.engine.resume.checkpoint import (
     find_last_whole_checkpoint,
     pointed_foreign_folder,
 )
-from mmrank.engine.resume.sharded_checkpoint import load_sharded, save_sharded
 from mmrank.engine.resume.whole_checkpoint import (
     MANIFEST,
     _write_manifest,
@@ -26,6 +25,7 @@ from mmrank.engine.resume.whole_checkpoint import (
     remove_checkpoint,
     whole_checkpoint,
 )
+from mmrank.engine.sharded.checkpoint import load_sharded, save_sharded
 from mmrank.files import remove_temporary_files, temporary_name
 
 

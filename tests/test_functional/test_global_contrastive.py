@@ -10,21 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.functional import (
+from mmrank.functional import global_contrastive_loss, info_nce_loss, unit_rows
+from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.info_nce import info_nce_losses
+from mmrank.losses.contrastive.sogclr import temperature_gradient
+from mmrank.losses.contrastive.terms import (
     NegativeTerms,
-    TemperatureStep,
-    global_contrastive_loss,
-    info_nce_loss,
-    info_nce_losses,
-    moving_log_mean,
     negative_terms,
-    temperature_gradient,
     two_modality_terms,
     two_view_terms,
-    unit_rows,
 )
-from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.terms import _terms as two_directions
+from mmrank.state.sample_averages import TemperatureStep, moving_log_mean
 
 BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))

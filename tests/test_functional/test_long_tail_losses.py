@@ -5,23 +5,15 @@ import math
 
 import pytest
 import torch
-from score_lists import joined
+from score_lists import joined, mauc_losses, soap_losses
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.functional import (
-    auc_loss,
-    average_precision,
-    effective_number_weights,
-    ldam_margins,
-    ldam_sigmoid,
-    ldam_softmax,
-    mauc_loss,
-    moving_ranks,
-    soap_loss,
-    split_lists,
-)
+from mmrank.functional import auc_loss, average_precision, split_lists
 from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
+from mmrank.losses.pointwise.ldam import ldam_margins, ldam_sigmoid, ldam_softmax
+from mmrank.state.kept_positives import moving_ranks
 
 
 def randn(*shape, seed=0):
@@ -50,7 +42,7 @@ def test_surrogate_ranks_are_means_over_the_list(margin):
 
 def test_without_a_past_soap_is_the_gradient_of_its_value():
     pos, neg = randn(5).requires_grad_(), randn(9, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda p, n: soap_loss(*joined(p, n), margin=0.8), (pos, neg))
+    assert torch.autograd.gradcheck(lambda p, n: soap_losses(*joined(p, n), margin=0.8), (pos, neg))
 
 
 def test_soap_gradient_is_that_of_the_paper():
@@ -75,8 +67,8 @@ def test_soap_gradient_is_that_of_the_paper():
 
 def test_soap_of_a_tiny_margin_and_separated_scores():
     """Well separated: the loss orders rankings as average precision does."""
-    good = soap_loss(torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.arange(4) < 2)
-    bad = soap_loss(torch.tensor([1.0, 2.0, 9.0, 8.0]), torch.arange(4) < 2)
+    good = soap_losses(torch.tensor([9.0, 8.0, 1.0, 2.0]), torch.arange(4) < 2)
+    bad = soap_losses(torch.tensor([1.0, 2.0, 9.0, 8.0]), torch.arange(4) < 2)
     assert good.item() == 0
     assert bad.item() > 0.9
 
@@ -84,17 +76,19 @@ def test_soap_of_a_tiny_margin_and_separated_scores():
 def test_soap_edges():
     some = torch.randn(3, requires_grad=True)
     first = torch.arange(3) < 1
-    loss = soap_loss(some, torch.zeros(3))
+    loss = soap_losses(some, torch.zeros(3))
     assert loss.item() == 0
     loss.backward()
     assert some.grad.abs().sum() == 0
-    assert soap_loss(torch.randn(1), torch.ones(1)).item() == 0  # nothing above it
-    assert soap_loss(torch.zeros(4), torch.arange(4) < 2).item() == 0.5  # ties
-    assert soap_loss(torch.tensor([float('nan'), 0, 0]), first).isnan()
-    far = soap_loss(torch.tensor([-float('inf'), 0, 0]), first)
+    assert soap_losses(torch.randn(1), torch.ones(1)).item() == 0  # nothing above it
+    assert soap_losses(torch.zeros(4), torch.arange(4) < 2).item() == 0.5  # ties
+    known = soap_losses(torch.tensor([2.0, 0.0, 0.0, -3.0]), torch.arange(4) < 2)
+    assert known.item() == pytest.approx(0.0455, abs=1e-4)
+    assert soap_losses(torch.tensor([float('nan'), 0, 0]), first).isnan()
+    far = soap_losses(torch.tensor([-float('inf'), 0, 0]), first)
     assert far.item() == pytest.approx(1)
     with pytest.raises(ValueError, match='tau must be'):
-        soap_loss(some, first, margin=0.0)
+        soap_losses(some, first, margin=0.0)
 
 
 def test_moving_ranks():
@@ -136,7 +130,7 @@ def test_mauc_is_the_mean_over_pairs_of_classes(surrogate, classes):
     scores = randn(14, classes)
     labels = torch.randint(0, classes + 1, (14,), generator=g)
     one_hot = torch.nn.functional.one_hot(labels, classes + 1)[:, :classes]
-    losses = mauc_loss(scores.t(), one_hot.t(), surrogate=surrogate, tau=0.7)
+    losses = mauc_losses(scores.t(), one_hot.t(), surrogate=surrogate, tau=0.7)
     expected = mauc_by_loops(scores.tolist(), labels.tolist(), classes, MAUC[surrogate])
     for got, want in zip(losses, expected):
         assert got.item() == pytest.approx(want or 0.0, rel=1e-9)
@@ -147,7 +141,7 @@ def test_mauc_gradient(surrogate):
     scores = randn(3, 11).requires_grad_()
     is_positive = torch.arange(11)[None] % 4 == torch.arange(3)[:, None]
     assert torch.autograd.gradcheck(
-        lambda x: mauc_loss(x, is_positive, surrogate=surrogate), scores
+        lambda x: mauc_losses(x, is_positive, surrogate=surrogate), scores
     )
 
 
@@ -155,14 +149,14 @@ def test_binary_mauc_is_auc():
     scores, labels = randn(1, 60), randn(1, 60, seed=1) > 0.6
     kwargs = dict(surrogate='one_sided_huber', tau=0.3)
     torch.testing.assert_close(
-        mauc_loss(scores, labels, **kwargs), auc_loss(scores, labels, **kwargs)
+        mauc_losses(scores, labels, **kwargs), auc_loss(scores, labels, **kwargs)
     )
     # Two scores, so that every swapped pair counts as much: AUC itself.
     x = (scores > 0).double()
-    loss = mauc_loss(x, labels, surrogate='square', tau=1.0).item()
+    loss = mauc_losses(x, labels, surrogate='square', tau=1.0).item()
     pairs = x[labels][:, None] - x[~labels]
     assert loss == pytest.approx(((1 - pairs) ** 2).mean().item())
-    assert mauc_loss(torch.zeros(1, 60), labels).item() == 1
+    assert mauc_losses(torch.zeros(1, 60), labels).item() == 1
 
 
 def test_mauc_several_labels_and_left_out_entries():
@@ -172,7 +166,7 @@ def test_mauc_several_labels_and_left_out_entries():
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[:, 4] = False
     scores[:, 4] = torch.nan
-    losses = mauc_loss(scores, positive, mask=mask)
+    losses = mauc_losses(scores, positive, mask=mask)
     a, b = scores
 
     def mean(pos, neg):
@@ -187,16 +181,16 @@ def test_mauc_several_labels_and_left_out_entries():
 
 def test_mauc_edges():
     empty = torch.zeros(3, 0, requires_grad=True)
-    assert mauc_loss(empty, torch.zeros(3, 0)).tolist() == [0, 0, 0]
-    assert mauc_loss(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4])).tolist() == [0, 0]
+    assert mauc_losses(empty, torch.zeros(3, 0)).tolist() == [0, 0, 0]
+    assert mauc_losses(torch.randn(2, 4), torch.tensor([[1] * 4, [0] * 4])).tolist() == [0, 0]
     with pytest.raises(ValueError, match="surrogate='hinge' is unknown"):
-        mauc_loss(empty, empty.bool(), surrogate='hinge')
+        mauc_losses(empty, empty.bool(), surrogate='hinge')
     with pytest.raises(TypeError, match='call scores.float'):
-        mauc_loss(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
+        mauc_losses(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool())
     with pytest.raises(ValueError, match='is_positive must have shape'):
-        mauc_loss(torch.zeros(2, 3), torch.zeros(3, 2).bool())
+        mauc_losses(torch.zeros(2, 3), torch.zeros(3, 2).bool())
     with pytest.raises(ValueError, match='mask must have shape'):
-        mauc_loss(empty, empty.bool(), mask=torch.ones(3, 1).bool())
+        mauc_losses(empty, empty.bool(), mask=torch.ones(3, 1).bool())
 
 
 def test_effective_number():
@@ -256,7 +250,7 @@ def test_descending_soap_raises_average_precision():
     before = average_precision(scores, positive)
     moved = scores.clone().requires_grad_()
     for _ in range(60):
-        loss = soap_loss(moved, positive)
+        loss = soap_losses(moved, positive)
         (grad,) = torch.autograd.grad(loss, moved)
         moved = (moved - 2 * grad).detach().requires_grad_()
     assert average_precision(moved, positive) > before + 0.3

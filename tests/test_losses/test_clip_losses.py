@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize
 
-from mmrank.functional import cyclic_consistency
 from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SogCLRLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.cyclip import cyclic_consistency
 from mmrank.registry import MODELS
 
 LOSSES = {

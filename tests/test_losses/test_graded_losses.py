@@ -4,14 +4,9 @@ import itertools
 
 import pytest
 import torch
+from score_lists import one_sided_huber
 
-from mmrank.functional import (
-    ap_loss,
-    graded_average_precision,
-    one_sided_huber,
-    smooth_ap_loss,
-    stable_ap_loss,
-)
+from mmrank.functional import ap_loss, graded_average_precision, smooth_ap_loss, stable_ap_loss
 from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.pairs import graded_sums
 from mmrank.losses.pairs.surrogates import OneSidedHuber

@@ -6,8 +6,9 @@ from gloo_processes import run_on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional import IN_BATCH_MODES, in_batch_loss
+from mmrank.functional import in_batch_loss
 from mmrank.losses import InBatchLoss
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
 
 SHAPE = (6, 5)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from mmrank.functional import in_batch_softmax_losses
 from mmrank.losses import InBatchSoftmaxLoss
+from mmrank.losses.two_tower.in_batch_softmax import in_batch_softmax_losses
 from mmrank.registry import MODELS
 
 ROWS = torch.tensor([0, 1, 2, 3, 4, 5])
@@ -191,8 +191,7 @@ def test_distinct_entities_are_embedded_once():
         (dict(frequency='none', refined=True), "Fix: frequency='counts'"),
         (dict(frequency='exact'), "frequency='exact' is unknown"),
         (dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
-        (dict(num_buckets=4, scope='local', gather='ring'), "gather='ring' has no effect"),
-        (dict(num_buckets=4, gather='tree'), "gather='tree' is unknown"),
+        (dict(num_buckets=4, scope='rank'), "scope='rank' is unknown"),
     ],
 )
 def test_bad_parameters_are_refused(kwargs, message):

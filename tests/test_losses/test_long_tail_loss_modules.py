@@ -6,15 +6,10 @@ import math
 
 import pytest
 import torch
+from score_lists import mauc_losses
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.functional import (
-    effective_number_weights,
-    ldam_margins,
-    ldam_sigmoid,
-    mauc_loss,
-    split_lists,
-)
+from mmrank.functional import split_lists
 from mmrank.losses import (
     AsymmetricLoss,
     BalancedSoftmaxLoss,
@@ -27,6 +22,8 @@ from mmrank.losses import (
 )
 from mmrank.losses.auc.soap import surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
+from mmrank.losses.pointwise.ldam import ldam_margins, ldam_sigmoid
 from mmrank.registry import MODELS
 from mmrank.state import LabelCounts, SampleRanks
 
@@ -220,7 +217,7 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     scores, _, _ = batch()
     index = torch.arange(12) % 2  # class 2 is absent
     positive = (index[:, None] == torch.arange(CLASSES)).t()
-    losses = mauc_loss(scores.t(), positive)
+    losses = mauc_losses(scores.t(), positive)
     loss = MAUCLoss(num_classes=CLASSES)(scores, index)
     assert loss.item() == pytest.approx(losses.sum().item() / 2)
     total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from score_lists import surrogate_mean
 from torch import nn
 
-from mmrank.functional import pairwise_surrogate_mean
 from mmrank.losses.ranking.dr_loss import softmax_mean
 
 REFUSED = 'no second derivative.*create_graph=True'
@@ -14,7 +14,7 @@ REFUSED = 'no second derivative.*create_graph=True'
     'function',
     [
         # Linear in the function: the incoming gradient is a constant.
-        lambda x: pairwise_surrogate_mean(x[0], x[1], 1.0).sum(),
+        lambda x: surrogate_mean(x[0], x[1], 1.0).sum(),
         lambda x: softmax_mean(x, 0.5).sum(),
     ],
 )
@@ -32,7 +32,7 @@ def test_a_penalty_beside_a_refused_loss_is_allowed():
     layer = nn.Linear(2, 1).double()
     inputs = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     scores = layer(inputs)[:, 0]
-    loss = pairwise_surrogate_mean(scores[:2], scores[2:], 1.0).mean()
+    loss = surrogate_mean(scores[:2], scores[2:], 1.0).mean()
     (slope,) = torch.autograd.grad(scores.sigmoid().sum(), inputs, create_graph=True)
     (loss + slope.square().sum()).backward()
     assert layer.weight.grad.isfinite().all()

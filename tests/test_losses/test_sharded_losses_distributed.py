@@ -29,7 +29,7 @@ SIZES = {2: [(7, 5), (5, 2), (4, 0)], 3: [(5, 4, 3), (4, 0, 3)]}
 NUM = dict(num_samples=SAMPLES)
 CASES = [
     Case('SogCLRLoss', dict(NUM, bimodal=True), 'views'),
-    Case('ISogCLRLoss', dict(NUM, momentum_dtype='float16'), 'views'),
+    Case('ISogCLRLoss', NUM, 'views'),
     Case('ISogCLRLoss', dict(NUM, scope='local', beta1=1.0), 'views'),
     Case('BimodalISogCLRLoss', NUM, 'views'),
     Case('PartialAUCLoss', dict(NUM, num_classes=3, lam_pos=0.7), 'rows'),

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mmrank.functional import KeyRing, sigmoid_losses
 from mmrank.losses import SigLIPLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.siglip import sigmoid_losses
 
 
 def data(n, seed=0, dim=4):
@@ -142,5 +142,12 @@ def test_bad_parameters_are_refused(kwargs, message):
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match='must be embeddings'):
         sigmoid_losses(data(3)[0], data(4)[0], 1.0, 0.0)
-    with pytest.raises(ValueError, match='a ring needs ids'):
-        sigmoid_losses(*data(3), 1.0, 0.0, ring=KeyRing([3]))
+
+
+def test_second_derivatives_are_refused():
+    x, y = data(3)
+    x.requires_grad_()
+    value = sigmoid_losses(x, y, 1.0, 0.0).square().sum()
+    (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+    with pytest.raises(RuntimeError, match='no second derivative'):
+        gradient.sum().backward()

@@ -2,16 +2,11 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mmrank.functional import (
-    OneSidedHuber,
-    interpolate_scores,
-    semi_variance,
-    soprc_loss,
-    split_lists,
-)
+from mmrank.functional import OneSidedHuber, semi_variance, soprc_loss, split_lists
 from mmrank.losses import SOPRCLoss
 from mmrank.losses.ranking.soprc import soprc_terms
 from mmrank.registry import MODELS
+from mmrank.state.score_vector import interpolate_scores
 
 LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
 TAUS = dict(tau1=1.0, tau2=0.05)

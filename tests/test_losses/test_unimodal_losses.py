@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from mmrank.functional import off_diagonal_square_sum
+from mmrank.losses.contrastive.decorrelation import off_diagonal_square_sum
 from mmrank.registry import MODELS
 
 LOSSES = {

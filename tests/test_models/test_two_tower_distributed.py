@@ -27,7 +27,7 @@ CASES = [
             dict(batch_size=10, num_uniform=4),
             dict(type='mmrank.InBatchSoftmaxLoss', tau=0.5, refined=True, **shares),
         )
-        for shares in (dict(frequency='counts'), dict(num_buckets=8, gather='ring'))
+        for shares in (dict(frequency='counts'), dict(num_buckets=8))
     ),
     (
         'sogram',

@@ -141,9 +141,9 @@ def test_a_detection_user_trains_a_head_without_mmpretrain():
 def test_functions_and_losses_need_torch_alone():
     code = (
         'import torch, mmrank.functional as F\n'
-        'x = torch.tensor([1., 2.], requires_grad=True)\n'
-        'y = torch.tensor([0., 3., 1.])\n'
-        'F.pairwise_surrogate_mean(x, y, 1.0).sum().backward()\n'
+        'x = torch.tensor([[1., 2.]], requires_grad=True)\n'
+        'y = torch.tensor([[0., 3., 1.]])\n'
+        'F.pairwise_surrogate_sum(x, y, F.OneSidedHuber(1.0)).sum().backward()\n'
         'assert torch.isfinite(x.grad).all()\n'
         'bad = {"numpy", "mmengine"} & set(vars(sys.modules["mmrank"]))\n'
         'assert not bad, bad\n'

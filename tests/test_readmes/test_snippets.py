@@ -63,7 +63,7 @@ BLOCKS = [
     (TOOLS, 'TensorboardVisBackend'),
     (PYTORCH, 'stable_ap_loss(scores, is_positive'),
     (COCOS_METRIC, 'graded_average_precision'),
-    (START, 'read_base'),
+    (START, '/path/to/configs'),
     ('README.md', 'StableAPLoss(num_classes=5'),
     (DETECTOR, "_base_ = 'mmdet::atss"),
     # tests/test_adapters/test_detection_transformers.py and test_detectors.py run these, but the
@@ -448,9 +448,9 @@ def test_the_quality_raises_the_ap_at_each_threshold(tmp_path, monkeypatch):
     assert (tmp_path / 'ranking_by_iou.png').stat().st_size > 10_000
 
 
-def test_python_style_block(tmp_path):
-    text = snippet(START, 'read_base').text
-    cfg = config_of(text, tmp_path)
+def test_a_config_inherits_by_path(tmp_path):
+    text = snippet(START, '/path/to/configs').text
+    cfg = config_of(text.replace('/path/to', str(ROOT)), tmp_path)
     assert cfg.model.bbox_head.num_classes == 3
 
 

@@ -94,7 +94,7 @@ STATES = {
         '9 samples',
     ),
     'SampleTemperature on the host': (
-        lambda size: sample_states.temperature(3 * size, storage='host', momentum_dtype='float16'),
+        lambda size: sample_states.temperature(3 * size, storage='host'),
         visit,
         '9 samples',
     ),

@@ -4,8 +4,8 @@ import math
 import pytest
 import torch
 
-from mmrank.functional import interpolate_scores
 from mmrank.state import ScoreVector
+from mmrank.state.score_vector import interpolate_scores
 
 V = 12
 

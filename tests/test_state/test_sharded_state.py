@@ -41,10 +41,8 @@ def test_shards_of_two_divisions_meet(size, parts, others):
         assert sorted(found) == rows[own.place].tolist()
 
 
-def temperature(storage, dtype):
-    return sample_states.temperature(
-        SIZE, beta0=0.7, beta1=0.6, eta=0.05, storage=storage, momentum_dtype=dtype
-    )
+def temperature(storage):
+    return sample_states.temperature(SIZE, beta0=0.7, beta1=0.6, eta=0.05, storage=storage)
 
 
 def batch(step):
@@ -96,12 +94,11 @@ def ranks_of(storage, rank, world, group):
 def on_rank(rank, world):
     group = torch.distributed.group.WORLD
     results = []
-    for dtype in ('float32', 'float16'):
-        for storage in ('device', 'sharded'):
-            state = temperature(storage, dtype)
-            results.append(visit(state, rank, ROWS[world], group))
-            results += [state.gathered(name) for name in state.names]
-            results.append(torch.tensor(state.num_bytes))
+    for storage in ('device', 'sharded'):
+        state = temperature(storage)
+        results.append(visit(state, rank, ROWS[world], group))
+        results += [state.gathered(name) for name in state.names]
+        results.append(torch.tensor(state.num_bytes))
     results += ranks_of('sharded', rank, world, group)
     return results
 
@@ -111,22 +108,20 @@ def on_rank(rank, world):
 def test_shards_equal_the_whole(world):
     whole = ranks_of('device', 0, 1, None)
     for rank, results in enumerate(run_on_ranks(on_rank, world, world)):
-        for dtype, each in (('float32', 12), ('float16', 10)):
-            for i in range(4):
-                assert torch.equal(results[i], results[5 + i])
-            alone = temperature('device', dtype)
-            visit(alone, 0, ROWS[1])
-            for name, values in zip(alone.names, results[6:9]):
-                assert torch.equal(values, alone.column(name)), name
-            assert results[4] == each * SIZE
-            assert results[9] == each * Shard(SIZE, rank, world).rows
-            results = results[10:]
-        for values, expected in zip(results, whole, strict=True):
+        for i in range(4):
+            assert torch.equal(results[i], results[5 + i])
+        alone = temperature('device')
+        visit(alone, 0, ROWS[1])
+        for name, values in zip(alone.names, results[6:9]):
+            assert torch.equal(values, alone.column(name)), name
+        assert results[4] == 12 * SIZE
+        assert results[9] == 12 * Shard(SIZE, rank, world).rows
+        for values, expected in zip(results[10:], whole, strict=True):
             assert torch.equal(values, expected)
 
 
 def test_a_shard_of_other_processes_is_refused():
-    state = temperature('sharded', 'float32')
+    state = temperature('sharded')
     assert state.shard.is_whole  # one process
     state.shard = Shard(SIZE, 0, 2)
     with pytest.raises(UserError, match='part 0 of 2, .* process 0 of 1'):
@@ -134,7 +129,7 @@ def test_a_shard_of_other_processes_is_refused():
 
 
 def test_rows_that_nobody_saves_are_mentioned_once():
-    state = temperature('sharded', 'float32')
+    state = temperature('sharded')
     state.before_training()
     state.shard = Shard(SIZE, 0, 2)
     with pytest.warns(UserWarning, match='ShardedStateHook'):
@@ -142,7 +137,7 @@ def test_rows_that_nobody_saves_are_mentioned_once():
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         state.before_training()
-        other = temperature('sharded', 'float32')
+        other = temperature('sharded')
         other.shard = Shard(SIZE, 0, 2)
         save_shard(other)
         other.before_training()
@@ -151,12 +146,12 @@ def test_rows_that_nobody_saves_are_mentioned_once():
 @pytest.mark.parametrize('parts', [2, 5])
 def test_shards_load_into_a_whole_table(parts):
     """And a whole one into shards, without mmengine."""
-    whole = temperature('device', 'float32')
+    whole = temperature('device')
     ids = torch.arange(0, SIZE, 2)
     whole.update(ids, whole.fetch(ids, CPU), *torch.randn(2, len(ids)))
     saved, shards = whole.state_dict(), []
     for part in range(parts):
-        shard = temperature('sharded', 'float32')
+        shard = temperature('sharded')
         shard.shard = Shard(SIZE, part, parts)
         shard._columns = [x[: shard.shard.rows].clone() for x in shard._columns]
         shard.load_state_dict(saved)
@@ -164,14 +159,14 @@ def test_shards_load_into_a_whole_table(parts):
             assert torch.equal(rows, whole.column(name)[part::parts])
         shards.append(shard)
     content = [save_shard(x) for x in shards]
-    back = temperature('device', 'float32')
+    back = temperature('device')
     back.load_state_dict(shards[0].state_dict())
     with pytest.raises(UserError, match=f'{parts - 1} of them were not'):
         load_shards(back, content[1:2])
     load_shards(back, content)
     for name in whole.names:
         assert torch.equal(back.column(name), whole.column(name))
-    fresh = temperature('device', 'float32')
+    fresh = temperature('device')
     fresh.load_state = False
     fresh.load_state_dict(shards[0].state_dict(), strict=False)
     fresh.train().fetch(ids, CPU)

@@ -114,19 +114,6 @@ def test_grad_cache_step(run):
 
 
 @pytest.mark.slow
-def test_ring_memory():
-    out = run_alone('ring_memory', '--ranks 2 4 --batch 32 --dimensions 2048')
-    rows = re.findall(r'│ ([24]) +│(.*)│', out)
-    values = [[float(y) for y in x.split('│')] for _, x in rows]
-    for gathered, ring, *_, difference in values:
-        assert ring < gathered
-        assert difference < 1e-5
-    # From three ranks on it does not grow: three blocks after two.
-    assert values[1][1] < 1.3 * values[0][1]
-    assert values[1][0] > 1.4 * values[0][0]
-
-
-@pytest.mark.slow
 def test_wire_bytes():
     out = run_alone('wire_bytes', '--logits 2000 --positives 40 --classes 4')
     # Both ranks' positives, 4 + 1 bytes each, sums of 2 x 8 bytes for each

@@ -38,9 +38,6 @@ def losses(samples: int) -> dict:
         'iSogCLR, images and texts': dict(
             type='mmrank.BimodalISogCLRLoss', storage='host', **state
         ),
-        'the same, short momentum': dict(
-            type='mmrank.BimodalISogCLRLoss', storage='host', momentum_dtype='float16', **state
-        ),
         'CLIP': dict(type='mmrank.CLIPLoss'),
         'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),

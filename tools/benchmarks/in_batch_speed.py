@@ -20,7 +20,7 @@ from rich.table import Table
 
 from mmrank.datasets.interactions import InteractionDataset, Interactions
 from mmrank.datasets.samplers import InBatchPairSampler
-from mmrank.functional import top_k_inner_product
+from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

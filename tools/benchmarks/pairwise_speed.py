@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from mmrank.functional import OneSidedHuber, one_sided_huber, pairwise_surrogate_sum
+from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses import RankedLists
 from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
@@ -56,6 +56,12 @@ def step_ours(pos, neg):
     lists = RankedLists(pos[None], pos_mask, neg[None], ~is_negative, is_negative)
     risk = weighted_risk(lists, 0.0, OneSidedHuber(TAU), 21.0, 0.1, 2.0, 'normalised').risk
     stable_ap_outer(risk, 0.1).sum().backward()
+
+
+def one_sided_huber(x, tau):
+    """The surrogate by operations that autograd derives."""
+    z = 1 - x / tau
+    return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
 
 
 def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):

@@ -13,7 +13,7 @@ import sys
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.apis.publishing import saved_bytes
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.resume.sharded_checkpoint import join_tables, load_sharded
+from mmrank.engine.sharded.checkpoint import join_tables, load_sharded
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, write_atomically
 

@@ -9,6 +9,7 @@ import torch
 from mmengine.logging import print_log
 from torch.utils.data import Dataset
 
+from mmrank.checks import one_of
 from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
@@ -42,8 +43,7 @@ def read_interactions(
         one_based: See :func:`read_xmc`.
     """
     path = Path(data_root) / ann_file
-    if file_format not in FORMATS:
-        raise ValueError(f'file_format={file_format!r} is unknown; use one of {FORMATS}')
+    one_of('file_format', file_format, FORMATS)
     if file_format == 'xmc':
         if min_rating is not None or duplicates != 'error':
             raise ValueError(
@@ -97,8 +97,7 @@ class InteractionDataset(Dataset):
     """
 
     def __init__(self, ann_file: str | Path, sampling: str = 'in_batch', **reading) -> None:
-        if sampling not in SAMPLINGS:
-            raise ValueError(f'sampling={sampling!r} is unknown; use one of {SAMPLINGS}')
+        one_of('sampling', sampling, SAMPLINGS)
         self.sampling = sampling
         self.interactions = read_interactions(ann_file, **reading)
         m, n = self.interactions.shape

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmrank.checks import one_of
 from mmrank.errors import UserError
 
 DUPLICATES = ('error', 'merge')
@@ -12,8 +13,7 @@ DUPLICATES = ('error', 'merge')
 
 def check_duplicates(duplicates: str) -> None:
     """Raise a ``ValueError`` on an unknown way to treat duplicates."""
-    if duplicates not in DUPLICATES:
-        raise ValueError(f'duplicates={duplicates!r} is unknown; use one of {DUPLICATES}')
+    one_of('duplicates', duplicates, DUPLICATES)
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 
 PARTS = ('train', 'val', 'test')
@@ -44,8 +45,7 @@ def ranked_classes(num_classes: int, order_seed: int | None) -> np.ndarray:
     """
     if order_seed is None:
         return np.arange(num_classes)
-    if order_seed < 0:
-        raise ValueError(f'order_seed must be at least 0, got {order_seed}')
+    check_at_least(0, order_seed=order_seed)
     keys = np.random.Generator(np.random.PCG64([order_seed])).random(num_classes)
     return np.argsort(keys, kind='stable')
 
@@ -56,8 +56,7 @@ def shuffled_classes(labels: np.ndarray, seed: int) -> list[np.ndarray]:
     What is taken from the front of these arrays is a subset; a larger imbalance ratio takes a
     subset of what a smaller one takes.
     """
-    if seed < 0:
-        raise ValueError(f'seed must be at least 0, got {seed}')
+    check_at_least(0, seed=seed)
     order = []
     for label in range(int(labels.max(initial=-1)) + 1):
         members = np.flatnonzero(labels == label)

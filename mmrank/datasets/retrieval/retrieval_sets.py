@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from mmengine.fileio import join_path
 
+from mmrank.checks import check_at_least
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,
     PATH_LIST,
@@ -179,8 +180,7 @@ class ClassFolder(RetrievalDataset):
                 f"split='test' needs a test_fraction above 0, got {test_fraction}. Fix: set it, "
                 "the same in all splits, or use the folder of the test images with split='trainval'"
             )
-        if depth < 1:
-            raise ValueError(f'depth must be at least 1, got {depth}')
+        check_at_least(1, depth=depth)
         self.test_fraction, self.depth = test_fraction, depth
         super().__init__(
             data_root, split=split, val_fraction=val_fraction, ann_file=ann_file, **kwargs

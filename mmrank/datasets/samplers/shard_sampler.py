@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mmrank.checks import check_at_least
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.errors import UserError
 from mmrank.registry import DATA_SAMPLERS
@@ -63,9 +64,7 @@ class ShardSampler(BatchStream):
                 f"{type(dataset).__name__} has no shards; use type='mmrank.ShardedCaptions' or "
                 "'mmrank.StreamedCaptions', without a wrapper, or another sampler"
             )
-        for name, value in (('buffer', buffer), ('readers', readers), ('workers', workers)):
-            if value < 1:
-                raise ValueError(f'{name} must be at least 1, got {value}')
+        check_at_least(1, buffer=buffer, readers=readers, workers=workers)
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._total = int(self._sizes.sum())

@@ -10,6 +10,7 @@ import numpy as np
 from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.checks import check_at_least
 from mmrank.datasets.captions.caption_dataset import UNITS
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex, digest_of, read_index
@@ -239,8 +240,7 @@ class StreamedCaptions(IndexedCaptions):
     KIND = 'stream'
 
     def __init__(self, index: str, load: dict | None = None, keep: int = 16384, **kwargs) -> None:
-        if keep < 1:
-            raise ValueError(f'keep must be at least 1, got {keep}')
+        check_at_least(1, keep=keep)
         self._load, self._keep = load, keep
         self._readers: ShardReaders | None = None
         self._process = 0

@@ -307,7 +307,7 @@ class AtomicCheckpointHook(CheckpointHook):
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
             if source.is_dir():
-                from mmrank.engine.resume.sharded_checkpoint import load_sharded
+                from mmrank.engine.sharded.checkpoint import load_sharded
 
                 torch.save(load_sharded(source), link)
             else:

@@ -8,13 +8,13 @@ import torch
 from mmengine.hooks import Hook
 from torch import nn
 
+from mmrank.checks import check_count, check_not_negative
 from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.datasets.samplers.labels import class_labels, label_pairs
 from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
 from mmrank.state import SampleLogMean
-from mmrank.state.base import check_count
 
 
 class TrainingSetHook(Hook):
@@ -131,8 +131,7 @@ class DeferredReweightingHook(Hook):
     """
 
     def __init__(self, begin: int, by_epoch: bool = True) -> None:
-        if not begin >= 0:
-            raise ValueError(f'begin must be >= 0, got {begin!r}')
+        check_not_negative(begin=begin)
         self.begin, self.by_epoch = begin, by_epoch
         self._has_begun = False
 

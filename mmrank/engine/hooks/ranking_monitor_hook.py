@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from mmengine.hooks import Hook
 
+from mmrank.checks import check_positive
 from mmrank.engine.runners import unwrap_model
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
@@ -54,9 +55,7 @@ class RankingMonitorHook(Hook):
     LARGEST_GAIN = 0.5
 
     def __init__(self, interval: int = 10, patience: int = 5) -> None:
-        for name, value in (('interval', interval), ('patience', patience)):
-            if not value > 0:
-                raise ValueError(f'{name} must be > 0, got {value!r}')
+        check_positive(interval=interval, patience=patience)
         self.interval, self.patience = interval, patience
         self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()

@@ -87,7 +87,8 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
     is_positive = _positives(scores, is_positive)
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.detach().to(dtype)
-    pos, neg = scores[is_positive], scores[~is_positive].sort().values
+    pos = scores[is_positive]
+    neg = scores[~is_positive].sort().values
     below = torch.searchsorted(neg, pos)
     not_above = torch.searchsorted(neg, pos, right=True)
     wins = (below + not_above).double().sum() / 2
@@ -132,12 +133,15 @@ def partial_auroc(
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.detach().to(dtype)
     steps = scores.unique().flip(0)
-    pos, neg = scores[is_positive], scores[~is_positive]
+    pos = scores[is_positive]
+    neg = scores[~is_positive]
     tpr = count_at_or_above(steps, pos).double() / (pos.numel() or torch.nan)
     fpr = count_at_or_above(steps, neg).double() / (neg.numel() or torch.nan)
-    fpr, tpr = pad(fpr, (1, 0)), pad(tpr, (1, 0))
+    fpr = pad(fpr, (1, 0))
+    tpr = pad(tpr, (1, 0))
     # Each segment of the curve from where it is above min_tpr to where it is at max_fpr.
-    rise, run = tpr.diff(), fpr.diff()
+    rise = tpr.diff()
+    run = fpr.diff()
     begin = ((min_tpr - tpr[:-1]) / rise.where(rise > 0, 1)).clamp(min=0)
     end = ((max_fpr - fpr[:-1]) / run.where(run > 0, 1)).clamp(max=1)
     inside = (tpr[1:] > min_tpr) & (begin < end)
@@ -233,14 +237,18 @@ def graded_average_precision(
     check_list(scores, relevance)
     _check_gains('relevance', relevance)
     dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores, grades = scores.detach().to(dtype), relevance.detach().double()
+    scores = scores.detach().to(dtype)
+    grades = relevance.detach().double()
     real = grades > 0
-    pos, grades = scores[real], grades[real]
+    pos = scores[real]
+    grades = grades[real]
     rank = count_at_or_above(pos, scores).double()
     order = pos.argsort(descending=True)
     # Ascending, the last of those that tie.
     end = count_at_or_above(pos[order], pos) - 1
-    pos, grades, rank = pos[order], grades[order], rank[order]
+    pos = pos[order]
+    grades = grades[order]
+    rank = rank[order]
     steps = torch.cat([grades.new_zeros(1), grades.unique()])
     total = torch.zeros_like(grades)
     for levels, gaps in zip(

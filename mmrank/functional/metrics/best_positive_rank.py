@@ -44,7 +44,8 @@ def best_positive_rank(
             'pairs, and remove queries without a positive'
         )
     dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries, gallery = queries.to(dtype), gallery.to(dtype).t()
+    queries = queries.to(dtype)
+    gallery = gallery.to(dtype).t()
     block = max(1, max_scores // max(1, gallery.size(1)))
     begins = range(0, len(queries), block)
     bounds = torch.tensor([*begins, len(queries)], device=rows.device)

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_positive
+
 from .labels import check_range, check_tensors, whole
 from .top_k_inner_product import top_k_with_scores
 
@@ -33,8 +35,7 @@ def k_nearest_votes(
         (Q, C), at least float32: shares of the votes, rows sum to 1, or 0 where the bank is empty.
     """
     check_tensors(queries=queries, bank=bank, bank_labels=bank_labels)
-    if not tau > 0:
-        raise ValueError(f'tau must be > 0, got {tau!r}')
+    check_positive(tau=tau)
     if (
         queries.dim() != 2
         or bank.shape[1:] != queries.shape[1:]
@@ -50,7 +51,8 @@ def k_nearest_votes(
     if bank is queries:
         excluded = torch.arange(len(queries), device=queries.device)
     dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries, bank = queries.to(dtype), bank.to(dtype)
+    queries = queries.to(dtype)
+    bank = bank.to(dtype)
     votes = queries.new_zeros(queries.size(0), num_classes)
     if bank.size(0) == 0:
         return votes

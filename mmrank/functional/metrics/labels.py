@@ -60,7 +60,8 @@ def check_range(name: str, values: Tensor, size: int, fix: str) -> None:
     """Raise UserError for integers outside of ``[0, size)``; on a GPU a device-side assertion."""
     message = f'{name} must be in [0, {size}). Fix: {fix}'
     if values.numel() and fails(((values >= 0) & (values < size)).all(), message):
-        low, high = values.min().item(), values.max().item()
+        low = values.min().item()
+        high = values.max().item()
         raise UserError(f'{name} must be in [0, {size}), got {low} to {high}. Fix: {fix}')
 
 

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.checks import check_at_least
+
 #: Scores held at a time.
 _MAX_SCORES = 1 << 19
 #: Numbers of which a selection first sees the maximum only.
@@ -42,13 +44,13 @@ def top_k_with_scores(
 
     -inf where there are fewer than k to choose from.
     """
-    if k < 1:
-        raise ValueError(f'k must be at least 1, got {k}')
+    check_at_least(1, k=k)
     num_right = len(right)
     if not bool((excluded_rows[1:] >= excluded_rows[:-1]).all()):
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
     dtype = torch.promote_types(left.dtype, torch.float32)
-    left, right = left.to(dtype), right.to(dtype)
+    left = left.to(dtype)
+    right = right.to(dtype)
     # The loop masks the scores of the padding.
     right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
     block = max(1, max_scores // max(1, right.size(1)))
@@ -74,7 +76,8 @@ def top_k_with_scores(
 
 def _padding(size: int, k: int) -> int:
     """Columns to add so that they fall into equal groups at every level."""
-    multiple, groups = 1, size
+    multiple = 1
+    groups = size
     while groups > _SELECT_FROM * k:
         groups = -(-groups // _GROUP_SIZE)
         multiple *= _GROUP_SIZE

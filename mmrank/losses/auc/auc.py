@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import check_share, one_of
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.inputs import one_of
 from mmrank.losses.lists import positive_index
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -20,7 +20,6 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinit
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
-from mmrank.state.base import check_share
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
@@ -70,7 +69,8 @@ def _auc(
 ) -> Tensor:
     check_share('max_fpr', max_fpr)
     check_share('1 - min_tpr', 1 - min_tpr)
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     if min_tpr > 0:
         mask = _highest(-pos, mask, 1 - min_tpr)
     if max_fpr < 1:
@@ -91,7 +91,8 @@ def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tenso
     NaN counts as high. With a ``group`` they are the highest of the scores of all ranks.
     """
     values = scores.masked_fill(~counted, -torch.inf)
-    every, all_counted = values, counted
+    every = values
+    all_counted = counted
     if group is not None:
         every, all_counted = all_gather_lists(values, counted, group)
     if not every.size(1):
@@ -116,7 +117,7 @@ class AUCLoss(StatelessRankingLoss):
 
     Args:
         surrogate: ``sigmoid``: ``l(x) = sigmoid(-x / tau)``, a smooth 1 - AUC;
-            ``one_sided_huber``: :func:`one_sided_huber`, exact in near-linear time.
+            ``one_sided_huber``: :class:`mmrank.functional.OneSidedHuber`, in near-linear time.
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
         max_fpr: Share of the negatives that count, the highest ones, in (0, 1]; below 1 it is
@@ -138,7 +139,8 @@ class AUCLoss(StatelessRankingLoss):
         one_of('surrogate', surrogate, _SURROGATES)
         check_share('max_fpr', max_fpr)
         check_share('1 - min_tpr', 1 - min_tpr)
-        self.max_fpr, self.min_tpr = max_fpr, min_tpr
+        self.max_fpr = max_fpr
+        self.min_tpr = min_tpr
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
         if kind is OneSidedHuber:
@@ -148,42 +150,9 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor, self.max_fpr, self.min_tpr)
 
 
-def mauc_loss(
-    scores: Tensor,
-    is_positive: Tensor,
-    *,
-    mask: Tensor | None = None,
-    surrogate: str = 'square',
-    tau: float = 1.0,
-) -> Tensor:
-    """Multi-class AUC loss, one against one.
-
-    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
-    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
-    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
-    one more class of negatives: with C = 1 the loss is the binary one. A sample with several
-    classes counts in each of them; it is never a negative of its own.
-
-    Args:
-        scores: (C, N) float scores: the lists are the classes.
-        is_positive: (C, N) bool, or 0 and 1 at the samples of a class.
-        mask: (C, N) bool, False at entries to ignore. None: all count.
-        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 N) from sums and sums of squares of
-            the classes, without a pair; ``one_sided_huber``: :func:`one_sided_huber`, by sorting
-            where the matrix of pairs would be large.
-        tau: Margin in units of the scores, > 0.
-
-    Returns:
-        (C,) losses, at least float32, 0 for a class without pairs.
-    """
-    one_of('surrogate', surrogate, _MAUC_SURROGATES)
-    if scores.dim() != 2:
-        raise ValueError(f'scores must be (classes, samples), got shape {tuple(scores.shape)}')
-    lists = split_lists(scores, is_positive, mask)
-    return like_scores(_mauc(lists, surrogate, OneSidedHuber(tau))[0], scores)
-
-
-def _mauc(lists: RankedLists, surrogate: str, huber: OneSidedHuber) -> tuple[Tensor, Tensor]:
+def mauc_of_classes(
+    lists: RankedLists, surrogate: str, huber: OneSidedHuber
+) -> tuple[Tensor, Tensor]:
     """(C,) float64 losses and (C,) bool whether a class has pairs."""
     sides = _Sides.of(lists.is_positive, lists.is_negative, lists.group)
     if surrogate == 'square':
@@ -224,16 +193,15 @@ def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
     pos = torch.where(sides.is_positive, x, 0)
     neg = torch.where(sides.is_negative, x, 0)
     members = sides.members.double().t()
-    moments = torch.stack(
-        [
-            torch.cat([p.sum(1, keepdim=True), n @ members], 1)
-            for p, n in ((pos, neg), (pos.square(), neg.square()))
-        ]
-    )
-    first, second = all_reduce_sum(moments, sides.group)
-    num_pos, num_neg = sides.num_pos.clamp(min=1), sides.num_neg.clamp(min=1)
-    pos1, neg1 = first[:, :1] / num_pos, first[:, 1:] / num_neg
-    pos2, neg2 = second[:, :1] / num_pos, second[:, 1:] / num_neg
+    of_values = torch.cat([pos.sum(1, keepdim=True), neg @ members], 1)
+    of_squares = torch.cat([pos.square().sum(1, keepdim=True), neg.square() @ members], 1)
+    first, second = all_reduce_sum(torch.stack([of_values, of_squares]), sides.group)
+    num_pos = sides.num_pos.clamp(min=1)
+    num_neg = sides.num_neg.clamp(min=1)
+    pos1 = first[:, :1] / num_pos
+    neg1 = first[:, 1:] / num_neg
+    pos2 = second[:, :1] / num_pos
+    neg2 = second[:, 1:] / num_neg
     squared = pos2 - 2 * pos1 * neg1 + neg2
     return 1 - 2 * (pos1 - neg1) / tau + squared / tau**2
 
@@ -244,27 +212,29 @@ def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
     pos = scores.gather(1, index)
     if sides.group is not None:
         pos, pos_mask = all_gather_lists(pos, pos_mask, sides.group)
-    sums = [
-        pairwise_surrogate_sum(
-            pos,
-            scores,
-            huber,
-            pos_mask=pos_mask,
-            neg_mask=sides.is_negative & member,
-            group=sides.group,
-        ).sum(1)
-        for member in sides.members
-    ]
+    sums = []
+    for member in sides.members:
+        counted = sides.is_negative & member
+        total = pairwise_surrogate_sum(
+            pos, scores, huber, pos_mask=pos_mask, neg_mask=counted, group=sides.group
+        )
+        sums.append(total.sum(1))
     return torch.stack(sums, 1) / (sides.num_pos * sides.num_neg).clamp(min=1)
 
 
 class MAUCLoss(RankingLoss):
-    """:func:`mmrank.functional.mauc_loss` of the columns of a classifier.
+    """Multi-class AUC loss of the columns of a classifier, one against one.
 
-    With one column it is the binary AUC.
+    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
+    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
+    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
+    one more class of negatives: with one column the loss is the binary AUC. A sample with several
+    classes counts in each of them; it is never a negative of its own.
 
     Args:
-        surrogate: ``square``, linear in the number of samples, or ``one_sided_huber``.
+        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 n) from sums and sums of squares of
+            the classes, without a pair; ``one_sided_huber``:
+            :class:`mmrank.functional.OneSidedHuber`, by sorting where the matrix would be large.
         tau: Margin in units of the (activated) scores, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
             the classes that have a pair.
@@ -279,7 +249,8 @@ class MAUCLoss(RankingLoss):
     ) -> None:
         super().__init__(mode='per_class', **kwargs)
         one_of('surrogate', surrogate, _MAUC_SURROGATES)
-        self.surrogate, self.huber = surrogate, OneSidedHuber(tau)
+        self.surrogate = surrogate
+        self.huber = OneSidedHuber(tau)
 
     def rank_groups(self, *given) -> Tensor:
         raise UserError(
@@ -290,7 +261,7 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        losses, has_pairs = _mauc(lists, self.surrogate, self.huber)
+        losses, has_pairs = mauc_of_classes(lists, self.surrogate, self.huber)
         self.diagnostics = {'num_positive': lists.is_positive.sum()}
         loss = self.reduce_lists(losses, has_pairs)
         return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))

@@ -73,13 +73,16 @@ class KeptPositivesLoss(RankingLoss):
 
     def keep(self, batch: Tensor, lists: RankedLists) -> None:
         """Store (quantities, L, P) numbers of a batch; of all ranks, where others have theirs."""
-        entries, mask = self.entries(lists), lists.pos_mask
+        entries = self.entries(lists)
+        mask = lists.pos_mask
         batch = batch.detach()
         if lists.state_group is not None:
             rows = torch.cat([entries.double()[None], batch]).flatten(0, 1)
             rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)
-            joined, mask = rows.view(1 + len(batch), len(mask), -1), masks[: len(mask)]
-            entries, batch = joined[0].long(), joined[1:]
+            joined = rows.view(1 + len(batch), len(mask), -1)
+            mask = masks[: len(mask)]
+            entries = joined[0].long()
+            batch = joined[1:]
         self.kept.update(entries, batch, mask)
 
 

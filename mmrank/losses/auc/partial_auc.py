@@ -78,7 +78,8 @@ class PartialAUCLoss(KeptPositivesLoss):
                 f'lam_pos={lam_pos!r} has no effect with max_fpr={max_fpr!r}: the thresholds have '
                 'no weight of a positive. Fix: leave one of them out'
             )
-        self.margin, self.lam = margin, lam
+        self.margin = margin
+        self.lam = lam
         self.power = None if lam_pos is None else lam / lam_pos
         self.state: PositiveState
         if max_fpr is not None:

@@ -7,38 +7,9 @@ from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state.kept_positives import SampleRanks
 
 from .kept_positives import KeptPositivesLoss, mean_of
-
-
-def soap_loss(
-    scores: Tensor, is_positive: Tensor, *, mask: Tensor | None = None, margin: float = 1.0
-) -> Tensor:
-    """SOAP of each list without moving averages: u is the g of the batch.
-
-    ``mean_i 1 - g_i1/g_i2`` with the surrogate ranks ``g_i = mean_s l(s_i - s) [1[s is positive],
-    1]`` over all scores s of the list, s_i itself included, and the squared hinge ``l(x) = max(0, 1
-    - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas Under Precision-Recall
-    Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is ``margin^2`` times ours, a
-    factor that drops out).
-
-    See :func:`split_lists` for the lists.
-
-    - ``margin``: Margin in units of the scores, > 0.
-
-    Returns:
-        Scalar, or (L,) losses, in [0, 1], at least float32; 0, still attached to the graph, for a
-        list without positives.
-
-    Example:
-        >>> soap_loss(torch.tensor([2.0, 0.0, 0.0, -3.0]), torch.tensor([1, 1, 0, 0]))
-        tensor(0.0455)
-    """
-    lists = split_lists(scores, is_positive, mask)
-    batch = surrogate_ranks(lists, SquaredHinge(margin))
-    return like_scores(soap_of_ranks(batch, batch, lists.pos_mask), scores)
 
 
 def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
@@ -48,7 +19,9 @@ def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
     """
     # Gradients of both sums are added in float64: where a score is infinite, each alone exceeds
     # float16, and their sum would be NaN.
-    pos, neg, mask = lists.pos.double(), lists.scores.double(), lists.pos_mask
+    pos = lists.pos.double()
+    neg = lists.scores.double()
+    mask = lists.pos_mask
     among = pairwise_surrogate_sum(pos, pos, hinge, pos_mask=mask, neg_mask=mask)
     below = pairwise_surrogate_sum(
         pos, neg, hinge, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
@@ -75,9 +48,14 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
 
 
 class SOAPLoss(KeptPositivesLoss):
-    """:func:`mmrank.functional.soap_loss` with moving averages of each positive's ranks.
+    """SOAP: average precision with moving averages of each positive's ranks.
 
-    They cover the batches that showed the positive, see :class:`KeptPositivesLoss`.
+    ``mean_i 1 - u_i1/u_i2``, with u the moving averages of the surrogate ranks ``g_i = mean_s l(s_i
+    - s) [1[s is positive], 1]`` over all scores s of the list, s_i itself included, and the squared
+    hinge ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas
+    Under Precision-Recall Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is
+    ``margin^2`` times ours, a factor that drops out). The averages cover the batches that showed
+    the positive, see :class:`KeptPositivesLoss`.
 
     Args:
         num_samples: Number of samples in the training set, or more.

@@ -7,15 +7,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import one_of
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, join, rows_and_dtype
-from mmrank.losses.inputs import check_gather
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 
-from .ring import KeyRing
 from .terms import NegativeTerms, two_modality_terms, two_view_terms
 
 
@@ -24,9 +23,9 @@ class ContrastedBatch:
     """Two (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
 
     Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
-    that is summed over ranks, or of this rank: then other ones may come from a ``ring``. ``counts``
-    are the rows of each rank, or of this one alone; ``negatives`` is the mean number of negatives
-    of an anchor, once :meth:`terms` was called.
+    that is summed over ranks, or of this rank alone. ``counts`` are the rows of each rank, or of
+    this one alone; ``negatives`` is the mean number of negatives of an anchor, once :meth:`terms`
+    was called.
     """
 
     view1: Tensor
@@ -36,29 +35,29 @@ class ContrastedBatch:
     all_view2: Tensor
     all_ids: Tensor
     counts: list[int]
-    ring: KeyRing | None = None
     negatives: Tensor | None = None
 
     @classmethod
-    def of_views(cls, view1, view2, sample_idx, group, together: bool, gather: str):
+    def of_views(cls, view1, view2, sample_idx, group, together: bool):
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
         If not ``together``, the negatives are this rank's, and the group has its ``counts``.
         """
-        n, counts = view1.size(0), [view1.size(0)]
+        n = view1.size(0)
+        counts = [view1.size(0)]
         spread = group is not None and together
         if group is not None:
             counts, dtype = rows_and_dtype(join([view1, view2], 1), group)
             if spread:
-                view1, view2 = view1.to(dtype), view2.to(dtype)
+                view1 = view1.to(dtype)
+                view2 = view2.to(dtype)
         begin = sum(counts[: dist.get_rank(group)]) if spread else 0
         if sample_idx is None:
             ids = torch.arange(begin, begin + n, device=view1.device)
         else:
             ids = sample_idx.to(view1.device, non_blocking=True).long()
-        if not spread or gather == 'ring':
-            ring = KeyRing(counts, group) if spread else None
-            return cls(view1, view2, ids, view1, view2, ids, counts, ring)
+        if not spread:
+            return cls(view1, view2, ids, view1, view2, ids, counts)
         joined = all_gather_rows(join([view1, view2], 1), counts, group)
         all_view1, all_view2 = joined.chunk(2, 1)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
@@ -72,7 +71,7 @@ class ContrastedBatch:
         one.
         """
         keys = self.all_view1, self.all_view2, self.all_ids
-        rest = self.ids, None if self.all_view1 is self.view1 else keys, self.ring
+        rest = self.ids, None if self.all_view1 is self.view1 else keys
         if len(taus) == 1:
             terms = [two_view_terms(self.view1, self.view2, taus[0], *rest)]
         else:
@@ -91,9 +90,6 @@ class ContrastiveLoss(NamedSettings):
         scope: ``global``: in distributed training the negatives come from the batches of all ranks,
             exactly as in a single process. ``local``: each rank has its own negatives.
         loss_weight: Factor of the whole loss.
-        gather: How they come. ``all``: every rank gathers the embeddings of all ranks. ``ring``:
-            they pass from rank to rank, so that the memory for them does not grow with the number
-            of ranks; they travel once more in backward. The loss is the same.
 
     Attributes:
         diagnostics: Detached scalars of this rank's last batch, by name.
@@ -103,15 +99,12 @@ class ContrastiveLoss(NamedSettings):
     saturation_advice = ''
 
     def __init__(
-        self,
-        normalize: bool = True,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
-        gather: str = 'all',
+        self, normalize: bool = True, scope: str = 'global', loss_weight: float = 1.0
     ) -> None:
         super().__init__()
-        check_gather(scope, gather)
-        self.normalize, self.scope, self.gather = normalize, scope, gather
+        one_of('scope', scope, ('global', 'local'))
+        self.normalize = normalize
+        self.scope = scope
         self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
         self._lone_batches = 0
@@ -132,11 +125,12 @@ class ContrastiveLoss(NamedSettings):
             for DistributedDataParallel, which averages.
         """
         self._check(view1, view2, sample_idx)
-        view1, view2 = self.normalized(view1), self.normalized(view2)
+        view1 = self.normalized(view1)
+        view2 = self.normalized(view2)
         world = world_group()
         together = world is not None and self.scope == 'global'
         group = world if together or self.keeps_samples else None
-        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together, self.gather)
+        batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together)
         total = sum(batch.counts) if together else len(batch.ids)
         self._check_batch_size(total)
         losses = self.row_losses(batch, sample_idx, group)

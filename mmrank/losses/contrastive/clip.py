@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from mmrank.checks import check_count
 from mmrank.losses.options import ContrastiveOptions, Unpack
-from mmrank.state.base import check_count
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -121,7 +121,8 @@ class IndividualCLIPLoss(ContrastiveLoss):
                 'temperatures must satisfy 0 < tau_min <= tau, got '
                 f'tau_min={tau_min!r}, tau={tau!r}'
             )
-        self.num_samples, self.tau_min = num_samples, float(tau_min)
+        self.num_samples = num_samples
+        self.tau_min = float(tau_min)
         self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
         self.text_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.losses.inputs import check_not_negative
+from mmrank.checks import check_not_negative
 from mmrank.losses.options import CLIPOptions, Unpack
 
 from .base import ContrastedBatch
@@ -24,25 +24,28 @@ class _CyclicConsistency(Function):
     def forward(ctx, gap, total, all_gap, all_total):
         ctx.mirrored = all_gap is None
         if ctx.mirrored:
-            all_gap, all_total = gap, total
+            all_gap = gap
+            all_total = total
         ctx.save_for_backward(gap, total, all_gap, all_total)
-        sums = [gap.new_zeros(len(gap)) for _ in range(2)]
+        cross = gap.new_zeros(len(gap))
+        within = gap.new_zeros(len(gap))
         for part, first in _strips(gap, all_gap, ctx.mirrored):
             x = gap[part] @ all_total[first:].t()
             y = total[part] @ all_gap[first:].t()
             later = slice(part.stop, None)
-            for own, difference in zip(sums, (x - y, x.add_(y))):
+            for own, difference in ((cross, x - y), (within, x.add_(y))):
                 squares = difference.square_()
                 own[part] += squares.sum(1)
                 if ctx.mirrored:
                     own[later] += squares[:, part.stop - first :].sum(0)
-        return tuple(x.mul_(0.25) for x in sums)
+        return cross.mul_(0.25), within.mul_(0.25)
 
     @staticmethod
     @once_differentiable('cyclic_consistency')
     def backward(ctx, of_cross, of_within):
         gap, total, all_gap, all_total = ctx.saved_tensors
-        of_gap, of_total = torch.zeros_like(gap), torch.zeros_like(total)
+        of_gap = torch.zeros_like(gap)
+        of_total = torch.zeros_like(total)
         of_all = of_gap, of_total
         if not ctx.mirrored:
             of_all = torch.zeros_like(all_gap), torch.zeros_like(all_total)
@@ -52,13 +55,15 @@ class _CyclicConsistency(Function):
                 y = total[part] @ all_gap[first:].t()
                 # In the mirrored entries, which belong to the same strip, each difference counts
                 # for both of its samples.
-                cross, within = (
-                    g[part, None] + g[first:] if ctx.mirrored else g[part, None]
-                    for g in (of_cross, of_within)
-                )
+                cross = of_cross[part, None]
+                within = of_within[part, None]
+                if ctx.mirrored:
+                    cross = cross + of_cross[first:]
+                    within = within + of_within[first:]
                 difference = (x - y).mul_(cross)
                 x.add_(y).mul_(within)
-                of_x, of_y = x + difference, x.sub_(difference)
+                of_x = x + difference
+                of_y = x.sub_(difference)
                 if ctx.mirrored:
                     # Both entries of a pair lie in the strip's own columns.
                     of_y[:, : part.stop - first] = 0
@@ -94,7 +99,8 @@ def cyclic_consistency(
         tensor([5., 5.])
     """
     if all_view1 is None and all_view2 is None:
-        all_view1, all_view2 = view1, view2
+        all_view1 = view1
+        all_view2 = view2
     if all_view1 is None or all_view2 is None:
         raise ValueError('all_view1 and all_view2 go together')
     if (
@@ -110,12 +116,16 @@ def cyclic_consistency(
         )
     mirrored = all_view1 is view1 and all_view2 is view2
     dtype = torch.promote_types(view1.dtype, torch.float32)
-    view1, view2, all_view1, all_view2 = (x.to(dtype) for x in (view1, view2, all_view1, all_view2))
+    view1 = view1.to(dtype)
+    view2 = view2.to(dtype)
     with torch.autocast(view1.device.type, enabled=False):
-        inputs = view1 - view2, view1 + view2, None, None
-        if not mirrored:
-            inputs = *inputs[:2], all_view1 - all_view2, all_view1 + all_view2
-        return _CyclicConsistency.apply(*inputs)
+        gap = view1 - view2
+        total = view1 + view2
+        if mirrored:
+            return _CyclicConsistency.apply(gap, total, None, None)
+        all_view1 = all_view1.to(dtype)
+        all_view2 = all_view2.to(dtype)
+        return _CyclicConsistency.apply(gap, total, all_view1 - all_view2, all_view1 + all_view2)
 
 
 class CyCLIPLoss(CLIPLoss):
@@ -136,12 +146,8 @@ class CyCLIPLoss(CLIPLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(cross_weight=cross_weight, in_weight=in_weight)
-        if self.gather != 'all':
-            raise ValueError(
-                f'gather={self.gather!r} is not for CyCLIPLoss, which compares the similarities of '
-                "all samples at once; use gather='all'"
-            )
-        self.cross_weight, self.in_weight = cross_weight, in_weight
+        self.cross_weight = cross_weight
+        self.in_weight = in_weight
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """CLIP's loss and the weighted inconsistency of each sample."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_not_negative
+from mmrank.checks import check_not_negative
 
 from .base import ContrastedBatch, ContrastiveLoss
 
@@ -45,7 +45,8 @@ def cross_correlation_terms(
     dtype = torch.promote_types(view1.dtype, torch.float32)
     n = view1.size(0)
     with torch.autocast(view1.device.type, enabled=False):
-        x, y = (_standardised(v.to(dtype), eps) for v in (view1, view2))
+        x = _standardised(view1.to(dtype), eps)
+        y = _standardised(view2.to(dtype), eps)
         own = (x * y).sum(0) / n
         return (1 - own).square().sum(), off_diagonal_square_sum(x, y) / n**2
 
@@ -170,6 +171,8 @@ class VICRegLoss(DecorrelationLoss):
 
     def batch_loss(self, view1: Tensor, view2: Tensor) -> Tensor:
         """The weighted sum of the terms."""
-        terms = vars(vicreg_terms(view1, view2))
-        self.diagnostics |= {k: v.detach() for k, v in terms.items()}
-        return sum((self.weights[k] * v for k, v in terms.items()), view1.new_zeros(()))
+        total = view1.new_zeros(())
+        for name, term in vars(vicreg_terms(view1, view2)).items():
+            self.diagnostics[name] = term.detach()
+            total = total + self.weights[name] * term
+        return total

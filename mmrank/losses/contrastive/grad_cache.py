@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from mmrank.checks import check_at_least
+
 
 def grad_cache(
     encode: Callable, rows: Tensor | Sequence, chunk: int, modules: Sequence[nn.Module] = ()
@@ -44,16 +46,17 @@ def grad_cache(
         >>> grad_cache(encoder, images, chunk=4).shape
         torch.Size([10, 2])
     """
-    if chunk < 1:
-        raise ValueError(f'chunk must be at least 1, got {chunk!r}')
+    check_at_least(1, chunk=chunk)
     if len(rows) <= chunk:
         return encode(rows)
     if not modules and isinstance(encode, nn.Module):
         modules = [encode]
-    starts = range(0, len(rows), chunk)
-    *first, last = (rows[i : i + chunk] for i in starts)
-    parts = [_checkpointed(encode, part, modules) for part in first]
-    return torch.cat([*parts, encode(last)])
+    found = []
+    last = (len(rows) - 1) // chunk * chunk
+    for start in range(0, last, chunk):
+        found.append(_checkpointed(encode, rows[start : start + chunk], modules))
+    found.append(encode(rows[last:]))
+    return torch.cat(found)
 
 
 def _checkpointed(encode: Callable, part, modules) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -22,12 +22,7 @@ def log_sum_of_negatives(terms: NegativeTerms) -> Tensor:
 
 
 def info_nce_losses(terms: NegativeTerms, positive_in_denominator: bool = True) -> Tensor:
-    """InfoNCE of each anchor, 0 for one without negatives.
-
-    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``. Source: van den Oord et
-    al., Representation Learning with Contrastive Predictive Coding, 2018; SimCLR (ICML 2020), eq.
-    1. The positive may be left out of the denominator, as in iSogCLR (ICML 2023), eq. 1.
-    """
+    """InfoNCE of each anchor, see :class:`InfoNCELoss`; 0 for one without negatives."""
     has_negatives = terms.count > 0
     log_sum = log_sum_of_negatives(terms)
     if positive_in_denominator:
@@ -44,7 +39,8 @@ def info_nce_loss(
 ) -> Tensor:
     """Mean InfoNCE of the 2B anchors of a batch of two (B, D) views, as SimCLR trains it.
 
-    See :func:`mmrank.functional.two_view_terms` and :func:`info_nce_losses` for the arguments.
+    See :class:`mmrank.losses.InfoNCELoss`. ``tau`` > 0 is a number or (B,), one a sample; rows of
+    one sample by their (B,) integer ``sample_ids`` are not negatives of each other.
 
     Example:
         >>> view = torch.eye(2)
@@ -59,6 +55,10 @@ def info_nce_loss(
 class InfoNCELoss(ContrastiveLoss):
     """Contrastive loss with one temperature over the negatives of the batch.
 
+    ``-log exp(<a, a+>/tau) / (exp(<a, a+>/tau) + sum_z exp(<a, z>/tau))``, the mean over the
+    anchors a. Source: van den Oord et al., Representation Learning with Contrastive Predictive
+    Coding, 2018; SimCLR (ICML 2020), eq. 1.
+
     With two augmentations it is SimCLR (ICML 2020); with ``bimodal=True`` and images and texts as
     views it is CLIP (ICML 2021) of a fixed temperature.
 
@@ -66,7 +66,8 @@ class InfoNCELoss(ContrastiveLoss):
         tau: Temperature > 0. SimCLR takes 0.5 for CIFAR-10, 0.1 for ImageNet.
         bimodal: True: each view is contrasted with the other one of all other samples. False: with
             both views of them.
-        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
+        positive_in_denominator: False leaves ``exp(<a, a+>/tau)`` out of the denominator, as
+            iSogCLR (ICML 2023), eq. 1.
         hardness_strength: Weigh each negative z of an anchor a by ``exp(strength * <a, z>)``, a
             constant in backward. Source: Lan et al., LLaVE, 2025, eq. 5, which takes 9. As in
             sentence-transformers with ``hardness_mode='in_batch_negatives'``, in both directions.
@@ -84,7 +85,8 @@ class InfoNCELoss(ContrastiveLoss):
         super().__init__(**kwargs)
         check_positive(tau=tau)
         check_not_negative(hardness_strength=hardness_strength)
-        self.tau, self.bimodal = float(tau), bimodal
+        self.tau = float(tau)
+        self.bimodal = bimodal
         self.positive_in_denominator = positive_in_denominator
         self.hardness_strength = float(hardness_strength)
 
@@ -95,7 +97,8 @@ class InfoNCELoss(ContrastiveLoss):
         return torch.cat(losses).view(2, batch.ids.numel()).mean(0)
 
     def _terms(self, batch: ContrastedBatch) -> list[NegativeTerms]:
-        taus, strength = [self.tau] * (2 if self.bimodal else 1), self.hardness_strength
+        taus = [self.tau] * (2 if self.bimodal else 1)
+        strength = self.hardness_strength
         if not strength:
             return batch.terms(taus)
 
@@ -103,11 +106,14 @@ class InfoNCELoss(ContrastiveLoss):
             # <a, z> (1 + strength tau), with the gradient of <a, z>.
             return torch.cat([x, (strength * self.tau) ** 0.5 * x.detach()], 1)
 
-        views = {'view1': penalised(batch.view1), 'view2': penalised(batch.view2)}
-        joined = {f'all_{name}': view for name, view in views.items()}
+        view1 = penalised(batch.view1)
+        view2 = penalised(batch.view2)
+        all_view1 = view1
+        all_view2 = view2
         if batch.all_view1 is not batch.view1:
-            joined = {name: penalised(getattr(batch, name)) for name in joined}
-        harder = replace(batch, **views, **joined)
+            all_view1 = penalised(batch.all_view1)
+            all_view2 = penalised(batch.all_view2)
+        harder = replace(batch, view1=view1, view2=view2, all_view1=all_view1, all_view2=all_view2)
         sides = harder.terms(taus)
         batch.negatives = harder.negatives
         # Not for the positive.

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 from mmrank.losses.unit_rows import unit_rows
 
@@ -17,17 +17,11 @@ from .terms import NegativeTerms, negative_terms
 
 
 def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tensor:
-    """Dual temperature loss of each anchor, as SimCo trains it; 0 for one without negatives.
-
-    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
-    at a small temperature a and a large one b: the small one weighs the negatives of an anchor
-    against each other, the large one the anchors. Source: Zhang et al., Dual Temperature Helps
-    Contrastive Learning Without Many Negative Samples, CVPR 2022.
+    """Loss of each anchor, see :class:`SimCoLoss`; 0 for one without negatives.
 
     ``W_b / W_a`` alone overflows for an anchor that is far from its negatives, but ``W_a`` cancels
     in the gradient: what is left is ``W_b`` times the softmax over the negatives. ``sharp`` are the
-    :func:`mmrank.functional.negative_terms` at the small temperature, ``smooth``, without gradient,
-    those at the large one.
+    terms at the small temperature, ``smooth``, without gradient, the terms at the large one.
     """
     has_negatives = sharp.count > 0
     log_sum = log_sum_of_negatives(sharp)
@@ -44,7 +38,11 @@ def dual_temperature_losses(sharp: NegativeTerms, smooth: NegativeTerms) -> Tens
 class SimCoLoss(ContrastiveLoss):
     """Contrastive loss with one temperature in and one across anchors.
 
-    See :func:`mmrank.functional.dual_temperature_losses`. With ``tau_inter=tau`` it is InfoNCE.
+    ``-sg[W_b / W_a] log p_a`` with the softmax probability ``p`` of the positive and ``W = 1 - p``,
+    at a small temperature a and a large one b: the small one weighs the negatives of an anchor
+    against each other, the large one the anchors. With ``tau_inter=tau`` it is InfoNCE. Source:
+    Zhang et al., Dual Temperature Helps Contrastive Learning Without Many Negative Samples, CVPR
+    2022.
 
     Args:
         tau: Temperature > 0 within an anchor, weighs its negatives; the paper's is 0.1.
@@ -63,7 +61,8 @@ class SimCoLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau, tau_inter=tau_inter)
-        self.tau, self.tau_inter = float(tau), float(tau_inter)
+        self.tau = float(tau)
+        self.tau_inter = float(tau_inter)
         self.bimodal = bimodal
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
@@ -87,12 +86,7 @@ def capped_rows(x: Tensor, mu: float) -> Tensor:
 def spectral_losses(
     view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
 ) -> Tensor:
-    """Spectral contrastive loss of each sample, 0 for one without negatives.
-
-    ``-2 <a, a+> + mean_z <a, z>^2`` of (n, D) first and second views, over the (m, D) second views
-    z of all other samples. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep
-    Learning with Spectral Contrastive Loss, NeurIPS 2021.
-    """
+    """Loss of each sample, see :class:`SpectralContrastiveLoss`; 0 for one without negatives."""
     with torch.autocast(view1.device.type, enabled=False):
         others = ids[:, None] != all_ids
         count = others.sum(1)
@@ -105,8 +99,10 @@ def spectral_losses(
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
-    :func:`mmrank.functional.spectral_losses` over ``mu``. Embeddings are not normalised: those
-    longer than ``sqrt(mu)`` are shortened to it, as in the authors' code.
+    ``-2 <a, a+> + mean_z <a, z>^2`` over ``mu``, with the second views z of all other samples.
+    Embeddings are not normalised: longer ones than ``sqrt(mu)`` are shortened to it, as in the
+    authors' code. Source: HaoChen et al., Provable Guarantees for Self-Supervised Deep Learning
+    with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
         mu: Largest squared length of an embedding, > 0. Others: see :class:`ContrastiveLoss`.
@@ -140,7 +136,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
     Args:
         tau: Temperature > 0 that no anchor goes below.
-        positive_in_denominator: See :func:`mmrank.functional.info_nce_losses`.
+        positive_in_denominator: See :class:`InfoNCELoss`.
     """
 
     def __init__(
@@ -153,7 +149,8 @@ class TaUSimCLRLoss(ContrastiveLoss):
     ) -> None:
         super().__init__(normalize, scope, loss_weight)
         check_positive(tau=tau)
-        self.tau, self.positive_in_denominator = float(tau), positive_in_denominator
+        self.tau = float(tau)
+        self.positive_in_denominator = positive_in_denominator
 
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D + 1) rows, of which e is left as it is."""
@@ -201,5 +198,10 @@ class TaUSimCLRLoss(ContrastiveLoss):
 
 def _without_e(batch: ContrastedBatch) -> ContrastedBatch:
     """The batch with the embeddings alone, without the last column."""
-    views = ('view1', 'view2', 'all_view1', 'all_view2')
-    return replace(batch, **{name: getattr(batch, name)[:, :-1] for name in views})
+    return replace(
+        batch,
+        view1=batch.view1[:, :-1],
+        view2=batch.view2[:, :-1],
+        all_view1=batch.all_view1[:, :-1],
+        all_view2=batch.all_view2[:, :-1],
+    )

@@ -9,7 +9,6 @@ from torch.nn.functional import logsigmoid
 from mmrank.autograd import Function, once_differentiable
 
 from .base import ContrastedBatch, ContrastiveLoss
-from .ring import KeyRing
 from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips
 
 
@@ -17,35 +16,31 @@ class _NegativeSum(Function):
     """``sum_z softplus(t <a, z> + b)`` over the negatives of each anchor."""
 
     @staticmethod
-    def forward(ctx, rows, keys, scale, bias, row_ids, key_ids, ring):
+    def forward(ctx, rows, keys, scale, bias, row_ids, key_ids):
         ctx.save_for_backward(rows, keys, scale, bias)
-        ctx.ids, ctx.ring = (row_ids, key_ids), ring
+        ctx.same = SameSample(row_ids, key_ids)
         total = rows.new_zeros(len(rows))
-        for block, block_ids in ring.blocks(keys, key_ids):
-            same = SameSample(row_ids, block_ids)
-            for part, logits, _ in _strips(rows, block, scale, bias, same):
-                total[part] -= logsigmoid(-logits).sum(1)
+        for part, logits, _ in _strips(rows, keys, scale, bias, ctx.same):
+            total[part] -= logsigmoid(-logits).sum(1)
         return total
 
     @staticmethod
     @once_differentiable('sigmoid_losses')
     def backward(ctx, grad):
         rows, keys, scale, bias = ctx.saved_tensors
-        row_ids, key_ids = ctx.ids
-        of_rows, of_keys = torch.zeros_like(rows), []
-        of_scale, of_bias = torch.zeros_like(scale), torch.zeros_like(bias)
+        of_rows = torch.zeros_like(rows)
+        of_keys = torch.zeros_like(keys)
+        of_scale = torch.zeros_like(scale)
+        of_bias = torch.zeros_like(bias)
         with torch.autocast(rows.device.type, enabled=False):
-            blocks = ctx.ring.blocks_and_gradients(of_keys, keys, key_ids)
-            for (block, block_ids), of_block in blocks:
-                same = SameSample(row_ids, block_ids)
-                for part, logits, scores in _strips(rows, block, scale, bias, same):
-                    slope = logits.sigmoid_().mul_(grad[part, None])
-                    of_scale += (slope * scores).sum()
-                    of_bias += slope.sum()
-                    slope *= scale
-                    of_rows[part].addmm_(slope, block)
-                    of_block.addmm_(slope.t(), rows[part])
-        return of_rows, *of_keys, of_scale, of_bias, None, None, None
+            for part, logits, scores in _strips(rows, keys, scale, bias, ctx.same):
+                slope = logits.sigmoid_().mul_(grad[part, None])
+                of_scale += (slope * scores).sum()
+                of_bias += slope.sum()
+                slope *= scale
+                of_rows[part].addmm_(slope, keys)
+                of_keys.addmm_(slope.t(), rows[part])
+        return of_rows, of_keys, of_scale, of_bias, None, None
 
 
 def _strips(rows, keys, scale, bias, same: SameSample):
@@ -64,19 +59,16 @@ def sigmoid_losses(
     scale: Tensor | float,
     bias: Tensor | float,
     ids: Tensor | None = None,
-    ring: KeyRing | None = None,
+    keys: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Sigmoid loss of each sample: its pair is one, all others are none.
+    """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`.
 
-    ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
-    of all other samples. Source: Zhai et al., Sigmoid Loss for Language Image Pre-Training, ICCV
-    2023, section 3.2; the mean over i is the paper's loss. The similarities are there in strips of
-    rows, in backward once more. Differentiable once.
+    The similarities are there in strips of rows, in backward once more. Differentiable once.
 
     The views x and y are (n, D), of length 1 for cosines, ``scale`` t and ``bias`` b () or numbers.
     Rows of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
-    The second views of other ranks come from a ``ring``; every rank must call this, and run
-    backward. Returns (n,) losses, at least float32.
+    ``keys`` are (M, D) second views and their (M,) samples to draw the negatives from, the samples
+    of all ranks, instead of the batch.
 
     Example:
         >>> rows = torch.eye(2)
@@ -90,17 +82,17 @@ def sigmoid_losses(
             f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
     if ids is None:
-        if ring is not None:
-            raise ValueError('a ring needs ids, which differ over all ranks')
         ids = torch.arange(n, device=view1.device)
-    ring = ring or KeyRing([n])
     dtype = torch.promote_types(view1.dtype, view2.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
-    view1, view2 = view1.to(dtype), view2.to(dtype)
-    scale, bias = (torch.as_tensor(x, dtype=dtype, device=view1.device) for x in (scale, bias))
+    view1 = view1.to(dtype)
+    view2 = view2.to(dtype)
+    others, other_ids = keys or (view2, ids)
+    scale = torch.as_tensor(scale, dtype=dtype, device=view1.device)
+    bias = torch.as_tensor(bias, dtype=dtype, device=view1.device)
     with torch.autocast(view1.device.type, enabled=False):
         own = scale * (view1 * view2).sum(1) + bias
-        negative = _NegativeSum.apply(view1, view2, scale, bias, ids, ids, ring)
+        negative = _NegativeSum.apply(view1, others.to(dtype), scale, bias, ids, other_ids)
         # softplus of torch is rounded above 20.
         return negative - logsigmoid(own)
 
@@ -108,9 +100,10 @@ def sigmoid_losses(
 class SigLIPLoss(ContrastiveLoss):
     """Sigmoid loss of images and texts: a pair is judged by itself.
 
-    See :func:`mmrank.functional.sigmoid_losses`: there is no softmax, so a pair does not compete
-    with the others, and a sample without negatives still has the loss of its own pair. The texts of
-    other ranks are never gathered: they pass from rank to rank, as in the paper.
+    ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
+    of all other samples, the mean over i. There is no softmax: a pair does not compete with the
+    others, and a sample without negatives still has the loss of its own pair. Source: Zhai et al.,
+    Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2.
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
@@ -138,8 +131,7 @@ class SigLIPLoss(ContrastiveLoss):
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
-        gather = 'ring' if scope == 'global' else 'all'
-        super().__init__(normalize, scope, loss_weight, gather)
+        super().__init__(normalize, scope, loss_weight)
         if not 0 < tau < math.inf:
             raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
         if not math.isfinite(bias):
@@ -160,6 +152,7 @@ class SigLIPLoss(ContrastiveLoss):
         dtype = torch.promote_types(self.log_scale.dtype, torch.float32)
         scale = self.log_scale.to(dtype).exp()
         bias = self.logit_bias.to(dtype)
-        losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, batch.ring)
+        keys = (batch.all_view2, batch.all_ids)
+        losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, keys)
         self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
         return losses

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from mmrank.losses.inputs import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
@@ -50,7 +50,8 @@ def temperature_gradient(
     mean of h and tau. Source: iSogCLR (ICML 2023), eq. 13; its 1/n is part of the step size.
     Without gradient; not finite for an anchor without negatives.
     """
-    log_g, log_s = log_batch.detach(), log_mean.detach()
+    log_g = log_batch.detach()
+    log_s = log_mean.detach()
     ratio = (log_g - log_s).exp()
     return log_s + rho - ratio * mean_h.detach() / tau.detach()
 
@@ -73,8 +74,7 @@ class MovingAverageLoss(ContrastiveLoss):
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
         kind = 'temperature' if self.learn_temperature else 'average'
-        found = (self.get_submodule(prefix + kind) for prefix in self.prefixes)
-        return [cast(SampleLogMean, state) for state in found]
+        return [cast(SampleLogMean, self.get_submodule(x + kind)) for x in self.prefixes]
 
     def learned_temperature(self) -> Tensor | None:
         """() temperature of all samples, if the optimiser learns it."""
@@ -91,25 +91,31 @@ class MovingAverageLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
-        n, device = batch.ids.numel(), batch.ids.device
+        n = batch.ids.numel()
+        device = batch.ids.device
         sample_idx = cast(Tensor, sample_idx)  # the base refuses None
         states = self.states()
         for state in states:
             check_sample_ids(sample_idx, n, state.size)
-        entries = [x.fetch(sample_idx, device) for x in states]
         of_all = self.learned_temperature()
-        if self.learn_temperature:
-            taus = [x[1] for x in entries]
-        elif of_all is not None:
-            taus = [of_all.detach().expand_as(x[0]) for x in entries]
-        else:
-            taus = [torch.full_like(x[0], self.tau) for x in entries]
+        entries = []
+        taus = []
+        for state in states:
+            entry = state.fetch(sample_idx, device)
+            entries.append(entry)
+            if self.learn_temperature:
+                taus.append(entry[1])
+            elif of_all is not None:
+                taus.append(of_all.detach().expand_as(entry[0]))
+            else:
+                taus.append(torch.full_like(entry[0], self.tau))
         losses = []
         for prefix, state, old, tau, terms in zip(
             self.prefixes, states, entries, taus, batch.terms(taus)
         ):
             views = terms.count.numel() // n if n else 1
-            tau, gradient = tau.repeat(views), None
+            tau = tau.repeat(views)
+            gradient = None
             log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
             loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
             if self.learn_temperature or of_all is not None:
@@ -137,7 +143,8 @@ class MovingAverageLoss(ContrastiveLoss):
             noted |= {'tau_mean': tau.mean(), 'tau_min': tau.min(), 'tau_max': tau.max()}
             # How far a visit moves a temperature.
             noted['tau_gain'] = (2 * state.step.eta * self.rho / tau).mean()
-        self.diagnostics |= {prefix + k: v for k, v in noted.items()}
+        for name, value in noted.items():
+            self.diagnostics[prefix + name] = value
 
 
 class SogCLRLoss(MovingAverageLoss):
@@ -184,7 +191,8 @@ class SogCLRLoss(MovingAverageLoss):
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        self.tau, self.bimodal = float(tau), bimodal
+        self.tau = float(tau)
+        self.bimodal = bimodal
         if rho is not None:
             check_not_negative(rho=rho)
             if not 0 < tau_min <= tau <= 1:
@@ -192,7 +200,8 @@ class SogCLRLoss(MovingAverageLoss):
                     'temperatures must satisfy 0 < tau_min <= tau <= 1 with rho, got '
                     f'tau_min={tau_min!r}, tau={tau!r}'
                 )
-            self.rho, self.bounds = float(rho), (math.log(tau_min), 0.0)
+            self.rho = float(rho)
+            self.bounds = (math.log(tau_min), 0.0)
             self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))
         if bimodal:
             self.prefixes = ('image_', 'text_')
@@ -230,9 +239,8 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
             0.5. 1: no momentum.
         storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
-            bytes per sample and temperature, 10 with a float16 momentum, 8 without momentum.
+            bytes per sample and temperature, 8 without momentum.
         load_state: False resets the state when a checkpoint is loaded.
-        momentum_dtype: ``float32`` or ``float16``, see :class:`mmrank.state.TemperatureStep`.
         gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
             has 3 for two augmentations and 5 for images and texts.
         **kwargs: See :class:`ContrastiveLoss`.
@@ -252,14 +260,14 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: float = 0.9,
         storage: str = 'device',
         load_state: bool = True,
-        momentum_dtype: str = 'float32',
         gradient_clip: float | None = None,
         **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
-        self.rho, self.tau0 = float(rho), float(tau0)
-        step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip, momentum_dtype)
+        self.rho = float(rho)
+        self.tau0 = float(tau0)
+        step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip)
         for prefix in self.prefixes:
             state = SampleTemperature(
                 num_samples, beta0, step, storage=storage, load_state=load_state

@@ -35,7 +35,8 @@ def similarity_strips(
     entries unless one row has more. As a ``triangle`` it leaves out the columns before its own.
     """
     entries = max((rows + columns) * width // 2, _LEAST_ENTRIES)
-    entries, begin = min(entries, limit), 0
+    entries = min(entries, limit)
+    begin = 0
     while begin < rows:
         first = begin if triangle else 0
         end = begin + max(entries // max(columns - first, 1), 1)
@@ -50,15 +51,20 @@ class SameSample:
     """
 
     def __init__(self, row_ids: Tensor, column_ids: Tensor) -> None:
-        self.ids, self.pairs, self._found = (row_ids, column_ids), None, {}
-        n, m = row_ids.numel(), column_ids.numel()
+        self.ids = (row_ids, column_ids)
+        self.pairs = None
+        self._found = {}
+        n = row_ids.numel()
+        m = column_ids.numel()
         # Elsewhere the host would have to wait for what it finds.
         is_seen = on_host(row_ids)
         if is_seen and column_ids is row_ids and _all_differ(row_ids):
             self.rows_others = self.columns_others = torch.full((n,), n - 1)
-            self.pairs, self._ends = (torch.arange(n), torch.arange(n)), range(n + 1)
+            self.pairs = (torch.arange(n), torch.arange(n))
+            self._ends = range(n + 1)
             return
-        row_ids, column_ids = (x.long().contiguous() for x in (row_ids, column_ids))
+        row_ids = row_ids.long().contiguous()
+        column_ids = column_ids.long().contiguous()
         begin, size, order = _places(row_ids, column_ids)
         self.rows_others = m - size
         self.columns_others = n - _places(column_ids, row_ids)[1]
@@ -66,7 +72,8 @@ class SameSample:
             ends = size.cumsum(0)
             rows = torch.arange(n).repeat_interleave(size)
             place = torch.arange(len(rows)) + (begin + size - ends)[rows]
-            self.pairs, self._ends = (rows, order[place]), [0, *ends.tolist()]
+            self.pairs = (rows, order[place])
+            self._ends = [0, *ends.tolist()]
 
     def inside(self, rows: slice, first: int, last: int) -> Tensor:
         """The entries in the strip ``[rows, first:last]``: a mask, or places in its memory."""
@@ -76,10 +83,12 @@ class SameSample:
         key = rows.start, rows.stop, first
         if key not in self._found:
             part = slice(self._ends[rows.start], self._ends[rows.stop])
-            i, j = (x[part] for x in self.pairs)
+            i = self.pairs[0][part]
+            j = self.pairs[1][part]
             if first:
                 later = j >= first
-                i, j = i[later], j[later]
+                i = i[later]
+                j = j[later]
             self._found[key] = (i - rows.start) * (last - first) + (j - first)
         return self._found[key]
 
@@ -111,7 +120,8 @@ class ExpSums:
     """
 
     def __init__(self, positive: Tensor, tau: Tensor) -> None:
-        self.positive, self.factor = positive, _LOG2_E / tau
+        self.positive = positive
+        self.factor = _LOG2_E / tau
         # The largest power of two, the sum of all of them over it, and the sum of each times its
         # exponent.
         self.best = torch.full_like(positive, torch.finfo(positive.dtype).min)
@@ -133,7 +143,8 @@ class ExpSums:
         powers = x.exp2()
         # 0 * -inf is not a number.
         fill(x, own, 0)
-        change, total = before - best, self.total[part]
+        change = before - best
+        total = self.total[part]
         scale = change.exp2()
         moment = (self.moment[part] + change * total) * scale
         self.best[part] = best
@@ -157,7 +168,8 @@ class ExpSums:
 
 def _is_small(rows: Tensor, columns: Tensor, mirrored: bool) -> bool:
     """Whether the similarities take little memory, or no more than the embeddings."""
-    n, (m, width) = len(rows), columns.shape
+    n = len(rows)
+    m, width = columns.shape
     return n * m // (2 if mirrored else 1) <= max((n + m) * width, _KEPT_ENTRIES)
 
 
@@ -168,7 +180,8 @@ def _strips(rows, columns, mirrored: bool, same: SameSample, limit: int, both: b
     first column of the strip that counts, and the entries that are not negatives there. Where rows
     and columns are ``mirrored``, one of a similarity and its mirror image is computed.
     """
-    kept, (last, width) = iter(kept), columns.shape
+    kept = iter(kept)
+    last, width = columns.shape
     for part, first in similarity_strips(len(rows), last, width, mirrored, limit):
         strip = next(kept, None)
         if strip is None:
@@ -194,7 +207,8 @@ class LogMeanExp(Function):
     @staticmethod
     def forward(ctx, rows, columns, positive, same, limit, tau, *others):
         taus = tau, *others  # torch.compile (2.12) drops ctx before *taus, where they are two
-        ctx.mirrored, ctx.pairs = columns is None, positive is None
+        ctx.mirrored = columns is None
+        ctx.pairs = positive is None
         columns = rows if columns is None else columns
         own = (rows * columns).sum(1) if positive is None else positive
         sums = [ExpSums(own, tau) for tau in taus]
@@ -210,7 +224,8 @@ class LogMeanExp(Function):
         counts = same.rows_others, same.columns_others
         log_means, means, ctx.log2_sums = zip(*[x.results(c) for x, c in zip(sums, counts)])
         ctx.save_for_backward(rows, columns, own, *taus, *means, *(kept or ()))
-        ctx.same, ctx.limit = same, limit
+        ctx.same = same
+        ctx.limit = limit
         ctx.mark_non_differentiable(*means)
         return *log_means, *means
 
@@ -219,9 +234,13 @@ class LogMeanExp(Function):
     def backward(ctx, *grads):
         number = len(ctx.log2_sums)
         rows, columns, positive, *saved = ctx.saved_tensors
-        taus, means, kept = saved[:number], saved[number : 2 * number], saved[2 * number :]
+        taus = saved[:number]
+        means = saved[number : 2 * number]
+        kept = saved[2 * number :]
         counts = ctx.same.rows_others, ctx.same.columns_others
-        sums, settings, of_taus = [], [], []
+        sums = []
+        settings = []
+        of_taus = []
         of_positive = torch.zeros_like(positive)
         for grad, count, tau, mean, log2_sum in zip(grads, counts, taus, means, ctx.log2_sums):
             # Without negatives log g is a constant.
@@ -284,7 +303,6 @@ def negative_terms(
     anchor_ids: Tensor,
     key_ids: Tensor,
     block_entries: int = BLOCK_ENTRIES,
-    ring=None,
 ) -> NegativeTerms:
     """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
 
@@ -292,10 +310,10 @@ def negative_terms(
     11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
     and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
     (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. At most
-    ``block_entries`` similarities are there at a time. With a ``ring``, a :class:`KeyRing`, the
-    keys are this rank's; every rank must call this, and run backward.
+    ``block_entries`` similarities are there at a time.
     """
-    n, m = anchors.size(0), keys.size(0)
+    n = anchors.size(0)
+    m = keys.size(0)
     if (
         positives.shape != anchors.shape
         or keys.shape[1:] != anchors.shape[1:]
@@ -307,8 +325,6 @@ def negative_terms(
             f'{tuple(anchors.shape)}, {tuple(positives.shape)}, {tuple(keys.shape)}, '
             f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
         )
-    if ring is not None:
-        return ring.terms(anchors, positives, keys, tau, anchor_ids, key_ids, block_entries)
     columns = None if keys is anchors and key_ids is anchor_ids else keys
     return _terms(anchors, columns, positives, [tau], anchor_ids, key_ids, block_entries)[0]
 
@@ -320,14 +336,16 @@ def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BL
     """
     dtype = torch.promote_types(rows.dtype, torch.float32)
     rows = rows.to(dtype)
-    columns, positives = (None if x is None else x.to(dtype) for x in (columns, positives))
+    columns = None if columns is None else columns.to(dtype)
+    positives = None if positives is None else positives.to(dtype)
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
         own = None if positives is None else (rows * positives).sum(1)
         taus = [torch.as_tensor(x, dtype=dtype, device=rows.device).expand(len(rows)) for x in taus]
         same = SameSample(row_ids, column_ids)
         found = LogMeanExp.apply(rows, columns, own, same, block_entries, *taus)
-    counts, number = (same.rows_others, same.columns_others), len(taus)
+    counts = (same.rows_others, same.columns_others)
+    number = len(taus)
     return [NegativeTerms(*x) for x in zip(found[:number], found[number:], counts)]
 
 
@@ -337,25 +355,25 @@ def two_view_terms(
     tau: Tensor | float,
     ids: Tensor | None = None,
     keys: tuple[Tensor, Tensor, Tensor] | None = None,
-    ring=None,
 ) -> NegativeTerms:
     """Terms of 2B anchors: every (B, D) view against both views of all other samples.
 
     Source: iSogCLR (ICML 2023), eq. 11. The temperature is one, or (B,), one per sample; without
     ``ids`` all rows differ. ``keys`` are (M, D) first and second views and (M,) samples to draw the
-    negatives from, the samples of all ranks, instead of the batch; or they come from a ``ring`` of
-    samples.
+    negatives from, the samples of all ranks, instead of the batch.
     """
     ids = _checked_ids(view1, view2, ids)
     if isinstance(tau, Tensor) and tau.dim():
         tau = tau.repeat(2)
-    anchors, anchor_ids = torch.cat([view1, view2]), ids.repeat(2)
-    all_views, all_ids = anchors, anchor_ids
+    anchors = torch.cat([view1, view2])
+    anchor_ids = ids.repeat(2)
+    all_views = anchors
+    all_ids = anchor_ids
     if keys is not None:
-        all_views, all_ids = torch.cat(keys[:2]), keys[2].repeat(2)
+        all_views = torch.cat(keys[:2])
+        all_ids = keys[2].repeat(2)
     positives = torch.cat([view2, view1])
-    ring = ring and ring.of_views(2)
-    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids, ring=ring)
+    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids)
 
 
 def two_modality_terms(
@@ -365,20 +383,19 @@ def two_modality_terms(
     tau2: Tensor | float,
     ids: Tensor | None = None,
     keys: tuple[Tensor, Tensor, Tensor] | None = None,
-    ring=None,
 ) -> tuple[NegativeTerms, NegativeTerms]:
     """Terms of both modalities of B pairs: each view against the other one of all other pairs.
 
     Source: iSogCLR (ICML 2023), eq. 15 and 16. See :func:`two_view_terms` for the arguments.
     """
     ids = _checked_ids(view1, view2, ids)
-    if ring is None and keys is None:
+    if keys is None:
         of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
         return of_view1, of_view2
     all_view1, all_view2, all_ids = keys or (view1, view2, ids)
     return (
-        negative_terms(view1, view2, all_view2, tau1, ids, all_ids, ring=ring),
-        negative_terms(view2, view1, all_view1, tau2, ids, all_ids, ring=ring),
+        negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
+        negative_terms(view2, view1, all_view1, tau2, ids, all_ids),
     )
 
 

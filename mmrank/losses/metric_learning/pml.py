@@ -6,10 +6,11 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
+from mmrank.checks import one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses.inputs import EmbeddingBatch, one_of
+from mmrank.losses.inputs import EmbeddingBatch
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
@@ -58,7 +59,8 @@ class PMLLoss(nn.Module):
     ) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
-        self.scope, self.loss_weight = scope, loss_weight
+        self.scope = scope
+        self.loss_weight = loss_weight
         self.loss = _build_part('losses', loss, 'loss')
         _check_loss(self.loss)
         self.of_triplets = isinstance(self.loss, _triplet_losses())
@@ -123,7 +125,8 @@ class PMLLoss(nn.Module):
 
     def _pairs(self, batch: EmbeddingBatch, queries: Tensor, gallery: Tensor) -> tuple[Tensor, ...]:
         """Indices of pairs or triplets as the loss takes them."""
-        is_positive, is_negative = batch.is_positive(), batch.is_negative()
+        is_positive = batch.is_positive()
+        is_negative = batch.is_negative()
         if self.miner is not None and len(queries):
             mined = self._mine(self.miner, batch, queries, gallery)
             if len(mined) == 3 or not self.of_triplets:
@@ -155,7 +158,10 @@ class PMLLoss(nn.Module):
             )
             # Queries are at positions 0 and 2 of pairs, at 0 of triplets.
             of_queries = (0, 2) if len(mined) == 4 else (0,)
-            mined = [x if place in of_queries else columns[x] for place, x in enumerate(mined)]
+            mined = list(mined)
+            for place in range(len(mined)):
+                if place not in of_queries:
+                    mined[place] = columns[mined[place]]
         if len(mined) == 3:
             anchors, positives, negatives = mined
             keep = ~(itself[anchors, positives] | itself[anchors, negatives])

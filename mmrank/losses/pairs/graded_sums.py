@@ -44,13 +44,15 @@ def graded_pairs(
     Both may be overwritten. Arguments: see :func:`graded_pair_sum`; the first is 0 at padding.
     """
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
-    own, other = scores.unsqueeze(2), scores.unsqueeze(1)
+    own = scores.unsqueeze(2)
+    other = scores.unsqueeze(1)
     better = torch.where(mask, grade.double(), 0).unsqueeze(2)
     worse = torch.where(mask, grade.double(), torch.inf).unsqueeze(1)
     size = _CACHED_PAIRS if on_host(pos) else _PAIRS_PER_BLOCK
     for part in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
         shape = own[:, part].expand(-1, -1, pos.size(1))
-        gaps, x = (buffers.like(name, shape, own.dtype) for name in ('gaps', 'pairs'))
+        gaps = buffers.like('gaps', shape, own.dtype)
+        x = buffers.like('pairs', shape, own.dtype)
         torch.sub(better[:, part], worse, out=gaps).clamp_(min=0)
         yield part, gaps, torch.sub(own[:, part], other, out=x)
 
@@ -77,8 +79,10 @@ def _sums_by_moments(
     y = y - y[len(y) // 2]
     if not (y[0] >= -_NEAR and y[-1] <= _NEAR):  # or NaN
         return None
-    u, w = grade[order].double(), weight[order]
-    number, place = len(y), torch.arange(len(y))
+    u = grade[order].double()
+    w = weight[order]
+    number = len(y)
+    place = torch.arange(len(y))
     size = int((7 * number) ** 0.5)
     by_grade = u.argsort()
     group = torch.empty_like(by_grade)
@@ -92,9 +96,12 @@ def _sums_by_moments(
     up_to = _moments([torch.ones_like(u), u, y, u * y, y * y, u * y * y], below, group)
     here = up_to(place)
     n, nu, f, fu, q, qu = here - up_to(low)
-    n, f, q = u * n - nu, u * f - fu, u * q - qu
+    n = u * n - nu
+    f = u * f - fu
+    q = u * q - qu
     m, mu, g, gu, *_ = up_to(number) - here
-    m, g = u * m - mu, u * g - gu
+    m = u * m - mu
+    g = u * g - gu
     c = 1 - y
     rows = c * c * n + 2 * c * f + q + (c - y) * m + 2 * g
     slope = -2 * w * (c * n + f + m)
@@ -112,7 +119,8 @@ def _sums_by_moments(
     def groups(x: Tensor, fill: float = 0.0) -> Tensor:
         return torch.nn.functional.pad(x[by_grade], (0, padding), value=fill).view(-1, size)
 
-    own, own_weight = groups(y), groups(w)
+    own = groups(y)
+    own_weight = groups(w)
     gaps = (groups(u).unsqueeze(2) - groups(u, torch.inf).unsqueeze(1)).clamp_(min=0)
     change = torch.empty_like(gaps)
     terms = OneSidedHuber().terms(own.unsqueeze(2) - own.unsqueeze(1), True, change)
@@ -134,11 +142,14 @@ class _GradedPairSum(Function):
         if many and surrogate.has_intervals and mask.all():
             found = _sums_by_moments(pos[0], grade[0], weight[0], surrogate.tau)
         if found is not None:
-            rows, slope = (x.unsqueeze(0) for x in found)
+            rows = found[0].unsqueeze(0)
+            slope = found[1].unsqueeze(0)
             ctx.save_for_backward(pos, slope)
             ctx.mark_non_differentiable(rows)
             return (weight * rows).sum(1), rows
-        rows, slope, buffers = torch.zeros_like(weight), torch.zeros_like(weight), Buffers()
+        rows = torch.zeros_like(weight)
+        slope = torch.zeros_like(weight)
+        buffers = Buffers()
         for part, gaps, x in graded_pairs(pos, mask, grade, buffers):
             change = buffers.like('slopes', x, x.dtype)
             rows[:, part] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)

@@ -53,7 +53,7 @@ def _add_moments(moments: Tensor, bins: Tensor, u: Tensor, buffers: Buffers) -> 
     ``bins`` are (R, n) or, on the CPU, (R * n,) entries of the flat table.
     """
     if bins.dim() == 1:
-        count, first, second = (m.view(-1) for m in moments.unbind(0))
+        count, first, second = moments.view(3, -1).unbind(0)
         u = u.view(-1)
         # The fastest of the ways to count on a CPU; on a GPU it would synchronise with the host.
         count += torch.bincount(bins, minlength=count.numel())
@@ -72,8 +72,8 @@ def _is_finite(scores: Tensor) -> bool:
     if scores.device.type != 'cpu' or not scores.numel():
         return False
     # As numbers: compared with float16, the limit would be infinite.
-    low, high = (x.item() for x in torch.aminmax(scores))
-    return low >= -SCORE_LIMIT and high <= SCORE_LIMIT
+    low, high = torch.aminmax(scores)
+    return low.item() >= -SCORE_LIMIT and high.item() <= SCORE_LIMIT
 
 
 class IntervalSums:
@@ -108,7 +108,9 @@ class IntervalSums:
         all_bins = empty_bins(pos, neg)
         moments = tables.p.new_zeros(3, *tables.anchors.shape)
         self.is_finite = finite = _is_finite(neg)
-        has_anchors, buffers, binner = tables.has_anchors, Buffers(), None
+        has_anchors = tables.has_anchors
+        buffers = Buffers()
+        binner = None
         for rows, part in _blocks(neg):
             if binner is None or part.start == 0:
                 binner = ScoreBinner(tables.thresholds[rows], neg.size(1), finite)
@@ -148,7 +150,8 @@ class IntervalSums:
         const, by_y = self.tables.slope_coefficients(grad / self.tau)
         by_y /= self.tau
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
-        finite, buffers = self.is_finite, Buffers()
+        finite = self.is_finite
+        buffers = Buffers()
         for rows, part in _blocks(neg):
             scores = neg[rows, part]
             scores = scores if finite else clamp_infinite(scores.double())

@@ -102,7 +102,8 @@ class PairMatrix:
         block = _PAIRS_PER_BLOCK
         if on_host(pos):
             block = min(block, _CACHED_BYTES // pos.element_size())
-        (lists, width, _), length = pos.shape, neg.size(1)
+        lists, width, _ = pos.shape
+        length = neg.size(1)
         columns = max(block // max(width, 1), 1)
         high = max(block // max(width * length, 1), 1)
         for top in range(0, lists, high):
@@ -131,9 +132,12 @@ class PairMatrix:
         """Sums (0 without ``values``), slopes by ``pos`` (likewise) and what the gradient needs."""
         total = torch.zeros_like(pos, dtype=torch.float64)
         slope = torch.zeros_like(total)
-        groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
-        dtype, pairs = self._dtype(pos, neg), sum(g.keep.numel() for g in groups) * neg.size(1)
-        keeps, kept = slopes and pairs * torch.finfo(dtype).bits <= 8 * _KEPT_BYTES, []
+        groups = _groups(pos_mask, neg.size(1))
+        buffers = Buffers()
+        dtype = self._dtype(pos, neg)
+        pairs = sum(g.keep.numel() for g in groups) * neg.size(1)
+        keeps = slopes and pairs * torch.finfo(dtype).bits <= 8 * _KEPT_BYTES
+        kept = []
         for group in groups:
             own = total.new_zeros(2, *group.keep.shape)
             if keeps:
@@ -157,7 +161,8 @@ class PairMatrix:
     def gradient_of_negatives(self, grad: Tensor, neg: Tensor, *extra) -> Tensor:
         """Gradient by ``neg`` from the sums' gradient, in its dtype."""
         pos, pos_mask, neg_mask, *kept = extra
-        groups, buffers = _groups(pos_mask, neg.size(1)), Buffers()
+        groups = _groups(pos_mask, neg.size(1))
+        buffers = Buffers()
         out = torch.empty_like(neg, memory_format=torch.contiguous_format)
         if not groups or groups[0].lists is not None:
             out.zero_()  # lists without positives

@@ -13,7 +13,7 @@ from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums
 from .pair_matrix import PairMatrix
-from .surrogates import OneSidedHuber, Surrogate
+from .surrogates import Surrogate
 
 #: Pairs up to which the matrix is faster than the intervals.
 DENSE_PAIRS = 2**18
@@ -128,23 +128,3 @@ def pairwise_surrogate_sum(
         neg_mask = pos_mask.view_as(pos_mask)  # nor does it trace that
     evaluator = pair_evaluator(surrogate, pos_mask, neg.size(1), method)
     return _PairSum.apply(pos, neg, pos_mask, neg_mask, evaluator, group)
-
-
-def pairwise_surrogate_mean(pos: Tensor, neg: Tensor, tau: float, method: str = 'auto') -> Tensor:
-    """(n+,) ``l_i = mean_j l(s_i - t_j)`` with the one-sided Huber surrogate, 0 without negatives.
-
-    See :func:`pairwise_surrogate_sum` for the arguments and errors, for one list; float64 if an
-    input is, else float32. Source: stable AP (2025), eq. 2.
-
-    Example:
-        >>> pairwise_surrogate_mean(torch.tensor([1.0, 0.0]),
-        ...                         torch.tensor([0.5, -2.0]), tau=1.0)
-        tensor([0.1250, 1.0000])
-    """
-    if pos.dim() != 1 or neg.dim() != 1:
-        raise ValueError(
-            f'pos and neg must be 1-D, got shapes {tuple(pos.shape)} and {tuple(neg.shape)}'
-        )
-    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
-    dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
-    return (total / max(neg.numel(), 1)).to(dtype)

@@ -6,18 +6,6 @@ from torch import Tensor
 from .surrogates import Surrogate
 
 
-def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
-    """Weight for which the stable AP risk bounds the AP risk.
-
-    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
-    1``, the rank among the positives over their number, and the largest value B of the surrogate on
-    the score range. Source: stable AP (2025), theorem 1.
-    """
-    upper = (1 + rho * bound) / (rank + rho * bound)
-    head = rank.clamp(max=0.5)
-    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper)
-
-
 def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
     """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
     if not a > 0:

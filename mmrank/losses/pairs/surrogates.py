@@ -7,6 +7,8 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
+from mmrank.checks import one_of
+
 #: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
 
@@ -77,6 +79,10 @@ class OneSidedHuber(Surrogate):
     """``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau``, 0 beyond.
 
     Convex, bounds ``l01``, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
+
+    Example:
+        >>> OneSidedHuber(1.0)(torch.tensor([-1.0, 0.0, 0.5]))
+        tensor([3.0000, 1.0000, 0.2500])
     """
 
     value_factor = 2.0
@@ -99,41 +105,6 @@ class Sigmoid(Surrogate):
         if slopes is not None:
             torch.addcmul(s, s, s, value=-1, out=slopes)
         return s if values else None
-
-
-def one_sided_huber(x: Tensor, tau: float) -> Tensor:
-    """One-sided Huber surrogate, an upper bound of ``l01``.
-
-    ``1 - 2x/tau`` for ``x < 0``, ``(1 - x/tau)^2`` for ``0 <= x < tau`` and 0 beyond: convex,
-    continuously differentiable, slope at most ``2/tau``. Source: stable AP (2025), eq. 7.
-
-    Args:
-        x: Score differences, any shape, float dtype. NaN stays NaN.
-        tau: Margin in units of the scores, a finite number > 0, else ValueError.
-
-    Returns:
-        Tensor of the shape and dtype of ``x``, values in ``[0, inf)``.
-
-    Example:
-        >>> one_sided_huber(torch.tensor([-1.0, 0.0, 0.5, 2.0]), tau=1.0)
-        tensor([3.0000, 1.0000, 0.2500, 0.0000])
-    """
-    OneSidedHuber(tau)  # checks tau
-    z = 1 - x / tau
-    # The quadratic branch is clamped first so that its gradient stays finite where the other branch
-    # is taken, and so that NaN runs through it.
-    return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
-
-
-def one_sided_sigmoid(x: Tensor, tau: float) -> Tensor:
-    """One-sided sigmoid, a lower bound of ``l01``.
-
-    ``tanh(-x / (2 tau))`` for ``x < 0``, 0 otherwise; tends to ``l01`` as ``tau`` goes to 0.
-    See :func:`one_sided_huber` for the arguments. Values are in ``[0, 1)``. Source: SOPRC (NeurIPS
-    2022), ``l2`` of eq. 7.
-    """
-    OneSidedSigmoid(tau)  # checks tau
-    return torch.tanh(x.clamp(max=0) / (-2 * tau))
 
 
 class SquaredHinge(Surrogate):
@@ -194,6 +165,5 @@ SURROGATES: dict[str, type[Surrogate]] = {
 
 def build_surrogate(name: str, tau: float) -> Surrogate:
     """Make one of :data:`SURROGATES`; ValueError if the name is unknown or ``tau`` not > 0."""
-    if name not in SURROGATES:
-        raise ValueError(f'surrogate={name!r} is unknown; use one of {sorted(SURROGATES)}')
+    one_of('surrogate', name, SURROGATES)
     return SURROGATES[name](tau)

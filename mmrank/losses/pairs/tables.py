@@ -76,7 +76,8 @@ class ScoreBinner:
     """
 
     def __init__(self, thresholds: Tensor, num_scores: int, is_finite: bool = False) -> None:
-        self.thresholds, self.is_finite = thresholds, is_finite
+        self.thresholds = thresholds
+        self.is_finite = is_finite
         self.use_grid = (
             thresholds.device.type == 'cpu'
             and num_scores >= _MIN_WIDTH_FOR_GRID
@@ -126,10 +127,12 @@ class ScoreBinner:
         Rounding keeps the order, so a score in a lower (higher) cell than a threshold is below
         (above) it: the look-up is exact, not a guess.
         """
-        low, scale = self.low, self.scale
+        low = self.low
+        scale = self.scale
         if scores.dim() == 1:
             # As numbers: a broadcast tensor is slower.
-            low, scale = low[0, 0], scale[0, 0]
+            low = low[0, 0]
+            scale = scale[0, 0]
         # Not by one fused operation: it would round the last few scores of
         # a tensor in another way than those before.
         cell = torch.sub(scores, low).mul_(scale).add_(1)
@@ -148,7 +151,8 @@ class ScoreBinner:
             out.copy_(torch.searchsorted(self.thresholds, scores, out_int32=True))
             return
         if len(out) == 1:
-            scores, out = scores[0], out[0]
+            scores = scores[0]
+            out = out[0]
         # No name for the cells: the next ones then take their memory.
         torch.index_select(self.table, 0, self._cell(scores).view(-1), out=out.view(-1))
         self._search_crowded_cells(scores, out)
@@ -248,17 +252,19 @@ class PairwiseTables:
             """Interval just above each value, which is a threshold."""
             return torch.searchsorted(thresholds, round_down(values, dtype), right=True)
 
-        low, high = after(s - tau), after(s)
+        low = after(s - tau)
+        high = after(s)
         is_near = anchors.device.type == 'cpu' and bool(
             torch.where(both.isinf(), 0, anchors).abs().max() <= _NEAR
         )
         if is_near:
             # One part of the window, with the centre as its anchor.
             edges = low, low, low, high
-            anchors, top = torch.zeros_like(anchors), torch.zeros_like(top)
+            anchors = torch.zeros_like(anchors)
+            top = torch.zeros_like(top)
         else:
-            firsts = (torch.searchsorted(anchors, top - i) for i in (1, 0))
-            mid1, mid2 = (torch.minimum(torch.maximum(x, low), high) for x in firsts)
+            mid1 = torch.searchsorted(anchors, top - 1).maximum(low).minimum(high)
+            mid2 = torch.searchsorted(anchors, top).maximum(low).minimum(high)
             edges = low, mid1, mid2, high
 
         depth = torch.nn.functional.pad(torch.zeros_like(anchors), (0, 1))
@@ -285,15 +291,16 @@ class PairwiseTables:
 
         ``moments`` are (3, L, K) float64: count, sum of u and of u^2 of each interval.
         """
-        count, first, second = moments
+        count, first, _ = moments
         # Below the lowest threshold nothing counts, whatever is in there.
-        inside = self.covered
-        window = torch.stack([torch.where(inside, m, 0).cumsum(1) for m in (count, first, second)])
+        window = torch.where(self.covered, moments, 0).cumsum(2)
         window = torch.nn.functional.pad(window, (1, 0))
         total = torch.zeros_like(self.p)
         slope = torch.zeros_like(self.p)
         for begin, end, offset in self.window_parts():
-            n, u, uu = (m.gather(1, end) - m.gather(1, begin) for m in window)
+            n = window[0].gather(1, end) - window[0].gather(1, begin)
+            u = window[1].gather(1, end) - window[1].gather(1, begin)
+            uu = window[2].gather(1, end) - window[2].gather(1, begin)
             total += uu + 2 * offset * u + offset.square() * n
             slope += u + offset * n
 
@@ -303,7 +310,8 @@ class PairwiseTables:
         above = torch.stack([count, y])
         above[..., 0] = 0
         above = above.flip(-1).cumsum(-1).flip(-1)
-        n, y = (m.gather(1, self.edges[-1]) for m in above)
+        n = above[0].gather(1, self.edges[-1])
+        y = above[1].gather(1, self.edges[-1])
         total += n * (1 - 2 * self.p) + 2 * y
         slope += n
         return total, -2 * slope

@@ -21,17 +21,21 @@ from .surrogates import SCORE_LIMIT, clamp_infinite
 from .tables import column_blocks
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.
-_BLOCK, _CACHED_BLOCK, _KEPT = 2**20, 2**17, 2**22
+_BLOCK = 2**20
+_CACHED_BLOCK = 2**17
+_KEPT = 2**22
 
 
 class TiltedSums:
     """Weights ``exp(l/lam - m)``, with m the largest ``l/lam`` of a positive."""
 
     def __init__(self, margin: float, lam: float) -> None:
-        self.margin, self.lam = margin, lam
+        self.margin = margin
+        self.lam = lam
 
     def _parts(self, pos: Tensor, neg: Tensor) -> Iterator[tuple[slice, slice]]:
-        most, (lists, width) = _CACHED_BLOCK if on_host(pos) else _BLOCK, neg.shape
+        most = _CACHED_BLOCK if on_host(pos) else _BLOCK
+        lists, width = neg.shape
         length = max(min(most // max(lists, 1), width), 1)
         for columns in column_blocks(width, length):
             for rows in column_blocks(pos.size(1), max(most // max(lists * length, 1), 1)):
@@ -43,9 +47,11 @@ class TiltedSums:
 
     def _pairs(self, pos: Tensor, neg: Tensor, most: Tensor, buffers: Buffers) -> list[Tensor]:
         """(L, p, n) roots and weights."""
-        pos, neg = pos.unsqueeze(2), neg.unsqueeze(1)
+        pos = pos.unsqueeze(2)
+        neg = neg.unsqueeze(1)
         shape = pos.expand(-1, -1, neg.size(2))
-        y, weight = (buffers.like(name, shape, pos.dtype) for name in ('roots', 'weights'))
+        y = buffers.like('roots', shape, pos.dtype)
+        weight = buffers.like('weights', shape, pos.dtype)
         self._roots(torch.sub(neg, pos, out=y))
         # Not fused: the largest is to be exactly 0.
         return [y, torch.mul(y, y, out=weight).sub_(most.unsqueeze(2)).exp_()]
@@ -54,14 +60,17 @@ class TiltedSums:
         """(3, L, P) sums of weights, losses and slopes by ``pos``, and what the gradient needs."""
         scale = 1 / (self.margin * self.lam**0.5)
         dtype = torch.promote_types(neg.dtype, torch.float32)
-        pos, neg = (clamp_infinite(x.double()).mul_(scale) for x in (pos, neg))
+        pos = clamp_infinite(pos.double()).mul_(scale)
+        neg = clamp_infinite(neg.double()).mul_(scale)
         # Far below all; what is left out may be NaN.
         neg = torch.where(neg_mask, neg, -3 * scale * SCORE_LIMIT)
         top = neg.amax(1, keepdim=True) if neg.size(1) else neg.new_full((len(neg), 1), -math.inf)
         if group is not None:
             dist.all_reduce(top, dist.ReduceOp.MAX, group=group)
         most = self._roots(top - pos).square_()
-        sums, counted, kept = pos.new_zeros(3, *pos.shape), neg_mask.double().unsqueeze(2), []
+        sums = pos.new_zeros(3, *pos.shape)
+        counted = neg_mask.double().unsqueeze(2)
+        kept = []
         if not is_compiling() and pos.numel() * neg.size(1) <= _KEPT:
             kept.append(pos.new_empty(*pos.shape, neg.size(1), dtype=dtype))
         buffers = Buffers()
@@ -80,7 +89,8 @@ class TiltedSums:
 
     def gradient(self, grad: Tensor, pos: Tensor, neg: Tensor, most: Tensor, *kept) -> Tensor:
         """(L, N) gradient by the negatives from the (L, P) one of the sums of losses."""
-        out, buffers = torch.zeros_like(neg), Buffers()
+        out = torch.zeros_like(neg)
+        buffers = Buffers()
         grad = grad.unsqueeze(1) * (2 * self.lam**0.5 / self.margin)
         if kept:
             return torch.bmm(grad.to(kept[0]), kept[0]).squeeze(1)
@@ -94,7 +104,8 @@ class SumsAbove:
     """Weight 1 for the losses above (L, P) ``thresholds``, 0 for the others."""
 
     def __init__(self, margin: float, thresholds: Tensor) -> None:
-        self.margin, self.thresholds = margin, thresholds.detach()
+        self.margin = margin
+        self.thresholds = thresholds.detach()
 
     def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
         """See :class:`TiltedSums`."""

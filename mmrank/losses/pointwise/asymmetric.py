@@ -41,7 +41,9 @@ class AsymmetricLoss(PointwiseLoss):
                 raise UserError(f'{name} must be >= 0, got {gamma!r}. Fix: leave it out')
         if not 0 <= clip < 1:
             raise UserError(f'clip must be in [0, 1), got {clip!r}. Fix: leave it out')
-        self.gamma_neg, self.gamma_pos, self.clip = gamma_neg, gamma_pos, clip
+        self.gamma_neg = gamma_neg
+        self.gamma_pos = gamma_pos
+        self.clip = clip
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Focused binary cross-entropy, every row counting 1."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
@@ -43,8 +43,10 @@ class PointwiseLoss(NamedSettings):
         check_not_negative(loss_weight=loss_weight)
         if not use_sigmoid and num_classes == 1:
             raise ValueError('num_classes=1 is a binary problem, which needs use_sigmoid=True')
-        self.num_columns, self.use_sigmoid = num_classes, use_sigmoid
-        self.scope, self.loss_weight = scope, loss_weight
+        self.num_columns = num_classes
+        self.use_sigmoid = use_sigmoid
+        self.scope = scope
+        self.loss_weight = loss_weight
 
     def forward(
         self,
@@ -90,10 +92,12 @@ class PointwiseLoss(NamedSettings):
         else:
             labels = self._single_labels(target)
             losses, share = self.softmax_losses(cls_score, labels)
-            losses, share = losses[:, None], share[:, None]
+            losses = losses[:, None]
+            share = share[:, None]
         if weight is not None:
             weight = weight.to(losses).view(-1, 1)
-            losses, share = losses * weight, share * weight
+            losses = losses * weight
+            share = share * weight
         sums = torch.stack([losses.double().sum(0), share.double().sum(0)])
         total, rows = all_reduce_sum(sums, group)
         # A batch may hold none of the classes that weigh anything.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
@@ -21,8 +22,7 @@ def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
         >>> ldam_margins(torch.tensor([1600, 100]))
         tensor([0.2500, 0.5000], dtype=torch.float64)
     """
-    if not max_margin >= 0:
-        raise ValueError(f'max_margin must be >= 0, got {max_margin!r}')
+    check_not_negative(max_margin=max_margin)
     counts = counts.double()
     rarest = torch.where(counts > 0, counts, torch.inf).amin(-1, keepdim=True)
     ratio = rarest / torch.where(counts > 0, counts, rarest)
@@ -84,12 +84,12 @@ class LDAMLoss(ClassCountLoss):
         **kwargs: Unpack[ClassCountOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        if not scale > 0:
-            raise ValueError(f'scale must be > 0, got {scale!r}')
+        check_positive(scale=scale)
         # Refuse bad settings before training starts.
         ldam_margins(torch.ones(2), max_margin)
         effective_number_weights(torch.ones(2), reweight_beta)
-        self.max_margin, self.scale = max_margin, scale
+        self.max_margin = max_margin
+        self.scale = scale
         self.reweight_beta = reweight_beta
         self.register_buffer('reweighting', torch.zeros(()))
 

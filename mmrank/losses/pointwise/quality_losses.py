@@ -88,10 +88,10 @@ class QualityLoss(HeadLoss):
         index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
         neg = torch.where(is_negative, scores, 0)
-        pos, neg = (
-            x.to(torch.promote_types(x.dtype, torch.float32))
-            for x in (torch.where(pos_mask, scores.gather(1, index), 0), neg)
-        )
+        pos = torch.where(pos_mask, scores.gather(1, index), 0)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        neg = neg.to(dtype)
+        pos = pos.to(dtype)
         quality = torch.ones_like(pos)
         if values is not None:
             values = values_at(values.detach(), index, scores.size(1))
@@ -100,7 +100,8 @@ class QualityLoss(HeadLoss):
         above = weight * binary_cross_entropy_with_logits(pos, target, reduction='none')
         above = torch.where(pos_mask, above, 0)
         below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
-        loss, number = above.sum() + below.sum(), is_positive.sum()
+        loss = above.sum() + below.sum()
+        number = is_positive.sum()
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             own = scale_gradient(loss, dist.get_world_size(group)).double()

@@ -53,13 +53,15 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
 
 def _alrp(lists: RankedLists, delta: float) -> ALRP:
     """Parts of aLRP; the values of the lists are the box errors."""
-    counts, mask = rank_counts(lists, delta), lists.pos_mask
+    counts = rank_counts(lists, delta)
+    mask = lists.pos_mask
     box_errors = torch.where(mask, lists.required_values().double(), 0)
     with torch.no_grad():
         rank = 1 + counts.positives + counts.false_positives
         inverse = torch.where(mask, 1 / rank, 0)
         same = lists.pos.double()
-        own, extra = counts.own_steps, counts.own_extra
+        own = counts.own_steps
+        extra = counts.own_extra
         # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
         # 1/2 takes i itself out.
         detached = box_errors.detach()

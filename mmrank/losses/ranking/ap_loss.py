@@ -94,7 +94,8 @@ def _ap(
     lists: RankedLists, delta: float, interpolate: bool, relevance: Tensor | None = None
 ) -> Tensor:
     counts = rank_counts(lists, delta)
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     with torch.no_grad():
         rank = 1 + counts.positives + counts.false_positives
         if relevance is not None:
@@ -200,8 +201,10 @@ class RankCounts(NamedTuple):
 @torch.no_grad()
 def rank_counts(lists: RankedLists, delta: float) -> RankCounts:
     """Count above each positive of L lists."""
-    pos, mask = lists.pos, lists.pos_mask
-    steps, own = StepSums(delta), StepSums(delta)
+    pos = lists.pos
+    mask = lists.pos_mask
+    steps = StepSums(delta)
+    own = StepSums(delta)
     above, extra = steps.count(pos, mask, lists.scores, lists.is_negative, lists.group)
     same = pos.double()
     among, own_extra = own.count(same, mask, same, mask)
@@ -250,7 +253,8 @@ def error_driven_loss(
     """
     found = counts.false_positives > eps
     error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)
-    spread, grad = torch.where(found, error / counts.false_positives, 0), -error
+    spread = torch.where(found, error / counts.false_positives, 0)
+    grad = -error
     if relevance is not None:
         with torch.no_grad():
             for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
@@ -303,7 +307,8 @@ class ErrorDrivenLoss(RankingLoss):
         evaluated = [self.evaluate(lists) for lists in parts]
         terms = [torch.cat(values) for values in zip(*evaluated)]
         counted = torch.cat([lists.has_positive for lists in parts])
-        losses = self.combine(*(self.reduce_lists(term, counted) for term in terms), first)
+        reduced = [self.reduce_lists(term, counted) for term in terms]
+        losses = self.combine(*reduced, first)
         dtype = torch.promote_types(first.pos.dtype, torch.float32)
         if isinstance(losses, dict):
             return {name: loss.to(dtype) for name, loss in losses.items()}
@@ -319,7 +324,8 @@ class ErrorDrivenLoss(RankingLoss):
 
     def note(self, **scalars: Tensor) -> None:
         """Add detached scalars to the diagnostics."""
-        self.diagnostics.update({k: v.detach() for k, v in scalars.items()})
+        for name, value in scalars.items():
+            self.diagnostics[name] = value.detach()
 
     def logit_centre(self) -> Tensor:
         """Mean positive logit, (1,)."""

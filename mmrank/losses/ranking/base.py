@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import on_host
+from mmrank.checks import one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses import groups, inputs
@@ -71,9 +72,9 @@ class RankingLoss(HeadLoss):
         **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        inputs.one_of('mode', mode, ('flatten', 'per_class'))
-        inputs.one_of('reduction', reduction, ('mean', 'sum'))
-        inputs.one_of('activation', activation, ('none', 'sigmoid'))
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('activation', activation, ('none', 'sigmoid'))
         self.mode = mode
         self.activation = activation
         self.reduction = reduction
@@ -182,6 +183,11 @@ class RankingLoss(HeadLoss):
 def number_of_positives(parts: Sequence[RankedLists]) -> Tensor:
     """Scalar number of positives of all lists."""
     return torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
+
+
+def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:
+    """(L,) bool, the lists of all parts that have a positive."""
+    return torch.cat([lists.has_positive for lists in parts])
 
 
 def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,9 @@ def _check(lam: float, margin: float) -> None:
 
 
 def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
-    pos, mask, neg = lists.pos, lists.pos_mask, lists.scores
+    pos = lists.pos
+    mask = lists.pos_mask
+    neg = lists.scores
     with torch.no_grad():
         s = clamp_infinite(pos.double()) - margin / 2
         negatives = _Negatives(neg, lists.is_negative, margin)
@@ -113,7 +115,9 @@ class _Negatives:
     """(L, N) negatives, raised by half a margin, in blocks of columns."""
 
     def __init__(self, neg, mask, margin):
-        self.neg, self.mask, self.margin = neg, mask, margin
+        self.neg = neg
+        self.mask = mask
+        self.margin = margin
 
     def blocks(self):
         """Yield columns, their float64 scores, perhaps NaN, and mask."""
@@ -171,7 +175,8 @@ class BlackBoxAPLoss(StatelessRankingLoss):
     ) -> None:
         super().__init__(**kwargs)
         _check(lam, margin)
-        self.lam, self.margin = lam, margin
+        self.lam = lam
+        self.margin = margin
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _blackbox_ap(lists, self.lam, self.margin)

@@ -7,7 +7,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.losses.inputs import check_positive, probabilities
+from mmrank.checks import check_positive
+from mmrank.losses.inputs import probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.split_lists import like_scores
@@ -50,7 +51,8 @@ def dr_loss(
     """
     check_positive(pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale)
     lists = target_lists(logits, targets)
-    lists.pos, lists.scores = probabilities(lists.pos), probabilities(lists.scores)
+    lists.pos = probabilities(lists.pos)
+    lists.scores = probabilities(lists.scores)
     return like_scores(_dr(lists, pos_lambda, neg_lambda, margin, sharpness, scale), logits)
 
 
@@ -86,7 +88,8 @@ def _blocks(values, mask):
     """Yield columns with their values, at least float32, 0 where masked out, and their mask."""
     wide = torch.promote_types(values.dtype, torch.float32)
     for part in score_blocks(values):
-        own, kept = None, values[:, part].to(wide)
+        own = None
+        kept = values[:, part].to(wide)
         if mask is not None:
             own = mask[:, part]
             kept = kept.masked_fill(~own, 0)

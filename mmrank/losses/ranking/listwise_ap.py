@@ -81,11 +81,11 @@ def soft_histogram(
         return _histogram(scores, mask, num_bins, score_range)
     # What the gradient needs of a block is computed again: for all scores at once it would take ten
     # times their memory.
-    first, *others = (
-        cast(Tensor, checkpoint(_histogram, *part, num_bins, score_range, use_reentrant=False))
-        for part in zip(scores.split(width, 1), mask.split(width, 1))
-    )
-    return sum(others, first)
+    total = scores.new_zeros(len(scores), num_bins, dtype=torch.float64)
+    for block, counted in zip(scores.split(width, 1), mask.split(width, 1)):
+        part = checkpoint(_histogram, block, counted, num_bins, score_range, use_reentrant=False)
+        total = total + cast(Tensor, part)
+    return total
 
 
 def _histogram(
@@ -125,7 +125,8 @@ class ListwiseAPLoss(StatelessRankingLoss):
         super().__init__(**kwargs)
         _check(num_bins, score_range)
         low, high = score_range
-        self.num_bins, self.score_range = num_bins, (low, high)
+        self.num_bins = num_bins
+        self.score_range = (low, high)
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _listwise_ap(lists, self.num_bins, self.score_range)

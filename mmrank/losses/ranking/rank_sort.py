@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_not_negative
 from mmrank.distributed import world_group
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
@@ -80,7 +81,8 @@ def _sorting(pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float) -> tu
     """
     pos = clamp_infinite(pos.double())
     quality = quality.double()
-    errors, grad = torch.zeros_like(pos), torch.zeros_like(pos)
+    errors = torch.zeros_like(pos)
+    grad = torch.zeros_like(pos)
     rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
     for part in column_blocks(pos.size(1), rows):
         above = piecewise_linear_step(pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta)
@@ -148,8 +150,7 @@ class RankSortLoss(ErrorDrivenLoss):
         **kwargs: Unpack[LogitOptions],
     ) -> None:
         super().__init__(delta, momentum, **kwargs)
-        if sort_weight < 0:
-            raise ValueError(f'sort_weight must be >= 0, got {sort_weight!r}')
+        check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:

@@ -47,7 +47,8 @@ def smooth_ap_loss(
 
 
 def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = None) -> Tensor:
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     # The surrogate is twice the sigmoid of the paper.
     above = 0.5 * pairwise_surrogate_sum(
         pos, lists.scores, sigmoid, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
@@ -61,7 +62,8 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = 
         total, rows = graded_pair_sum(pos, mask, relevance, 0.5 * share, sigmoid)
         risk = torch.where(mask, (relevance * above + 0.5 * rows) / rank, 0)
         # The value of the rows and what they hang on.
-        risk, weight = risk.sum(1) + (total - total.detach()), relevance.sum(1)
+        risk = risk.sum(1) + (total - total.detach())
+        weight = relevance.sum(1)
         return risk / torch.where(weight > 0, weight, 1)
     risk = torch.where(mask, above / rank, 0)
     return risk.sum(1) / mask.sum(1).clamp(min=1)

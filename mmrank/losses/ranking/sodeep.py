@@ -7,11 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import pad
 
+from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.gathering import all_gather_lists
-from mmrank.losses.inputs import one_of
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
 
@@ -80,8 +81,7 @@ class RankSorter(SavedState):
         one_of('kind', kind, NETWORKS)
         sizes = dict(length=length, hidden=hidden, layers=layers)
         for name, value in sizes.items():
-            if not (type(value) is int and value >= 1):
-                raise ValueError(f'{name} must be an int >= 1, got {value!r}')
+            check_count(name, value)
         self.settings = dict(sizes, kind=kind)
         self.length = length
         self.network = NETWORKS[kind](length, hidden, layers)
@@ -130,12 +130,6 @@ class RankSorter(SavedState):
         except Exception as error:
             raise UserError(f'sorter={str(path)!r} is no sorter: {error}. {fix}') from error
         return sorter
-
-
-def exact_ranks(scores: Tensor) -> Tensor:
-    """(L, n) ranks over n of (L, n) scores without ties, 1/n for the highest of each list."""
-    ranks = scores.argsort(1, descending=True).argsort(1) + 1
-    return ranks.to(scores.dtype) / scores.size(1)
 
 
 def below(scores: Tensor) -> Tensor:
@@ -198,7 +192,8 @@ class SoDeepLoss(RankingLoss):
 
     def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L, M) scores of all ranks, bool of positives and of entries."""
-        scores, is_positive = lists.scores, lists.is_positive
+        scores = lists.scores
+        is_positive = lists.is_positive
         is_real = is_positive | lists.is_negative
         if lists.group is None:
             return scores, is_positive, is_real
@@ -210,7 +205,8 @@ class SoDeepLoss(RankingLoss):
 
     def _sorted(self, scores: Tensor, is_positive: Tensor, is_real: Tensor) -> tuple[Tensor, ...]:
         """(L, n) of the same in descending order, filled up below."""
-        length, width = self.sorter.length, scores.size(1)
+        length = self.sorter.length
+        width = scores.size(1)
         if width > length and int(is_real.sum(1).max()) > length:
             raise UserError(
                 f'a list has {int(is_real.sum(1).max())} scores, but the sorter takes up to '
@@ -221,9 +217,9 @@ class SoDeepLoss(RankingLoss):
         scores = torch.where(is_real, scores, low).to(dtype)
         scores = (2 * (scores - low) / (high - low) - 1).clamp(-2, 2)
         missing = max(length - width, 0)
-        scores, is_positive, is_real = (
-            torch.nn.functional.pad(x, (0, missing)) for x in (scores, is_positive, is_real)
-        )
+        scores = pad(scores, (0, missing))
+        is_positive = pad(is_positive, (0, missing))
+        is_real = pad(is_real, (0, missing))
         lowest = torch.where(is_real, scores, torch.inf)
         lowest = torch.where(is_real.any(1, keepdim=True), lowest, 0)
         scores = torch.where(is_real, scores, below(lowest))
@@ -231,7 +227,7 @@ class SoDeepLoss(RankingLoss):
         first = is_positive.to(torch.uint8).argsort(dim=1, stable=True)
         index = scores.detach().gather(1, first).argsort(dim=1, descending=True, stable=True)
         index = first.gather(1, index)[:, :length]
-        return tuple(x.gather(1, index) for x in (scores, is_positive, is_real))
+        return scores.gather(1, index), is_positive.gather(1, index), is_real.gather(1, index)
 
     def _ranks(self, scores: Tensor) -> Tensor:
         with torch.autocast(scores.device.type, enabled=False):

@@ -10,15 +10,22 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
-from mmrank.losses.inputs import check_not_negative, one_of
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
-from .base import RankedLists, RankingLoss, all_positives, idle_share, number_of_positives
+from .base import (
+    RankedLists,
+    RankingLoss,
+    all_positives,
+    idle_share,
+    lists_with_positives,
+    number_of_positives,
+)
 
 
 def soprc_loss(
@@ -81,7 +88,8 @@ def soprc_terms(
 
     ``lone_points``: Points that v counts as in a list of one positive; None: V.
     """
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     if not v.is_floating_point():
         raise TypeError(f'v must be of a float dtype, got {v.dtype}; call v.float()')
     v = v.expand(pos.size(0), -1) if v.dim() == 1 else v
@@ -211,7 +219,8 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool
     for lam, scores, mask, group in sides:
         if lam > 0:
             if per_batch:
-                scores, mask = scores.reshape(1, -1), mask.reshape(1, -1)
+                scores = scores.reshape(1, -1)
+                mask = mask.reshape(1, -1)
             total = total + lam * _UpperSemiVariance.apply(scores, mask, group, per_batch)
     return total if per_batch else torch.where(lists.has_positive, total, 0)
 
@@ -219,11 +228,18 @@ def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool
 def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
     """Positives and negatives of the lists that have a positive, as one list."""
     pos, mask = all_positives(parts)
-    scores = torch.cat([lists.scores.flatten() for lists in parts])
-    counted = [(lists.is_negative & lists.has_positive[:, None]).flatten() for lists in parts]
-    is_negative = torch.cat(counted)
+    scores = []
+    is_negative = []
+    for lists in parts:
+        scores.append(lists.scores.flatten())
+        counted = lists.is_negative & lists.has_positive[:, None]
+        is_negative.append(counted.flatten())
     return replace(
-        parts[0], pos=pos, pos_mask=mask, scores=scores[None], is_negative=is_negative[None]
+        parts[0],
+        pos=pos,
+        pos_mask=mask,
+        scores=torch.cat(scores)[None],
+        is_negative=torch.cat(is_negative)[None],
     )
 
 
@@ -376,10 +392,14 @@ class SOPRCLoss(RankingLoss):
 
     def _evaluate(self, parts: Sequence[RankedLists], vectors: Sequence[Tensor]) -> Tensor:
         """SOPRC and the semi-variance of all lists, from (L, V) v of each part."""
-        has = torch.cat([lists.has_positive for lists in parts])
-        terms = [self._terms(*both) for both in zip(parts, vectors)]
-        losses = torch.cat([x.loss for x in terms])
-        argument = torch.cat([x.argument for x in terms])
+        has = lists_with_positives(parts)
+        losses = []
+        arguments = []
+        for lists, v in zip(parts, vectors):
+            terms = self._terms(lists, v)
+            losses.append(terms.loss)
+            arguments.append(terms.argument)
+        argument = torch.cat(arguments)
         spread = self._spread(parts, has)
         self.diagnostics = {
             'argument': self.reduce_lists(argument, has).detach(),
@@ -388,7 +408,7 @@ class SOPRCLoss(RankingLoss):
             'semi_variance': spread.detach(),
             'num_positive': number_of_positives(parts),
         }
-        loss = self.reduce_lists(losses, has) + spread
+        loss = self.reduce_lists(torch.cat(losses), has) + spread
         return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
 
     def _terms(self, lists: RankedLists, v: Tensor) -> SOPRCTerms:

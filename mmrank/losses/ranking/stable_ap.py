@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.checks import one_of
 from mmrank.errors import UserError
-from mmrank.losses.inputs import one_of
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
@@ -117,7 +117,8 @@ def weighted_risk(
 
     ``relevance`` is the (L, P) relevance of the positives.
     """
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     total = pairwise_surrogate_sum(
         pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
     )
@@ -211,7 +212,8 @@ class StableAPLoss(RankingLoss):
     #: average from.
     LARGEST_RISK = 10.0
     #: tau and the width of the score range with ``tau='auto'``, in sigma.
-    MARGIN, WIDTH = 1.0, 10.0
+    MARGIN = 1.0
+    WIDTH = 10.0
     #: Least and largest margin with ``tau='auto'``, over the default one.
     MARGIN_LIMITS = (1 / 3, 10.0)
     #: tau, score_range and score_penalty that are left None.
@@ -289,7 +291,8 @@ class StableAPLoss(RankingLoss):
         if self.spread is not None:
             self._usual_margin = defaults[0] / self.MARGIN
             self._limits = [x * self._usual_margin for x in self.MARGIN_LIMITS]
-            tau, score_range = self.MARGIN, (-self.WIDTH / 2, self.WIDTH / 2)
+            tau = self.MARGIN
+            score_range = (-self.WIDTH / 2, self.WIDTH / 2)
         self.surrogate = build_surrogate(self.surrogate_name, tau)
         self.bound = self.surrogate.bound(*score_range)
         self.mean_positive.score_range = score_range
@@ -426,10 +429,9 @@ def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
     """Risks of all lists; several have the weights of all lists in one row."""
     if len(risks) == 1:
         return risks[0]
-    risk = torch.cat([x.risk for x in risks])
-    ratio = torch.cat([x.ratio for x in risks])
-    weight = torch.cat([x.weight.flatten() for x in risks])
-    return WeightedRisk(risk, ratio, weight.unsqueeze(0))
+    risk, ratio, weight = zip(*risks)
+    every_weight = torch.cat([x.flatten() for x in weight])
+    return WeightedRisk(torch.cat(risk), torch.cat(ratio), every_weight.unsqueeze(0))
 
 
 def _list_sums(values: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import RankedLists, RankingLoss, idle_share, number_of_positives
+from .base import RankedLists, RankingLoss, idle_share, lists_with_positives, number_of_positives
 
 
 class StatelessRankingLoss(RankingLoss):
@@ -22,7 +22,7 @@ class StatelessRankingLoss(RankingLoss):
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         losses = torch.cat([self.losses(lists) for lists in parts])
-        has_positive = torch.cat([lists.has_positive for lists in parts])
+        has_positive = lists_with_positives(parts)
         self.diagnostics = {
             'num_positive': number_of_positives(parts),
             'idle': idle_share(losses, has_positive),

@@ -170,9 +170,14 @@ class SumLoss(HeadLoss):
             factors = self._factors(values)
             noted = self._shares(factors)
             weights = [weight * factor for weight, factor in zip(weights, factors)]
-        values = [self.loss_weight * (weight * x) for weight, x in zip(weights, values)]
-        self.diagnostics = {f'part_{i}': value.detach() for i, value in enumerate(values)} | noted
-        return sum(values[1:], values[0])
+        self.diagnostics = {}
+        total = 0
+        for i, (weight, value) in enumerate(zip(weights, values)):
+            part = self.loss_weight * (weight * value)
+            self.diagnostics[f'part_{i}'] = part.detach()
+            total = total + part
+        self.diagnostics |= noted
+        return total
 
     def _factors(self, values: list[Tensor]) -> list[Tensor]:
         """Factors that give every part the gradient of the first, whose factor is 1."""
@@ -189,8 +194,11 @@ class SumLoss(HeadLoss):
         return noted | {f'factor_{i}': factor for i, factor in enumerate(factors) if i}
 
     def logit_centre(self) -> Tensor | None:
-        centres = (part.logit_centre() for part in self._head_parts())
-        return next((c for c in centres if c is not None), None)
+        for part in self._head_parts():
+            centre = part.logit_centre()
+            if centre is not None:
+                return centre
+        return None
 
     def shift_logits(self, offset: Tensor) -> None:
         for part in self._head_parts():
@@ -246,12 +254,11 @@ def _common(
     field: str, parts: Sequence[object], own: Any = None, attribute: str | None = None
 ) -> Any:
     """The value that a field of the parts, kept as ``attribute``, has in common, or None."""
-    found = {field: own}
+    found = {} if own is None else {field: own}
     for i, part in enumerate(parts):
-        found[f'{field} of losses[{i}] ({type(part).__name__})'] = getattr(
-            part, attribute or field, None
-        )
-    found = {name: value for name, value in found.items() if value is not None}
+        value = getattr(part, attribute or field, None)
+        if value is not None:
+            found[f'{field} of losses[{i}] ({type(part).__name__})'] = value
     if len(set(found.values())) > 1:
         listed = ', '.join(f'{name} is {x!r}' for name, x in found.items())
         raise ValueError(f'SumLoss needs one {field} for all parts, but {listed}; make them equal')

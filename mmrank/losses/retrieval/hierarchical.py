@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import fails
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
-from mmrank.losses.inputs import EmbeddingBatch, check_not_negative, check_positive
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Surrogate
@@ -87,7 +88,8 @@ def hap_loss(
         tensor(0.3099)
     """
     check_not_negative(alpha=alpha)
-    lists, step = _levelled(scores, levels, mask), SupRankStep(tau, delta, slope)
+    lists = _levelled(scores, levels, mask)
+    step = SupRankStep(tau, delta, slope)
     return like_scores(_hap(lists, step, alpha), scores)
 
 
@@ -110,7 +112,8 @@ def ndcg_loss(
         >>> ndcg_loss(torch.tensor([0.9, 0.5, 0.2, -0.5]), torch.tensor([2, 0, 1, 0]))
         tensor(0.1174)
     """
-    lists, step = _levelled(scores, levels, mask), SupRankStep(tau, delta, slope)
+    lists = _levelled(scores, levels, mask)
+    step = SupRankStep(tau, delta, slope)
     return like_scores(_ndcg(lists, step), scores)
 
 
@@ -132,24 +135,29 @@ def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedList
 
 def _ranks(lists: RankedLists, step: SupRankStep) -> tuple[Tensor, Tensor, list[Tensor]]:
     """(L, P) ranks, levels, and by level m the positives of it at or above each positive."""
-    pos, mask = lists.pos, lists.pos_mask
+    pos = lists.pos
+    mask = lists.pos_mask
     level = mask.double() if lists.values is None else torch.where(mask, lists.values.double(), 0)
     with torch.no_grad():
         ordered, order = torch.where(mask, -pos, torch.inf).sort(1)
         begin = torch.searchsorted(ordered, -pos.detach())
         end = torch.searchsorted(ordered, -pos.detach(), right=True)
-        sorted_level, found = level.gather(1, order), []
+        sorted_level = level.gather(1, order)
+        found = []
         for m in range(1, lists.num_levels + 1):
             count = torch.nn.functional.pad((sorted_level == m).double().cumsum(1), (1, 0))
             at_or_above = count.gather(1, end)
             above = count.gather(1, begin)
             found.append(torch.where(level <= m, at_or_above, (at_or_above + above) / 2))
-        rank = sum(torch.where(level <= m, x, 0) for m, x in enumerate(found, 1))
+        rank = torch.zeros_like(level)
+        for m, x in enumerate(found, 1):
+            rank = rank + torch.where(level <= m, x, 0)
     rank = rank + pairwise_surrogate_sum(
         pos, lists.scores, step, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
     )
     for m in range(2, lists.num_levels + 1):
-        own, lower = mask & (level == m), mask & (level < m)
+        own = mask & (level == m)
+        lower = mask & (level < m)
         rank = rank + pairwise_surrogate_sum(pos, pos, step, pos_mask=own, neg_mask=lower)
     return rank, level, found
 
@@ -171,7 +179,9 @@ def _hap(lists: RankedLists, step: SupRankStep, alpha: float) -> Tensor:
         own = torch.zeros_like(level)
         for m, u in enumerate(relevance, 1):
             own = torch.where(level == m, u, own)
-        gain = torch.stack([x * torch.minimum(own, u) for x, u in zip(found, relevance)]).sum(0)
+        gain = torch.zeros_like(level)
+        for x, u in zip(found, relevance):
+            gain = gain + x * torch.minimum(own, u)
     return _share(lists, rank, gain, own.sum(1))
 
 
@@ -199,7 +209,8 @@ class _LevelLoss(StatelessRankingLoss):
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if batch.num_levels == 1:
             return super().embedding_loss(batch)
-        shared, free = batch.shared_levels(), ~batch.is_itself
+        shared = batch.shared_levels()
+        free = ~batch.is_itself
         scores = batch.scores()
         lists = self.ranked_lists(
             *(scores, (shared > 0) & free, (shared == 0) & free), values=shared.to(scores.dtype)

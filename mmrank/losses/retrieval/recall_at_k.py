@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch, check_positive
+from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid
@@ -61,7 +62,8 @@ def _check(ks: Sequence[int] | str, rank_tau: float) -> None:
 def _recall_at_k(
     lists: RankedLists, sigmoid: Sigmoid, ks: Sequence[int] | str, rank_tau: float
 ) -> Tensor:
-    mask, number = lists.pos_mask, lists.pos_mask.sum(1).double()
+    mask = lists.pos_mask
+    number = lists.pos_mask.sum(1).double()
     everything = lists.is_positive | lists.is_negative
     # The surrogate is twice the sigmoid. A positive meets itself at 1/2.
     rank = 0.5 + 0.5 * pairwise_surrogate_sum(
@@ -108,7 +110,9 @@ class RecallAtKLoss(StatelessRankingLoss):
     ) -> None:
         super().__init__(**kwargs)
         _check(ks, rank_tau)
-        self.ks, self.rank_tau, self.mixup = ks, rank_tau, mixup
+        self.ks = ks
+        self.rank_tau = rank_tau
+        self.mixup = mixup
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
@@ -134,13 +138,17 @@ def with_mixtures(batch: EmbeddingBatch, group=None) -> EmbeddingBatch:
     The ranks of ``group`` have the same queries: they draw the same mixtures, and each has its
     share of these in its gallery.
     """
-    queries, labels, itself = batch.queries, batch.query_labels, batch.is_itself
+    queries = batch.queries
+    labels = batch.query_labels
+    itself = batch.is_itself
     first, second = (labels[:, None] == labels).triu(1).nonzero().unbind(1)
     share = torch.rand(len(first), 1, dtype=queries.dtype, device=queries.device)
-    rank, ranks = 0, 1
+    rank = 0
+    ranks = 1
     if group is not None:
         dist.broadcast(share, dist.get_global_rank(group, 0), group)
-        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        rank = dist.get_rank(group)
+        ranks = dist.get_world_size(group)
     mixed = share * queries[first] + (1 - share) * queries[second]
     of_rank = slice(rank, None, ranks)
     # An entry that neither of two images searches for is an empty slot of a memory.

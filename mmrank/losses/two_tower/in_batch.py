@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_at_least, check_positive, one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
-from mmrank.losses.inputs import check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import (
     PairCounts,
@@ -65,8 +65,7 @@ def _form_of(
     second_size: int,
 ) -> _Form:
     """Coefficients of a mode, for ``|Ohat|`` pairs of all ranks; see :func:`in_batch_loss`."""
-    if mode not in IN_BATCH_MODES:
-        raise ValueError(f'mode={mode!r} is unknown; use one of {IN_BATCH_MODES}')
+    one_of('mode', mode, IN_BATCH_MODES)
     if batch_size < 1 or (mode == 'sogram' and second_size < 1):
         raise ValueError(
             "a batch must have at least one pair, and mode='sogram' at least "
@@ -221,20 +220,23 @@ def in_batch_embedding_loss(
     dtype = torch.promote_types(dtype, torch.float32)
     if group is not None:
         sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
+    firsts, seconds, entities = zip(*sizes)
+    if group is not None:
         # Refuse ranks that sampled on their own, not parts of one sample.
         pairs = torch.stack([rows[:first], cols[:first]], dim=1).long()
-        pairs = all_gather_rows(pairs, [x[0] for x in sizes], group)
+        pairs = all_gather_rows(pairs, firsts, group)
         check_pairs(pairs[:, 0], pairs[:, 1], shape, 'the batch of all ranks')
         if mode == 'sogram':
-            second = all_gather_rows(cols[start:, None].long(), [x[1] for x in sizes], group)
+            second = all_gather_rows(cols[start:, None].long(), seconds, group)
             check_columns(second[:, 0], col_counts, 'the second sample of all ranks')
-    total, second, _ = (sum(column) for column in zip(*sizes))
-    form = _form_of(mode, omega, total, num_positives, shape, second)
+    form = _form_of(mode, omega, sum(firsts), num_positives, shape, sum(seconds))
 
-    left, right = left.to(dtype), right.to(dtype)
+    left = left.to(dtype)
+    right = right.to(dtype)
     if group is not None:
         size = dist.get_world_size(group)
-        left, right = scale_gradient(left, size), scale_gradient(right, size)
+        left = scale_gradient(left, size)
+        right = scale_gradient(right, size)
     x = _pair_weights(rows, row_counts, form, dtype)[:first]
     y = _pair_weights(cols, col_counts, form, dtype)
     left_index = left_index[:first]
@@ -245,8 +247,9 @@ def in_batch_embedding_loss(
         y = y.new_zeros(len(right)).index_add_(0, right_index[start:], y[start:])
         if group is not None:
             joined = torch.cat([right, y[:, None]], dim=1)
-            joined = all_gather_rows(joined, [x[2] for x in sizes], group)
-            right, y = joined[:, :-1], joined[:, -1].detach()
+            joined = all_gather_rows(joined, entities, group)
+            right = joined[:, :-1]
+            y = joined[:, -1].detach()
         cross = weighted_cross_sum(left, right, x, y, pointwise, block_size)
     loss = form.scale * (diagonal + form.cross * cross)
     if group is None:
@@ -276,7 +279,8 @@ def _check_samples(rows, cols, row_counts, col_counts, mode: str, shape) -> None
         )
     else:
         check_pairs(rows[:first], cols[:first], shape, 'the first sample')
-        second, size = rows[first:], shape
+        second = rows[first:]
+        size = shape
         if len(rows) != len(cols):
             # Without their rows the second sample's pairs are unknown.
             second = torch.arange(len(cols) - first, device=cols.device)
@@ -341,7 +345,8 @@ class InBatchLoss(NamedSettings):
         scope: ``global``: the pairs of all ranks are one batch, sampled together; value and
             gradient are the same as in a single process. ``local``: each rank's pairs are a batch
             of their own.
-        block_size: See :func:`mmrank.functional.weighted_cross_sum`.
+        block_size: Rows and columns of a block of the matrix of scores, which no loss but the
+            square one needs.
         loss_weight: Factor of the loss.
 
     Example:
@@ -373,11 +378,13 @@ class InBatchLoss(NamedSettings):
                 f'omega={omega!r} has no effect with mode={mode!r}; use '
                 "mode='unbiased_omega', or remove omega"
             )
-        if block_size < 1:
-            raise ValueError(f'block_size must be at least 1, got {block_size!r}')
-        self.mode, self.omega, self.scope = mode, omega, scope
+        check_at_least(1, block_size=block_size)
+        self.mode = mode
+        self.omega = omega
+        self.scope = scope
         self.pointwise = build_pointwise(pointwise)
-        self.block_size, self.loss_weight = block_size, loss_weight
+        self.block_size = block_size
+        self.loss_weight = loss_weight
         self.counts = PairCounts()
 
     def extra_repr(self) -> str:
@@ -401,8 +408,17 @@ class InBatchLoss(NamedSettings):
     ) -> Tensor:
         """Loss of a batch; may be negative.
 
-        See :func:`mmrank.functional.in_batch_embedding_loss` for the arguments and errors.
-        RuntimeError if the training pairs are not set.
+        Args:
+            left: (B, D) floats; or one for each distinct entity, (U, D), with ``left_index``.
+            right: Likewise, with ``right_index``.
+            rows: (B,) left entities of the pairs; (B1,) for ``sogram``.
+            cols: (B,) right entities of the pairs; (B1 + B2,) for ``sogram``.
+            left_index: (B,) integers in ``[0, U)``.
+            right_index: (B,) integers likewise.
+
+        Raises:
+            RuntimeError: If the training pairs are not set.
+            ValueError, TypeError: See :func:`mmrank.functional.in_batch_loss`.
         """
         self.counts.require()
         check_tensors(left=left, right=right, rows=rows, cols=cols)

@@ -1,20 +1,20 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.checks import check_positive, one_of
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
-from mmrank.losses.contrastive.ring import KeyRing
 from mmrank.losses.contrastive.terms import negative_terms
-from mmrank.losses.inputs import check_gather, check_positive, one_of
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
 
@@ -28,7 +28,8 @@ def corrected_rows(
     """
     dtype = torch.promote_types(left.dtype, right.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
-    left, right = left.to(dtype) / tau, right.to(dtype)
+    left = left.to(dtype) / tau
+    right = right.to(dtype)
     if log_share is None:
         log_share = right.new_zeros(len(right))
     more = 8 - left.size(1) % 8
@@ -48,27 +49,17 @@ def in_batch_softmax_losses(
     refined: bool = False,
     all_keys: Tensor | None = None,
     all_cols: Tensor | None = None,
-    ring: KeyRing | None = None,
 ) -> Tensor:
-    """Cross-entropy of each pair of a batch, corrected for sampling; 0 for one without negatives.
+    """Loss of each pair, see :class:`InBatchSoftmaxLoss`; 0 for one without negatives.
 
-    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
-    entity is a negative in proportion to its share q of the candidates, so popular ones would be
-    pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
-    entity are left out of the sum, unlike there: they would be negatives of themselves. A factor of
-    all shares cancels. Differentiable once.
-
-    ``refined``: the positive is not drawn, so its score f is not corrected, and the negatives are
-    drawn from the others, with ``q' = q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q
-    exp(f_q) / q')`` estimates the softmax over all right entities. Its gradient is the gradient of
-    the paper's ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the probability above. Source:
-    Khrylchenko et al., Correcting the LogQ Correction, RecSys 2025.
+    A factor of all shares cancels. The gradient of ``refined`` is the gradient of the paper's
+    ``sg[1 - P_p] (log sum_q exp(f_q) / q' - f_p)``, P_p the softmax probability of the positive.
+    Differentiable once.
 
     ``left`` are (B, D) embeddings of the pairs, ``right`` (B + C, D): theirs, then the embeddings
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
-    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``; or they come from a ``ring``.
+    ranks, see :func:`corrected_rows`, of (M,) ``all_cols``.
 
     Example:
         >>> eye, cols = torch.eye(2), torch.arange(2)
@@ -83,17 +74,19 @@ def in_batch_softmax_losses(
     check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
     if all_keys is None or all_cols is None:
-        all_keys, all_cols = keys, cols
+        all_keys = keys
+        all_cols = cols
     # The same tensor, if it can be: its entities are compared faster.
     ids = cols if len(cols) == len(left) else cols[: len(left)]
-    positives, rest = keys[: len(left)], None
+    positives = keys[: len(left)]
+    rest = None
     if refined:
         if log_share is None:
             raise UserError('refined=True corrects by shares. Fix: pass log_share')
         width = left.size(1)
         positives = pad(positives[:, :width], (0, positives.size(1) - width))
         rest = torch.log1p(-log_share[: len(left)].to(keys.dtype).exp())
-    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols, ring=ring)
+    terms = negative_terms(anchors, positives, all_keys, 1.0, ids, all_cols)
     if rest is not None:
         # A mean over the negatives, where InfoNCE takes the sum.
         terms.log_mean = terms.log_mean + rest - terms.log_count
@@ -103,8 +96,13 @@ def in_batch_softmax_losses(
 class InBatchSoftmaxLoss(NamedSettings):
     """Softmax over the right entities of the batch, with the logQ correction.
 
-    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`; see
-    :func:`mmrank.functional.in_batch_softmax_losses`.
+    The usual loss of two-tower models, and a baseline of :class:`InBatchLoss`:
+
+    ``-log exp(s_pp) / sum_q exp(s_pq)`` with ``s_pq = <left_p, right_q> / tau - log q_q``: a right
+    entity is a negative in proportion to its share q of the candidates, so popular ones would be
+    pushed away. Source: Yi et al., Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
+    Recommendations, RecSys 2019, eq. 4 and 5, with all rewards 1. Other pairs of the own right
+    entity are left out of the sum, unlike there: they would be negatives of themselves.
 
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
@@ -114,14 +112,15 @@ class InBatchSoftmaxLoss(NamedSettings):
             the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets; further
             candidates are taken for a uniform sample of the right entities. ``none``: no
             correction.
-        refined: Correct the negatives only, as they alone are drawn.
+        refined: Correct the negatives only, as they alone are drawn from the others, with ``q' =
+            q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
+            softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
+            Correction, RecSys 2025.
         num_buckets: Of ``streaming``, where it is required: best the number of right entities.
         num_hashes: Of ``streaming``.
         alpha: Of ``streaming``.
         scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
             batch of their own; the shares are over all ranks.
-        gather: ``all`` or ``ring``: how the right entities of other ranks come, see
-            :class:`ContrastiveLoss`.
         loss_weight: Factor of the loss.
 
     Example:
@@ -140,12 +139,11 @@ class InBatchSoftmaxLoss(NamedSettings):
         alpha: float = 0.01,
         refined: bool = False,
         scope: str = 'global',
-        gather: str = 'all',
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
         one_of('frequency', frequency, ('streaming', 'counts', 'none'))
-        check_gather(scope, gather)
+        one_of('scope', scope, ('global', 'local'))
         check_positive(tau=tau)
         self.streaming = None
         if frequency == 'streaming':
@@ -158,8 +156,10 @@ class InBatchSoftmaxLoss(NamedSettings):
             )
         if refined and frequency == 'none':
             raise UserError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
-        self.tau, self.frequency, self.refined = float(tau), frequency, refined
-        self.scope, self.gather = scope, gather
+        self.tau = float(tau)
+        self.frequency = frequency
+        self.refined = refined
+        self.scope = scope
         self.loss_weight = loss_weight
         self.counts = PairCounts()
         self.wants_pair_counts = frequency == 'counts'
@@ -167,7 +167,7 @@ class InBatchSoftmaxLoss(NamedSettings):
     def extra_repr(self) -> str:
         return (
             f'tau={self.tau}, frequency={self.frequency!r}, refined={self.refined}, '
-            f'scope={self.scope!r}, gather={self.gather!r}, loss_weight={self.loss_weight}'
+            f'scope={self.scope!r}, loss_weight={self.loss_weight}'
         )
 
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
@@ -196,20 +196,21 @@ class InBatchSoftmaxLoss(NamedSettings):
                 'left and right must be embeddings of one width of the same pairs, right with more '
                 f'candidates or not, got {tuple(left.shape)} and {tuple(right.shape)}'
             )
-        cols, world = cols.to(left.device).long(), world_group()
+        cols = cols.to(left.device).long()
+        world = world_group()
         sizes = [[len(left), len(right)]]
         if world is not None:
             dtype = torch.promote_types(left.dtype, right.dtype)
             sizes, dtype = sizes_and_dtype(sizes[0], dtype, world, left.device)
-            left, right = left.to(dtype), right.to(dtype)
-        pairs, counts = ([x[i] for x in sizes] for i in range(2))
+            left = left.to(dtype)
+            right = right.to(dtype)
+        pairs, counts = zip(*sizes)
         log_share = self._log_share(cols, sum(pairs), counts, world)
         group = world if self.scope == 'global' else None
-        keys = ids = ring = None
+        keys = None
+        ids = None
         total = len(left) if group is None else sum(pairs)
-        if group is not None and self.gather == 'ring':
-            ring = KeyRing(counts, group)
-        elif group is not None:
+        if group is not None:
             _, keys = corrected_rows(left, right, log_share, self.tau)
             ids = all_gather_rows(cols[:, None], counts, group)[:, 0]
             keys = all_gather_rows(keys, counts, group)
@@ -218,11 +219,10 @@ class InBatchSoftmaxLoss(NamedSettings):
             refined=self.refined,
             all_keys=keys,
             all_cols=ids,
-            ring=ring,
         )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
-    def _log_share(self, cols: Tensor, pairs: int, counts: list[int], group):
+    def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int], group):
         """(B + C,) log of the shares of all candidates, or None."""
         if self.frequency == 'none':
             return None

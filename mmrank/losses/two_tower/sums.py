@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.checks import check_at_least
 
 from .pointwise import Pointwise, SquarePointwise
 
@@ -62,8 +63,7 @@ def weighted_cross_sum(
     gradient in one go, and is differentiable once. The weights, (U,) x and (V,) y, have no
     gradient.
     """
-    if block_size < 1:
-        raise ValueError(f'block_size must be at least 1, got {block_size}')
+    check_at_least(1, block_size=block_size)
     if isinstance(pointwise, SquarePointwise):
         gram = (left * left_weights[:, None]).t() @ left
         other = (right * right_weights[:, None]).t() @ right
@@ -91,12 +91,11 @@ class _PairScores(Function):
         wanted = ctx.needs_input_grad
         if not on_host(grad):
             # A sparse matrix makes the host wait.
-            sides = (left, left_index), (right, right_index)
-            grads = [
-                _add_rows(sides[i], sides[1 - i], grad, ctx.block) if wanted[i] else None
-                for i in range(2)
-            ]
-            return *grads, None, None, None
+            of_left = (left, left_index)
+            of_right = (right, right_index)
+            grad_left = _add_rows(of_left, of_right, grad, ctx.block) if wanted[0] else None
+            grad_right = _add_rows(of_right, of_left, grad, ctx.block) if wanted[1] else None
+            return grad_left, grad_right, None, None, None
         # A sparse matrix times a dense one: half the time of index_add. Indices are checked by the
         # callers; set here, PyTorch does not warn.
         with torch.sparse.check_sparse_tensor_invariants(enable=False):
@@ -112,7 +111,8 @@ class _PairScores(Function):
 
 def _add_rows(side, other, grad: Tensor, block: int) -> Tensor:
     """Gradient of the embeddings of one side: what each pair adds to its row."""
-    (rows, index), (others, other_index) = side, other
+    rows, index = side
+    others, other_index = other
     out = torch.zeros_like(rows)
     for begin in range(0, len(index), block):
         own = slice(begin, begin + block)

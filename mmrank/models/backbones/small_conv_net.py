@@ -3,6 +3,7 @@
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.checks import check_count
 from mmrank.registry import MODELS
 
 
@@ -31,8 +32,7 @@ class SmallConvNet(BaseModule):
         super().__init__(init_cfg=init_cfg)
         sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
         for name, value in sizes.items():
-            if not (isinstance(value, int) and value >= 1):
-                raise ValueError(f'{name} must be an int >= 1, got {value!r}')
+            check_count(name, value)
         self.in_channels, self.least_size = in_channels, 2**num_blocks
         self.blocks = nn.Sequential(
             *(

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.autograd import fails
+from mmrank.checks import one_of
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state.gradient_balance import scaled_loss, total_loss
 
@@ -59,8 +60,7 @@ class BoxCollector(nn.Module):
 
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
         super().__init__()
-        if kind not in BOX_ARGUMENTS:
-            raise ValueError(f'kind={kind!r} is unknown; use one of {tuple(BOX_ARGUMENTS)}')
+        one_of('kind', kind, BOX_ARGUMENTS)
         self.loss, self.kind, self.coder = loss, kind, coder
         self._calls: list[tuple[Tensor, Tensor]] | None = None
         self._anchors: list[Tensor] = []

@@ -6,6 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.losses.contrastive.base import ContrastiveLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.two_tower.in_batch import InBatchLoss
@@ -95,8 +96,7 @@ class ImageTextInBatchHead(BaseModule):
                 "'mmrank.InBatchSoftmaxLoss'; for contrastive losses use "
                 "head.type='mmrank.ImageTextContrastHead'"
             )
-        if not scale > 0:
-            raise ValueError(f'scale must be > 0, got {scale!r}')
+        check_positive(scale=scale)
         self.row_key, self.col_key, self.scale = row_key, col_key, scale
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import fails
+from mmrank.checks import check_positive
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
@@ -44,8 +45,7 @@ class InBatchRetrievalHead(BaseModule):
         self, loss: dict, scale: float = 10.0, bias: float = 0.0, init_cfg: dict | None = None
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if not scale > 0:
-            raise ValueError(f'scale must be > 0, got {scale!r}')
+        check_positive(scale=scale)
         self.scale, self.bias = scale, bias
         self.loss_module = build_loss('loss', loss)
         # A softmax would push apart the images of a class.

@@ -6,6 +6,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
@@ -55,8 +56,7 @@ class OneVsRestHead(BaseModule):
         if init_cfg is None:
             init_cfg = dict(type='Normal', layer='Linear', std=0.01)
         super().__init__(init_cfg=init_cfg)
-        if not (isinstance(num_classes, int) and num_classes >= 1):
-            raise ValueError(f'num_classes must be an int >= 1, got {num_classes!r}')
+        check_count('num_classes', num_classes)
         if exclusive and num_classes == 1:
             raise UserError(
                 'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '

@@ -7,6 +7,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError, UserImportError
 from mmrank.registry import MODELS
 
@@ -82,8 +83,7 @@ class TextTransformer(BaseModule):
                 f'channels must be a multiple of num_heads, got channels={channels!r} and '
                 f'num_heads={num_heads!r}'
             )
-        if num_layers < 1:
-            raise ValueError(f'num_layers must be at least 1, got {num_layers!r}')
+        check_at_least(1, num_layers=num_layers)
         self.out_channels = channels
         self.tokenizer = ByteTokenizer(max_length)
         self.tokens = nn.Embedding(self.tokenizer.vocab_size, channels, padding_idx=0)
@@ -152,10 +152,8 @@ class HuggingFaceTextEncoder(BaseModule):
         revision: str | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if pooling not in ('first', 'mean'):
-            raise ValueError(f"pooling={pooling!r} is unknown; use one of ('first', 'mean')")
-        if max_length < 3:
-            raise ValueError(f'max_length must be at least 3, got {max_length!r}')
+        one_of('pooling', pooling, ('first', 'mean'))
+        check_at_least(3, max_length=max_length)
         try:
             from transformers import AutoConfig, AutoModel, AutoTokenizer
         except ModuleNotFoundError as error:

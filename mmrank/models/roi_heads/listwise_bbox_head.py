@@ -6,8 +6,8 @@ from functools import cache
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
+from mmrank.checks import one_of
 from mmrank.losses import HeadLoss
-from mmrank.losses.inputs import one_of
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.made_class import MadeClass, host_class, make_class

@@ -4,6 +4,7 @@ import torch
 from mmengine.model import BaseModel
 from torch import Tensor
 
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.losses.loss_type import build_loss
@@ -34,8 +35,7 @@ class TwoTower(BaseModel):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(data_preprocessor, init_cfg)
-        if top_k < 1:
-            raise ValueError(f'top_k must be at least 1, got {top_k}')
+        check_at_least(1, top_k=top_k)
         self.left, self.right = MODELS.build(left), MODELS.build(right)
         self.pair_loss = build_loss('loss', loss)
         self.training_set = TrainingSet()

@@ -8,7 +8,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mmrank.functional import interpolated_map, keep_order, platt_map
+from mmrank.calibration.monotone_map import interpolated_map, platt_map
+from mmrank.functional import keep_order
 
 #: float32 numbers from 0 to 1 are 0 to this many steps above 0.
 ONE = 0x3F800000

@@ -12,13 +12,9 @@ from in_batch_enumeration import (
     objective,
 )
 
-from mmrank.functional import (
-    IN_BATCH_MODES,
-    Pointwise,
-    in_batch_embedding_loss,
-    in_batch_loss,
-    weighted_cross_sum,
-)
+from mmrank.functional import Pointwise, in_batch_loss
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES, in_batch_embedding_loss
+from mmrank.losses.two_tower.sums import weighted_cross_sum
 
 COUNTS = (ROW_COUNTS, COL_COUNTS, NUM_POSITIVES)
 SETTING = dict(omega=0.3, shape=SHAPE)
@@ -110,7 +106,7 @@ def test_sogram_with_the_columns_of_two_samples():
 
 @pytest.mark.parametrize('pointwise', POINTWISE)
 def test_gradcheck_of_the_cross_sum(pointwise):
-    from mmrank.functional import build_pointwise
+    from mmrank.losses.two_tower.pointwise import build_pointwise
 
     left, right = towers()
     x, y = torch.rand(3).double(), torch.rand(4).double()

@@ -20,7 +20,9 @@ from in_batch_enumeration import (
     score_matrix,
 )
 
-from mmrank.functional import IN_BATCH_MODES, LogisticPointwise, build_pointwise, in_batch_loss
+from mmrank.functional import in_batch_loss
+from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
+from mmrank.losses.two_tower.pointwise import LogisticPointwise, build_pointwise
 
 PAPER_MODES = IN_BATCH_MODES[:5]
 POINTWISE = ('square', 'logistic')

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmrank.functional import best_positive_rank
+from mmrank.functional.metrics.best_positive_rank import best_positive_rank
 
 
 def loops(queries, gallery, pairs):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import top_k_inner_product
+from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 
 
 def brute_force(left, right, k, excluded):

@@ -2,15 +2,10 @@ import math
 
 import pytest
 import torch
+from score_lists import one_sided_huber, one_sided_sigmoid
 
-from mmrank.functional import (
-    SURROGATES,
-    OneSidedHuber,
-    OneSidedSigmoid,
-    build_surrogate,
-    one_sided_huber,
-    one_sided_sigmoid,
-)
+from mmrank.functional import OneSidedHuber
+from mmrank.losses.pairs.surrogates import SURROGATES, OneSidedSigmoid, build_surrogate
 
 
 def _reference_huber(x: float, tau: float) -> float:
@@ -24,7 +19,7 @@ def _reference_huber(x: float, tau: float) -> float:
 @pytest.mark.parametrize('tau', [0.01, 0.3, 1.0, 7.0])
 def test_one_sided_huber_is_its_definition(tau):
     xs = [-1e4, -2.0, -1e-9, 0.0, 1e-9, tau / 2, tau, tau * 1.5, 1e4]
-    got = one_sided_huber(torch.tensor(xs, dtype=torch.float64), tau)
+    got = OneSidedHuber(tau)(torch.tensor(xs, dtype=torch.float64))
     assert got.tolist() == pytest.approx(
         [_reference_huber(x, tau) for x in xs], rel=1e-12, abs=1e-15
     )
@@ -68,9 +63,9 @@ def test_one_sided_huber_slope_is_bounded_and_continuous():
 def test_one_sided_sigmoid(tau):
     x = torch.tensor([-5.0, -tau, 0.0, 3.0], dtype=torch.float64)
     expected = [math.tanh(5 / (2 * tau)), math.tanh(0.5), 0.0, 0.0]
-    assert one_sided_sigmoid(x, tau).tolist() == pytest.approx(expected)
+    assert OneSidedSigmoid(tau)(x).tolist() == pytest.approx(expected)
     x = torch.linspace(-1, 1, 201, dtype=torch.float64)
-    assert (one_sided_sigmoid(x, tau) <= (x <= 0).double()).all()
+    assert (OneSidedSigmoid(tau)(x) <= (x <= 0).double()).all()
 
 
 def test_cosine_bound_is_the_papers():
@@ -78,7 +73,7 @@ def test_cosine_bound_is_the_papers():
 
 
 @pytest.mark.parametrize('kind', [OneSidedHuber, OneSidedSigmoid])
-def test_functions_are_the_values_of_the_classes(kind):
+def test_classes_have_the_values_of_the_definitions(kind):
     function = {OneSidedHuber: one_sided_huber, OneSidedSigmoid: one_sided_sigmoid}[kind]
     x = torch.tensor([-3.0, -0.2, 0.0, 0.3, 5.0, -torch.inf, torch.inf, torch.nan]).double()
     assert kind(0.7)(x[:5]).tolist() == pytest.approx(function(x[:5], 0.7).tolist())
@@ -87,18 +82,16 @@ def test_functions_are_the_values_of_the_classes(kind):
     assert kind(0.7)(x)[7].isnan()
 
 
-@pytest.mark.parametrize('function', [one_sided_huber, one_sided_sigmoid])
-def test_nan_stays_nan_and_half_precision_is_kept(function):
-    assert function(torch.tensor([float('nan')]), 1.0).isnan().all()
+@pytest.mark.parametrize('kind', [OneSidedHuber, OneSidedSigmoid])
+def test_nan_stays_nan_and_half_precision_is_kept(kind):
+    assert kind(1.0)(torch.tensor([float('nan')])).isnan().all()
     for dtype in (torch.float16, torch.bfloat16):
-        assert function(torch.ones(3, dtype=dtype), 1.0).dtype == dtype
+        assert kind(1.0)(torch.ones(3, dtype=dtype)).dtype == dtype
 
 
 @pytest.mark.parametrize('tau', [0.0, -1.0, float('nan'), float('inf')])
 def test_bad_tau_is_named(tau):
-    with pytest.raises(ValueError, match='tau must be'):
-        one_sided_huber(torch.zeros(1), tau)
-    for cls in SURROGATES.values():
+    for cls in (*SURROGATES.values(), OneSidedSigmoid):
         with pytest.raises(ValueError, match='tau must be'):
             cls(tau)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, summed_by
+from score_lists import joined, one_sided_huber, summed_by
 from sklearn.metrics import roc_auc_score
 
-from mmrank.functional import auc_loss, one_sided_huber
+from mmrank.functional import auc_loss
 
 SURROGATES = ['sigmoid', 'one_sided_huber']
 scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=7)

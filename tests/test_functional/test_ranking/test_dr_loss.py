@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import dr_loss, softmax_mean
+from mmrank.functional import dr_loss
+from mmrank.losses.ranking.dr_loss import softmax_mean
 
 NEG_LAMBDA = 0.1 / math.log(3.5)
 

@@ -9,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import summed_by
 
-from mmrank.functional import (
-    alrp_loss,
-    ap_loss,
-    average_precision,
-    piecewise_linear_step,
-    rank_sort_loss,
-)
+from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
 from mmrank.losses.ranking import rank_sort
+from mmrank.losses.ranking.ap_loss import piecewise_linear_step
 
 BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
 sys.path.insert(0, str(BENCHMARKS))

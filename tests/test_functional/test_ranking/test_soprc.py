@@ -4,9 +4,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, summed_by
+from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
 
-from mmrank.functional import average_precision, one_sided_huber, one_sided_sigmoid, soprc_loss
+from mmrank.functional import average_precision, soprc_loss
+from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid
 
 SETTING = dict(tau1=0.7, tau2=0.2)
 
@@ -100,8 +101,8 @@ def test_v_gets_no_gradient():
 def test_surrogates_enclose_the_0_1_loss(x, tau):
     x = torch.tensor([0.0, *x], dtype=torch.float64)
     l01 = (x <= 0).double()
-    assert (one_sided_huber(x, tau) >= l01).all()
-    assert (one_sided_sigmoid(x, tau) <= l01).all()
+    assert (OneSidedHuber(tau)(x) >= l01).all()
+    assert (OneSidedSigmoid(tau)(x) <= l01).all()
 
 
 @given(st.lists(values, min_size=1, max_size=8), st.lists(values, max_size=12))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrank.functional import interpolate_scores
+from mmrank.state.score_vector import interpolate_scores
 
 F64 = torch.float64
 

@@ -4,20 +4,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from score_lists import joined, summed_by
+from score_lists import joined, summed_by, surrogate_mean
 
-from mmrank.functional import (
-    OneSidedHuber,
-    average_precision,
-    count_at_or_above,
-    pairwise_surrogate_mean,
-    split_lists,
-    stable_ap_loss,
-    stable_ap_outer,
-    theorem1_weight,
-)
+from mmrank.functional import OneSidedHuber, average_precision, split_lists, stable_ap_loss
+from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.lists import positive_index
-from mmrank.losses.ranking.stable_ap import weighted_risk
+from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
+from research.theory.stable_ap import theorem1_weight
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 
@@ -92,7 +85,7 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     # The same with the weights put in as constants, by autograd throughout.
     lists = split_lists(*joined(pos, neg))
     weighted = weighted_risk(lists, mu, OneSidedHuber(0.7), 15.0, 0.1, 2.0, 'normalised')
-    means = pairwise_surrogate_mean(pos, neg, SETTING['tau'])
+    means = surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
     x = rho * (weighted.weight[0] * means).mean()
     expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
@@ -112,7 +105,7 @@ def test_theorem_1(seed):
     scores = torch.cat([pos, neg])
     labels = torch.arange(scores.numel()) < num_pos
     risk = 1 - average_precision(scores, labels)
-    means = pairwise_surrogate_mean(pos, neg, tau)
+    means = surrogate_mean(pos, neg, tau)
     rank = count_at_or_above(pos, pos) / num_pos
     x = rho * means / rank
     middle = (x / (1 + x)).mean()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from mmrank.functional import ReliabilityBins
+from mmrank.calibration.calibration_error import ReliabilityBins
 from mmrank.visualization.figures import legend_above, new_panels, save, shorten
 from mmrank.visualization.palette import colour
 

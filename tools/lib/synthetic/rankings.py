@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from mmrank.losses.ranking.sodeep import RankSorter, below, exact_ranks
+from mmrank.losses.ranking.sodeep import RankSorter, below
 
 
 def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor:
@@ -32,6 +32,12 @@ def made_up_lists(count: int, length: int, generator: torch.Generator) -> Tensor
     real = torch.where(is_fill, torch.inf, lists)
     lists = torch.where(is_fill, below(real), lists)
     return lists.gather(1, uniform(count, length).argsort(1))
+
+
+def exact_ranks(scores: Tensor) -> Tensor:
+    """(L, n) ranks over n of (L, n) scores without ties, 1/n for the highest of each list."""
+    ranks = scores.argsort(1, descending=True).argsort(1) + 1
+    return ranks.to(scores.dtype) / scores.size(1)
 
 
 def rank_error(sorter: RankSorter, lists: Tensor) -> float:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from mmrank.functional import (
     OneSidedHuber,
-    OneSidedSigmoid,
     Surrogate,
     interpolate_scores,
     pairwise_surrogate_sum,
     split_lists,
 )
+from mmrank.losses.pairs.surrogates import OneSidedSigmoid
 from mmrank.losses.ranking.soprc import soprc_terms
 from research.theory.stable_ap import ap_risk, scores_of
 

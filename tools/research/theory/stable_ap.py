@@ -8,18 +8,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.functional import (
-    OneSidedHuber,
-    mean_one,
-    pairwise_surrogate_sum,
-    stable_ap_loss,
-    stable_ap_outer,
-    theorem1_weight,
-)
+from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum, stable_ap_loss
+from mmrank.losses.pairs.rank_weights import mean_one
+from mmrank.losses.ranking.stable_ap import stable_ap_outer
 from mmrank.state import MeanPositiveScore
 
 # Cosine scores.
 SCORE_RANGE = (-1.0, 1.0)
+
+
+def theorem1_weight(rank: Tensor, rho: float | Tensor, bound: float) -> Tensor:
+    """Weight for which the stable AP risk bounds the AP risk.
+
+    ``0.5 (r - r^2)^(-1/2)`` for ``0 < r <= 1/2`` and ``(1 + rho B)/(r + rho B)`` for ``1/2 < r <=
+    1``, the rank among the positives over their number, and the largest value B of the surrogate on
+    the score range. Source: stable AP (2025), theorem 1.
+    """
+    upper = (1 + rho * bound) / (rank + rho * bound)
+    head = rank.clamp(max=0.5)
+    return torch.where(rank <= 0.5, 0.5 * (head - head.square()).rsqrt(), upper)
 
 
 def scores_of(pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,8 @@ def _count_by_bins(scores: Tensor, thresholds: Tensor) -> Tensor:
         x = (x - low).mul_(factor).add_(1)
         return x.clamp_(0, bins - 1).to(torch.int64)
 
-    of_score, of_threshold = bin_of(scores), bin_of(thresholds)
+    of_score = bin_of(scores)
+    of_threshold = bin_of(thresholds)
     shared = torch.zeros(rows, bins, dtype=torch.bool, device=scores.device)
     shared.scatter_(1, of_threshold, True)
     filled = torch.zeros(rows, bins, dtype=torch.int32, device=scores.device)

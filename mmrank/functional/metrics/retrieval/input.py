@@ -16,7 +16,8 @@ from mmrank.functional.metrics.labels import check_tensors
 SIMILARITIES = ('cosine', 'dot')
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
-QUERY_TILE, GALLERY_TILE = 48, 192
+QUERY_TILE = 48
+GALLERY_TILE = 192
 # A page that is read brings its neighbours along.
 _PAGES = 2**16
 
@@ -138,7 +139,8 @@ def prepare_sets(
         same_set = True
         check_labels_of_itself(query_labels, gallery_labels)
     if same_set:
-        gallery, gallery_labels = queries, query_labels
+        gallery = queries
+        gallery_labels = query_labels
     elif gallery is None or gallery_labels is None:
         raise ValueError(
             'gallery and gallery_labels go together: pass both, or neither to '
@@ -157,7 +159,8 @@ def prepare_sets(
         ids = check_ids(leave_out, queries, gallery, same_set)
         order, left_out = _leave_out(query_labels, gallery_labels, *ids)
     begin, size = class_ranges(gallery_labels[order], query_labels)
-    count, query_order = len(order), None
+    count = len(order)
+    query_order = None
     if isinstance(queries, StoredEmbeddings):
 
         def sort(embeddings: object, order: Tensor, name: str) -> tuple[Tensor, float]:
@@ -174,9 +177,11 @@ def prepare_sets(
         other = largest if same_set else _largest_value(gallery, 'gallery')
         # The first row, which is not a sample there, fills the last tile.
         order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
-        rows, sorted_gallery = queries.detach().to(dtype), gallery.detach().to(dtype)[order]
+        rows = queries.detach().to(dtype)
+        sorted_gallery = gallery.detach().to(dtype)[order]
         if similarity == 'cosine':
-            rows, sorted_gallery = unit_rows(rows), unit_rows(sorted_gallery)
+            rows = unit_rows(rows)
+            sorted_gallery = unit_rows(sorted_gallery)
     dimensions = queries.shape[1]
     if similarity == 'dot' and not largest * other * dimensions < torch.finfo(dtype).max / 4:
         raise ValueError(
@@ -225,7 +230,9 @@ def _sorted_on_disk(
     folder: str,
 ) -> tuple[Tensor, float]:
     """Rows in an order, mapped from a file without a name, and the largest absolute value."""
-    rows, dimensions, largest = whole_tiles(len(order), GALLERY_TILE), stored.shape[1], 0.0
+    rows = whole_tiles(len(order), GALLERY_TILE)
+    dimensions = stored.shape[1]
+    largest = 0.0
     with tempfile.TemporaryFile(dir=folder) as file:
         for part in order.split(stored.rows_at_a_time(memory_limit // 8)) if len(order) else ():
             found = stored.read(part)

@@ -104,7 +104,9 @@ def _figures(
     level = level.gather(1, by_score)
     end = torch.searchsorted(ordered, ordered, right=True)
     gain = (2.0 ** level.double() - 1) / place
-    relevance, above, own = [], [], torch.zeros_like(gain)
+    relevance = []
+    above = []
+    own = torch.zeros_like(gain)
     for m in range(1, num_levels + 1):
         here = level == m
         number = here.double().sum(1, keepdim=True)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_at_least
 from mmrank.functional.metrics.labels import check_range, check_tensors
 
 from .input import StoredEmbeddings, prepare_sets
@@ -265,8 +266,7 @@ def nearest_in_gallery(
         >>> nearest_in_gallery(x[:1], x, 2, own=torch.tensor([0]))
         (tensor([[0.8000, 0.0000]]), tensor([[1, 2]]))
     """
-    if count < 1:
-        raise ValueError(f'count must be at least 1, got {count}')
+    check_at_least(1, count=count)
     if own is None and gallery is queries:
         own = torch.arange(len(queries), device=queries.device)
     check_tensors(own=own)
@@ -288,7 +288,8 @@ def nearest_in_gallery(
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
         found = block.sort(dim=1, descending=True, stable=True)
-        scores[part], rows[part] = found.values[:, :count], found.indices[:, :count]
+        scores[part] = found.values[:, :count]
+        rows[part] = found.indices[:, :count]
     return scores, rows
 
 
@@ -297,7 +298,8 @@ def _nearest_stored(
 ) -> tuple[Tensor, Tensor]:
     """The best of each block, and of these the best."""
     wanted = count + int(own is not None)
-    scores, rows = [], []
+    scores = []
+    rows = []
     for block in torch.arange(len(gallery)).split(max(_BLOCK // gallery.shape[1], 1)):
         parts = block.split(gallery.rows_at_a_time(4 * _BLOCK))
         in_memory = torch.cat([gallery.read(part) for part in parts])
@@ -310,7 +312,8 @@ def _nearest_stored(
         # Stable: the query itself goes behind, the others keep their order.
         is_own = (rows == own.cpu()[:, None]).to(torch.int8)
         kept = is_own.argsort(dim=1, stable=True)
-        best, rows = best.gather(1, kept), rows.gather(1, kept)
+        best = best.gather(1, kept)
+        rows = rows.gather(1, kept)
     count = min(count, len(gallery) - int(own is not None))
     return best[:, :count].contiguous(), rows[:, :count].contiguous()
 

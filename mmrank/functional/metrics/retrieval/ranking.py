@@ -21,13 +21,16 @@ from .input import GALLERY_TILE, QUERY_TILE, RetrievalSets, whole_tiles
 
 # A product of a whole gallery gains nothing from more queries at once, nor one of a block from more
 # queries or gallery rows.
-_MOST_QUERIES, _MOST_STREAMED, _MOST_ROWS = 480, 2**14, 2**12
+_MOST_QUERIES = 480
+_MOST_STREAMED = 2**14
+_MOST_ROWS = 2**12
 # Scores that are ranked at once: so many that the calls cost little compared with the counting,
 # which goes through fewer on its own.
 _TILE = {'cpu': 2**21, 'other': 2**24}
 # The width of a panel is a multiple of the first. So many numbers lie between its rows: with a
 # multiple of 4 KiB the cache would keep few of them.
-_ROW_MULTIPLE, _GAP = 1024, 16
+_ROW_MULTIPLE = 1024
+_GAP = 16
 # Temporary tensors of the ranks, per positive.
 _BYTES_PER_POSITIVE = 128
 
@@ -110,7 +113,8 @@ def rank_positives(
         if group is not None:
             panels = panels[dist.get_rank(group) :: dist.get_world_size(group)]
         spare = _most_left_out(sets)
-        done, total = 0, sum(end - begin for begin, end in panels)
+        done = 0
+        total = sum(end - begin for begin, end in panels)
         for begin, end in panels:
             part = slice(begin, end)
             scores = _PanelScores(sets, rows[part], chosen[part], buffer, spare)
@@ -135,7 +139,9 @@ class _PanelScores:
     def __init__(
         self, sets: RetrievalSets, rows: Tensor, chosen: Tensor, buffer: Tensor, spare: int
     ) -> None:
-        self._sets, self._buffer, self._count = sets, buffer, len(rows)
+        self._sets = sets
+        self._buffer = buffer
+        self._count = len(rows)
         # Fewer than whole tiles where there is no memory.
         filled = min(whole_tiles(len(rows), QUERY_TILE), len(buffer))
         self._queries = sets.queries[pad(rows, (0, filled - len(rows)))]
@@ -170,8 +176,11 @@ class _Tile:
     def __init__(
         self, sets: RetrievalSets, chosen: Tensor, most: int, spare: int, best_only: bool
     ) -> None:
-        self.chosen, self._most, self._best_only = chosen, most, best_only
-        self._begin, self._size = sets.begin[chosen], sets.size[chosen]
+        self.chosen = chosen
+        self._most = most
+        self._best_only = best_only
+        self._begin = sets.begin[chosen]
+        self._size = sets.size[chosen]
         self._sizes = count_positives(sets)[chosen]
         self._found = sets.queries.new_full((len(chosen), most + spare), float('-inf'))
         self._counts = torch.empty(0)  # (n, P), once the positives are sorted
@@ -231,7 +240,8 @@ def plan_panels(
     Rows and columns of the buffer of scores, queries of a tile, which a worker ranks at once, and
     the first query of each panel and that behind its last.
     """
-    total, most = len(sizes), int(sizes[0]) + max(_most_left_out(sets), 1)
+    total = len(sizes)
+    most = int(sizes[0]) + max(_most_left_out(sets), 1)
     width = whole_tiles(len(sets.gallery), _ROW_MULTIPLE)
     item = sets.queries.element_size()
     panel_row = (width + _GAP) * item + (item + 8) * most
@@ -261,7 +271,8 @@ def plan_blocks(
     A block, and the counting in it, take at most an eighth of the memory each, a panel with its
     tables of positives half.
     """
-    item, part = sets.queries.element_size(), memory_limit // 8
+    item = sets.queries.element_size()
+    part = memory_limit // 8
     row_bytes = item * sets.queries.size(1)
 
     def too_small(least: int) -> ValueError:
@@ -276,7 +287,9 @@ def plan_blocks(
     if block == 0:
         raise too_small(8 * of_row * GALLERY_TILE)
     block = min(block, whole_tiles(sets.num_rows, GALLERY_TILE))
-    panels, begin, spare = [], 0, max(_most_left_out(sets), 1)
+    panels = []
+    begin = 0
+    spare = max(_most_left_out(sets), 1)
     while begin < len(sizes):
         widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + spare
         rows = torch.arange(1, len(widest) + 1)

@@ -18,13 +18,7 @@ from mmengine.utils import get_git_hash
 from torch import nn
 
 from mmrank.distributed import is_sharded
-from mmrank.engine.resume.sharded_checkpoint import (
-    Path_,
-    Placement,
-    load_sharded,
-    save_sharded,
-    spread,
-)
+from mmrank.engine.sharded.checkpoint import Path_, Placement, load_sharded, save_sharded, spread
 from mmrank.errors import UserError
 from mmrank.registry import STRATEGIES
 from mmrank.state.sharding import ShardedState, save_shard

@@ -1,1 +1,0 @@
-"""Detectors on the stable AP loss."""

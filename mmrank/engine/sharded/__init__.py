@@ -1,0 +1,1 @@
+"""Training whose model or state is spread over processes; no other training comes here."""
