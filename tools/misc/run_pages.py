@@ -31,18 +31,17 @@ BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 SKIPPED = [
     (r'loss_checks_scripts', 'ends in an error: it shows a fault of another library'),
     (r'--8<--', 'a file that is shown; the commands of the page run it'),
-    (r'\b(pip|mim) (install|wheel|train|download)', 'network'),
+    (r'^(pip|mim) ', 'network'),
     (r'compile-mmcv', 'compiles for an hour'),
-    (r'^make |tools/demo\.py', 'makes an environment, from the network'),
-    (r'data/mine/|data/cc3m', 'data of your own'),
+    (r'^make (try|demo)', 'makes an environment, from the network'),
+    (r'^python tools/new_config', 'data of your own'),
     (r'run_seeds\.py --plan (?!configs/tutorials)', 'data and hours'),
     (r'train\.py configs/(?!tutorials)\S*(cifar|ml-1m|movielens)', 'data and hours'),
-    (r'tools/research/.*(yaml|records|pt|\.csv)', 'data or hours'),
+    (r'^python tools/research/.*([\s\\]+.*)?(yaml|records|pt|csv)', 'data or hours'),
     (r'in_batch_table|check_field', 'data or hours'),
-    (r'lvis_v1_instance', 'data: LVIS'),
-    (r'my_detector|val\.json|stock/detector|Model\(config\)|# Train on later', 'your own model'),
+    (r"my_detector|'val\.json|stock/detector|Model\(config\)", 'a model of your own'),
+    (r'# Train on later', 'a model of your own'),
     (r'from-a-wheel', 'mmrank from a wheel; tests/test_docs runs it'),
-    (r'from rfdetr', 'needs rfdetr'),
 ]
 
 
@@ -73,6 +72,7 @@ def blocks(page: Path) -> Iterator[Block]:
 def reason_to_skip(block: Block, root: Path) -> str | None:
     """Why a block is not run, or None."""
     needed = re.search(r'\.needs-([\w-]+)', block.opening)
+    needed = needed or re.search(r'^from (rfdetr) ', block.text, re.MULTILINE)
     name = block.page.relative_to(root).as_posix()
     for pattern, reason in SKIPPED:
         if re.search(pattern, f'{name}\n{block.opening}\n{block.text}', re.MULTILINE):
