@@ -12,6 +12,7 @@ reason. CPU seconds are of one thread, with all processes that a block starts.
 
 import argparse
 import ast
+import ctypes
 import importlib.util
 import os
 import re
@@ -21,10 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 from typing import NamedTuple
 
+#: Of Linux' <sys/prctl.h>.
+PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 #: What is in the page's name, the line that opens a block or its text, and why it is not run.
@@ -124,12 +128,32 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
         timer = Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
         timer.start()
         _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
         timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         said = output.read()
-    wall = time.perf_counter() - begin
-    return process.returncode, wall, used.ru_utime + used.ru_stime, said
+    cpu = used.ru_utime + used.ru_stime + cpu_of_orphans(process.pid)
+    return process.returncode, wall, cpu, said
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose parent ends before they do, such as a fork server."""
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def cpu_of_orphans(group: int) -> float:
+    """End what a block has left running, and return the CPU seconds of that."""
+    seconds = 0.0
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    while True:
+        try:
+            _, _, used = os.wait4(-1, 0)
+        except ChildProcessError:
+            return seconds
+        seconds += used.ru_utime + used.ru_stime
 
 
 def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
@@ -170,6 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--log', type=Path, help='file for what the blocks print')
     parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
     args = parser.parse_args(arguments)
+    adopt_orphans()
     states = []
     for page in pages(args.root):
         if not args.names or any(name in str(page) for name in args.names):
