@@ -275,8 +275,8 @@ def attach(
     check_fit(loss, config.num_labels, (None, 'quality'), name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
-            f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals of {name}, which '
-            'keep their own loss without it. Fix: mal_alpha=None, the default'
+            f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals, and the loss that '
+            f'these keep in {name} has no such weight. Fix: mal_alpha=None, the default'
         )
     made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
     criterion = made(loss, config, centre_scores, balance)
@@ -294,7 +294,10 @@ def detach(model: nn.Module) -> None:
     criterion = model.loss_function
     check_ranks(model, isinstance(criterion, DetectorLosses), True)
     if criterion.centre_scores:
-        heads = getattr(model, 'class_embed', getattr(model, 'class_labels_classifier', None))
+        if hasattr(model, 'class_labels_classifier'):  # Conditional DETR
+            heads = model.class_labels_classifier
+        else:
+            heads = getattr(model, 'class_embed', None)
         if heads is None:
             heads = model.model.decoder.class_embed
         if isinstance(heads, nn.ModuleList):

@@ -42,7 +42,7 @@ transformers = pytest.importorskip('transformers')
 FIVE = transformers.__version__.startswith('5')
 LATER = pytest.mark.skipif(not FIVE, reason='transformers 5 has it')
 PACKAGE = pytest.mark.skipif(not importlib.util.find_spec('rfdetr'), reason='needs rfdetr')
-MARKS = {x: LATER for x in ('Deimv2', 'ConditionalDetr', 'DabDetr', *GROUPED)}
+MARKS = dict.fromkeys(('Deimv2', 'ConditionalDetr', 'DabDetr', *GROUPED), LATER)
 MARKS['rfdetr'] = PACKAGE
 #: Part of these computes in float32 whatever one asks for.
 SINGLE = ['DFine', 'Deimv2', 'DabDetr', 'rfdetr']
@@ -214,7 +214,9 @@ def test_layers_in_one_call_are_those_one_by_one(kind, quality):
         state = {key: x for key, x in model.state_dict().items() if '.rankings.' in key}
         gradients = {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
         results.append((found.parts, state, gradients))
-    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-4 if kind in ('DFine', 'Deimv2') else 1e-6)
+    torch.testing.assert_close(
+        *results, rtol=1e-5, atol=1e-4 if kind in ('DFine', 'Deimv2') else 1e-6
+    )
 
 
 @all_of(DENOISING, FAST)
@@ -326,7 +328,7 @@ def test_the_blocks_of_the_page(kind, capsys):
 @every
 def test_overfits_one_batch(kind):
     steps = 300 if kind in ('rfdetr', *GROUPED) else 200
-    # The queries of these see one level of 2 x 2 pixels; of DAB-DETR its own loss has 0.5 after 400.
+    # The queries of these see 2 x 2 pixels; DAB-DETR's own loss has 0.5 after 400 steps.
     steps = {'ConditionalDetr': 400, 'DabDetr': 800}.get(kind, steps)
     lr = {**dict.fromkeys(DENOISING, 4e-3), **dict.fromkeys(TORCHVISION, 3e-3), 'rfdetr': 1e-3}
     lr['DabDetr'] = 3e-3

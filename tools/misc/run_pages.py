@@ -90,7 +90,7 @@ def is_config(text: str) -> bool:
     """Whether a block only assigns, or reads a base: there is nothing to run."""
     body = ast.parse(text).body
     inherits = 'read_base' in text
-    return inherits or all(isinstance(x, (ast.Assign, ast.Expr)) for x in body) and '(' in text
+    return inherits or (all(isinstance(x, (ast.Assign, ast.Expr)) for x in body) and '(' in text)
 
 
 def command_of(block: Block, start: str, clone: Path) -> list[str]:
