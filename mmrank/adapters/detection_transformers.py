@@ -275,8 +275,8 @@ def attach(
     check_fit(loss, config.num_labels, (None, 'quality'), name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
-            f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals, and the loss that '
-            f'these keep in {name} has no such weight. Fix: mal_alpha=None, the default'
+            f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
+            f'they keep in {name} has no such weight. Fix: mal_alpha=None, the default'
         )
     made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
     criterion = made(loss, config, centre_scores, balance)
