@@ -16,6 +16,7 @@ import ctypes
 import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,7 +171,8 @@ def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str
                 states.append('skipped')
                 continue
             if not clone.exists():
-                subprocess.run(['git', 'clone', '-q', str(root), str(clone)], check=True)
+                git = shutil.which('git') or 'git'
+                subprocess.run([git, 'clone', '-q', str(root), str(clone)], check=True)
             command = command_of(block, start if 'python' in block.opening else '', clone)
             if '.start' in block.opening:
                 start = block.text
