@@ -61,22 +61,36 @@ def on_page_markdown(markdown, page, config, files):
     """Lead each link to the page of the file that it names."""
     if page.file.src_uri == 'troubleshooting.md':
         markdown = markdown.replace('<!-- messages -->', as_markdown())
-    markdown = NAMES.sub(lambda found: names_of(found[1]), markdown)
+    shown = NAMES.search(markdown)
+    if shown:
+        homes = homes_of(shown[1])
+        index, entries = markdown[: shown.start()], [f'::: {homes[name]}.{name}' for name in homes]
+        markdown = '\n\n'.join([link_names(index, homes), *entries])
     markdown = rewrite_text(markdown, page.file, files)
     return SECTION.sub(
         lambda found: rewrite_text(section(*found.groups()), page.file, files, found[1]), markdown
     )
 
 
-def names_of(package):
-    """Entries of the names that a package imports when they are first used."""
+def homes_of(package):
+    """Module of each name that a package imports when it is first used."""
     stub = ast.parse((ROOT / package.replace('.', '/') / '__init__.pyi').read_text('utf-8'))
     homes = {}
     for node in stub.body:
         if isinstance(node, ast.ImportFrom):
             home = f'{package}.{node.module}' if node.level else node.module
             homes |= {x.name: home for x in node.names}
-    return '\n\n'.join(f'::: {homes[name]}.{name}' for name in sorted(homes))
+    return {name: homes[name] for name in sorted(homes)}
+
+
+def link_names(text, homes):
+    """``text`` with a link to the entry of each name in code."""
+
+    def link(match):
+        home = homes.get(match[1])
+        return f'[{match[0]}](#{home}.{match[1]})' if home else match[0]
+
+    return re.sub(r'`(\w+)`', link, text)
 
 
 def section(name, heading):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses import HeadLoss, IABCELoss, VarifocalLoss
+from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
@@ -29,12 +29,21 @@ class QueryVarifocal(QueryCriterion):
     """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
 
     loss_name, aux_mark = 'loss_ranking', '_aux_'
+    #: What the criterion calls the loss that is replaced.
+    replaced = 'loss_vfl'
 
     def __init__(self, config) -> None:
         super().__init__(config)
-        self.loss_factor = self.weight_dict['loss_vfl']
+        self.loss_factor = self.weight_dict[self.replaced]
 
     loss_labels_vfl = QueryCriterion.loss_labels
+
+
+class QueryMatchability(QueryVarifocal):
+    """Mixin for the criterion of DEIMv2. Its boxes may have more matches than its classes."""
+
+    replaced = 'loss_mal'
+    loss_labels_mal = QueryCriterion.loss_labels
 
 
 @cache
@@ -76,13 +85,16 @@ class DetectorLosses(nn.Module):
 
 
 class RTDetrLosses(DetectorLosses):
-    """For RT-DETR, RT-DETRv2 and D-FINE; the last of ``aux_<i>`` are the encoder's proposals."""
+    """For RT-DETR, RT-DETRv2, D-FINE and DEIMv2; the last of ``aux_<i>`` are the proposals."""
 
     def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
         """A loss for each layer of the decoder, for its denoising queries, and the proposals."""
         number, kinds = config.decoder_layers, ('aux', 'dn')[: 2 if config.num_denoising else 1]
         names = [LAST, *(f'{kind}_{i}' for kind in kinds for i in range(number))]
-        return copies_of(loss, names, {f'aux_{number - 1}': VarifocalLoss(scope=loss.scope)})
+        proposals = VarifocalLoss(scope=loss.scope)
+        if hasattr(config, 'weight_loss_mal'):
+            proposals = MALLoss(config.focal_loss_gamma, scope=loss.scope)
+        return copies_of(loss, names, {f'aux_{number - 1}': proposals})
 
     def forward(
         self,
@@ -106,10 +118,14 @@ class RTDetrLosses(DetectorLosses):
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
-        file, name = ('loss_d_fine', 'DFineLoss') if fine else ('loss_rt_detr', 'RTDetrLoss')
-        criterion = ranked_criterion(QueryVarifocal, file, name)(config)
+        mixin, file, name = QueryVarifocal, 'loss_rt_detr', 'RTDetrLoss'
+        if fine:
+            file, name = 'loss_d_fine', 'DFineLoss'
+        if hasattr(config, 'weight_loss_mal'):
+            mixin, file, name = QueryMatchability, 'loss_deimv2', 'Deimv2Loss'
+        criterion = ranked_criterion(mixin, file, name)(config)
         criterion.rankings = self.rankings
-        # D-FINE's boxes may lie outside.
+        # The boxes of D-FINE and DEIMv2 may lie outside.
         inside = (lambda boxes: boxes.clamp(0, 1)) if fine else (lambda boxes: boxes)
         # In the last layer the box losses, too, leave out the denoising queries, which have losses
         # of their own: transformers < 5 matches them there with the objects that they were made
@@ -133,7 +149,7 @@ class RTDetrLosses(DetectorLosses):
 
 
 class DeformableDetrLosses(DetectorLosses):
-    """For Deformable DETR, LW-DETR and RF-DETR.
+    """For Conditional DETR, DAB-DETR, Deformable DETR, LW-DETR and RF-DETR.
 
     The last two train several groups of queries: all groups of a layer together are one ranking.
     """
@@ -257,6 +273,11 @@ def attach(
             'their own weights. Fix: remove it; set the weights of the box losses in the config'
         )
     check_fit(loss, config.num_labels, (None, 'quality'), name)
+    if getattr(config, 'mal_alpha', None) is not None:
+        raise UserError(
+            f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
+            f'they keep in {name} has no such weight. Fix: mal_alpha=None, the default'
+        )
     made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
     criterion = made(loss, config, centre_scores, balance)
     criterion.to(model.device).train(model.training)
@@ -273,7 +294,10 @@ def detach(model: nn.Module) -> None:
     criterion = model.loss_function
     check_ranks(model, isinstance(criterion, DetectorLosses), True)
     if criterion.centre_scores:
-        heads = getattr(model, 'class_embed', None)
+        if hasattr(model, 'class_labels_classifier'):  # Conditional DETR
+            heads = model.class_labels_classifier
+        else:
+            heads = getattr(model, 'class_embed', None)
         if heads is None:
             heads = model.model.decoder.class_embed
         if isinstance(heads, nn.ModuleList):

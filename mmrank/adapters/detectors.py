@@ -18,6 +18,9 @@ SERVED = {
     'RTDetrForObjectDetection': 'detection_transformers',
     'RTDetrV2ForObjectDetection': 'detection_transformers',
     'DFineForObjectDetection': 'detection_transformers',
+    'Deimv2ForObjectDetection': 'detection_transformers',
+    'ConditionalDetrForObjectDetection': 'detection_transformers',
+    'DabDetrForObjectDetection': 'detection_transformers',
     'DeformableDetrForObjectDetection': 'detection_transformers',
     'LwDetrForObjectDetection': 'detection_transformers',
     'RfDetrForObjectDetection': 'detection_transformers',
@@ -46,10 +49,11 @@ def use_ranking_loss(
       between the two IoU thresholds are ignored.
     * ``FasterRCNN`` and what is derived from it, such as ``MaskRCNN``: one ranking of all sampled
       boxes. The proposals' loss stays. See :class:`.torchvision_rcnn.RankingRoIHeads`.
-    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``DeformableDetr...``,
-      ``LwDetr...`` and ``RfDetr...`` of transformers, ``RFDETRModelModule`` of rfdetr: each decoder
-      layer, and the denoising queries of each layer, have a ranking of their own, by a copy of the
-      loss with its own state. The encoder's proposals keep their point-wise loss. See
+    * ``RTDetrForObjectDetection``, ``RTDetrV2...``, ``DFine...``, ``Deimv2...``,
+      ``ConditionalDetr...``, ``DabDetr...``, ``DeformableDetr...``, ``LwDetr...`` and ``RfDetr...``
+      of transformers, ``RFDETRModelModule`` of rfdetr: each decoder layer, and the denoising
+      queries of each layer, have a ranking of their own, by a copy of the loss with its own state.
+      The encoder's proposals keep their point-wise loss. See
       :class:`.query_criterion.QueryCriterion`.
 
     Choose checkpoints by the AP of the validation split, not by the ``eval_loss`` of a trainer: the

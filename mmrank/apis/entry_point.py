@@ -339,6 +339,8 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
         cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
     check_dump(cfg)
+    if isinstance(cfg.get('visualizer'), dict):
+        cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
     build = RUNNERS.build if 'runner_type' in cfg else Runner.from_cfg
     runner = build(cfg)
     optimizer = (cfg.get('optim_wrapper') or {}).get('optimizer') or {}

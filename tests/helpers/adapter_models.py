@@ -9,10 +9,12 @@ from torchvision.ops import box_convert
 
 CLASSES, SIZE, QUERIES, LAYERS = 3, 64, 12, 2
 TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
-DENOISING = ['RTDetr', 'RTDetrV2', 'DFine']
+DENOISING = ['RTDetr', 'RTDetrV2', 'DFine', 'Deimv2']
+#: Point-wise losses of their criterion: focal loss.
+FOCAL = ['DeformableDetr', 'ConditionalDetr', 'DabDetr']
 #: What transformers 5 has.
 GROUPED = ['LwDetr', 'RfDetr']
-TRANSFORMERS = [*DENOISING, 'DeformableDetr', *GROUPED]
+TRANSFORMERS = [*DENOISING, *FOCAL, *GROUPED]
 KINDS = [*TORCHVISION, *TRANSFORMERS, 'rfdetr']
 
 
@@ -68,9 +70,15 @@ def build(kind, seed=0, **config):
             num_denoising=10,
             hidden_expansion=1.0,
             depth_mult=1.0,
-            **(dict(lqe_hidden_dim=8) if kind == 'DFine' else {}),
+            **(dict(lqe_hidden_dim=8) if kind in ('DFine', 'Deimv2') else {}),
         )
-    elif kind == 'DeformableDetr':
+    elif kind in FOCAL:
+        levels = dict(num_feature_levels=3, with_box_refine=True)
+        if kind != 'DeformableDetr':
+            levels = {}
+            resnet['out_features'] = ['stage4']
+        if kind == 'DabDetr':
+            options['hidden_size'] = options.pop('d_model')
         options.update(
             backbone_config=hf.ResNetConfig(**resnet),
             # The default of transformers 4 is a name.
@@ -81,9 +89,8 @@ def build(kind, seed=0, **config):
             encoder_ffn_dim=64,
             encoder_attention_heads=2,
             decoder_attention_heads=2,
-            num_feature_levels=3,
             auxiliary_loss=True,
-            with_box_refine=True,
+            **levels,
         )
     else:
         vit = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=SIZE)

@@ -102,6 +102,12 @@ def test_a_rank_without_boxes_takes_part_in_all_rankings():
     assert all(mean != 0 for mean in first[1:])
 
 
+@pytest.mark.skipif(transformers.__version__ < '5', reason='transformers 5 has it')
+def test_a_weight_that_the_proposals_loss_lacks_is_refused():
+    with pytest.raises(UserError, match='mal_alpha=0.5 .* Fix: mal_alpha=None'):
+        use_ranking_loss(models.build('Deimv2', mal_alpha=0.5), StableAPLoss())
+
+
 def test_messages(tmp_path):
     model = detector()
     with pytest.raises(UserError, match='has no ranking loss'):

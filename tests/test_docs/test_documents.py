@@ -234,6 +234,26 @@ def test_frequent_messages_come_first():
     assert len(re.findall('^### ', first, re.MULTILINE)) >= 20
 
 
+def test_index_of_losses_has_every_loss_and_no_other():
+    from mmrank import losses
+
+    index = (PAGES / 'api' / 'losses.md').read_text('utf-8').partition('\n| ')[2]
+    named = set(re.findall(r'`(\w+)`', index))
+    # Besides losses there are protocols, what a loss is called with, and a sorter.
+    kinds = {name for name in losses.__all__ if name.endswith('Loss')}
+    assert named == kinds
+
+
+def test_index_of_functions_names_what_is_there():
+    from mmrank import functional
+
+    index = (PAGES / 'api' / 'functional.md').read_text('utf-8').partition('\n| ')[2]
+    named = set(re.findall(r'`(\w+)`', index))
+    assert named <= set(functional.__all__)
+    losses = {name for name in functional.__all__ if name.endswith('_loss')}
+    assert losses <= named
+
+
 def test_readme_is_short():
     text = (ROOT / 'README.md').read_text('utf-8')
     assert len(text.splitlines()) <= 150

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from tiny_tool_run import write_config
 
 from mmrank.apis import entry_point
 from mmrank.apis.config_file import check_config_file
@@ -48,6 +49,15 @@ def test_launch_scripts(script):
     assert done.returncode == 2
     assert f'tools/{script} ' in done.stdout
     assert 'launcher' not in done.stdout
+
+
+def test_a_list_of_loggers_alone_is_a_visualizer(tmp_path):
+    cfg = Config.fromfile(write_config(tmp_path))
+    cfg.launcher = 'none'
+    cfg.visualizer = dict(vis_backends=[dict(type='LocalVisBackend')])
+    visualizer = entry_point.build_runner(cfg).visualizer
+    assert type(visualizer).__name__ == 'Visualizer'
+    assert [*visualizer._vis_backends] == ['LocalVisBackend']
 
 
 def test_absent_package_is_named(monkeypatch):

@@ -26,7 +26,9 @@ from mmrank import losses
 from mmrank.adapters import use_ranking_loss
 
 TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
-TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'DeformableDetr', 'LwDetr', 'RfDetr']
+SINGLE_LEVEL = ['ConditionalDetr', 'DabDetr']
+TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'Deimv2', *SINGLE_LEVEL, 'DeformableDetr']
+TRANSFORMERS += ['LwDetr', 'RfDetr']
 CLASSES = 80
 
 
@@ -52,6 +54,9 @@ def build(name: str, size: int) -> nn.Module:
         backbone = hf.ResNetConfig(out_features=['stage2', 'stage3', 'stage4'])
         own.update(backbone_config=backbone, use_timm_backbone=False, num_feature_levels=3)
         own.update(use_pretrained_backbone=False, auxiliary_loss=True)
+    elif name in SINGLE_LEVEL:
+        backbone = hf.ResNetConfig(out_features=['stage4'])
+        own.update(backbone_config=backbone, auxiliary_loss=True)
     elif name == 'LwDetr':
         # Its proposals are pixels of one level: no more queries than these.
         own['num_queries'] = min(300, (size // 16) ** 2)

@@ -129,7 +129,8 @@ def draw_detections(
     _add_legend(figure, truth, colours, rule)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    # A legend of several lines pushes the titles beyond the edge.
+    figure.savefig(path, dpi=110, bbox_inches='tight')
     return path
 
 

@@ -1,0 +1,210 @@
+"""Run the blocks of README.md and of all pages as a reader would, and say what each costs.
+
+Every page has a clone of the last commit for itself, in which its blocks run from top to bottom::
+
+    python tools/misc/run_pages.py
+    python tools/misc/run_pages.py users/retrieval users/detector
+
+A Python block whose first line is ``# NAME.py`` is saved under that name, a block of assignments
+alone is read as a config, any other is run as a script. What ``SKIPPED`` names is listed, with the
+reason. CPU seconds are of one thread, with all processes that a block starts.
+"""
+
+import argparse
+import ast
+import ctypes
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Timer
+from typing import NamedTuple
+
+#: Of Linux' <sys/prctl.h>.
+PR_SET_CHILD_SUBREAPER = 36
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
+#: What is in the page's name, the line that opens a block or its text, and why it is not run.
+SKIPPED = [
+    (r'loss_checks_scripts', 'ends in an error: it shows a fault of another library'),
+    (r'--8<--', 'a file that is shown; the commands of the page run it'),
+    (r'^(pip|mim) ', 'network'),
+    (r'compile-mmcv', 'compiles for an hour'),
+    (r'^make (try|demo)', 'makes an environment, from the network'),
+    (r'^python tools/new_config', 'data of your own'),
+    (r'run_seeds\.py --plan (?!configs/tutorials)', 'data and hours'),
+    (r'train\.py configs/(?!tutorials)\S*(cifar|ml-1m|movielens)', 'data and hours'),
+    (r'^python tools/research/.*([\s\\]+.*)?(yaml|records|pt|csv)', 'data or hours'),
+    (r'in_batch_table|check_field', 'data or hours'),
+    (r"my_detector|'val\.json|stock/detector|Model\(config\)", 'a model of your own'),
+    (r'# Train on later', 'a model of your own'),
+    (r'from-a-wheel', 'mmrank from a wheel; tests/test_docs runs it'),
+]
+
+
+class Block(NamedTuple):
+    """A block of a page: where it begins, the words that open it, and its text."""
+
+    page: Path
+    line: int
+    opening: str
+    text: str
+
+
+def pages(root: Path) -> list[Path]:
+    """README.md, the READMEs of configs/, and the pages of the site, as the tests read them."""
+    found = [root / 'README.md', *sorted(root.glob('configs/*/README.md'))]
+    return [*found, *sorted((root / 'docs' / 'pages').rglob('*.md'))]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Bash and Python blocks of a page, from top to bottom."""
+    text = page.read_text('utf-8')
+    for match in BLOCK.finditer(text):
+        opening = match[1].strip()
+        if re.search(r'\b(bash|python)\b', opening):
+            yield Block(page, text[: match.start()].count('\n') + 1, opening, match[2])
+
+
+def reason_to_skip(block: Block, root: Path) -> str | None:
+    """Why a block is not run, or None."""
+    needed = re.search(r'\.needs-([\w-]+)', block.opening)
+    needed = needed or re.search(r'^from (rfdetr) ', block.text, re.MULTILINE)
+    name = block.page.relative_to(root).as_posix()
+    for pattern, reason in SKIPPED:
+        if re.search(pattern, f'{name}\n{block.opening}\n{block.text}', re.MULTILINE):
+            return reason
+    if needed and importlib.util.find_spec(needed[1].replace('-', '_')) is None:
+        return f'needs {needed[1].replace("-", " ")}'
+    return None
+
+
+def is_config(text: str) -> bool:
+    """Whether a block only assigns, or reads a base: there is nothing to run."""
+    body = ast.parse(text).body
+    inherits = 'read_base' in text
+    return inherits or (all(isinstance(x, (ast.Assign, ast.Expr)) for x in body) and '(' in text)
+
+
+def command_of(block: Block, start: str, clone: Path) -> list[str]:
+    """The command that runs a block in the clone of its page."""
+    if 'bash' in block.opening:
+        return ['bash', '-euo', 'pipefail', '-c', block.text]
+    named = re.match(r'# (\w+\.py)\n', block.text)
+    file = clone / (named[1] if named else f'block_{block.line}.py')
+    file.write_text(start + block.text, 'utf-8')
+    if is_config(start + block.text):
+        read = f'from mmengine.config import Config; Config.fromfile({file.name!r})'
+        return [sys.executable, '-c', read]
+    return [sys.executable, file.name]
+
+
+def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, float, str]:
+    """Exit status, wall and CPU seconds, and what the command printed."""
+    folder = str(Path(sys.executable).parent)
+    environment = {
+        **os.environ,
+        'PATH': f'{folder}:{os.environ["PATH"]}',
+        'PYTHONPATH': str(clone),
+        'OMP_NUM_THREADS': '1',
+    }
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile('w+', errors='replace') as output:
+        process = subprocess.Popen(
+            command,
+            cwd=clone,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        timer = Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        timer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        said = output.read()
+    cpu = used.ru_utime + used.ru_stime + cpu_of_orphans(process.pid)
+    return process.returncode, wall, cpu, said
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose parent ends before they do, such as a fork server."""
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def cpu_of_orphans(group: int) -> float:
+    """End what a block has left running, and return the CPU seconds of that."""
+    seconds = 0.0
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    while True:
+        try:
+            _, _, used = os.wait4(-1, 0)
+        except ChildProcessError:
+            return seconds
+        seconds += used.ru_utime + used.ru_stime
+
+
+def run_page(page: Path, root: Path, limit: float, log: Path | None) -> list[str]:
+    """Run one page; a line of ``ok``, ``skipped`` or ``FAILED`` for each block."""
+    states, start = [], ''
+    name = page.relative_to(root).as_posix()
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / 'mmrank'
+        for block in blocks(page):
+            place = f'{name}:{block.line}'
+            reason = reason_to_skip(block, root)
+            if reason is not None:
+                print(f'{place:52} skipped: {reason}', flush=True)
+                states.append('skipped')
+                continue
+            if not clone.exists():
+                git = shutil.which('git') or 'git'
+                subprocess.run([git, 'clone', '-q', str(root), str(clone)], check=True)
+            command = command_of(block, start if 'python' in block.opening else '', clone)
+            if '.start' in block.opening:
+                start = block.text
+            status, wall, cpu, said = run(command, clone, limit)
+            states.append('FAILED' if status else 'ok')
+            print(f'{place:52} {states[-1]:7} rc {status}  {wall:6.1f} s  {cpu:6.1f} CPU s')
+            if status:
+                print(said[-1500:])
+            sys.stdout.flush()
+            if log is not None:
+                with log.open('a', encoding='utf-8') as file:
+                    file.write(f'===== {place}\n{said}\n')
+    return states
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; the exit status is 1 where a block fails."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('names', nargs='*', help='parts of paths of pages; all pages by default')
+    parser.add_argument('--limit', type=float, default=1800, help='wall seconds of one block')
+    parser.add_argument('--log', type=Path, help='file for what the blocks print')
+    parser.add_argument('--root', type=Path, default=ROOT, help='the git repository')
+    args = parser.parse_args(arguments)
+    adopt_orphans()
+    states = []
+    for page in pages(args.root):
+        if not args.names or any(name in str(page) for name in args.names):
+            states += run_page(page, args.root, args.limit, args.log)
+    for state in ('ok', 'skipped', 'FAILED'):
+        print(f'{states.count(state)} {state}')
+    return int('FAILED' in states)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
