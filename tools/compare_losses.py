@@ -23,8 +23,10 @@ if __name__ == '__main__':
 import argparse
 import json
 import re
+import shutil
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from mmengine.config import Config
@@ -51,7 +53,7 @@ from lib.own_data.head_losses import (
 from lib.seeds.executors import LocalExecutor, preload_modules
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, lock_folder, train_command
+from lib.seeds.runs import RunQueue, lock_folder, read_result, train_command
 from lib.seeds.statistics import collect_values
 
 TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py').replace(
@@ -183,26 +185,36 @@ def make_plan(
     )
 
 
-def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
+def try_out(
+    console: Console, plan: SeedPlan, timed: dict[str, list[float]], keep: Callable[[], None]
+) -> tuple[float, float, list[str]]:
+    """Seconds of all losses together for a start with its evaluation, and a step; the metrics.
+
+    ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
+    when it has one more.
+    """
     queue = RunQueue(plan, TEMPLATE, LocalExecutor(1, (), True))
-    fixed = step = 0.0
-    metrics = []
-    for run in plan.final_runs():
+    runs = plan.final_runs()
+    for run in runs:
+        if run.method in timed and run.result_file.is_file():
+            continue
+        # Of what ended, or was killed, before its seconds were kept.
+        shutil.rmtree(run.folder, ignore_errors=True)
         (outcome,) = work_off(console, queue, [run], 'trial')
         if outcome.error:
             raise UserError(
                 f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
                 'says, or leave that loss out'
             )
-        (log,) = run.folder.glob('*/vis_data/scalars.json')
+        # A trial that died was started once more.
+        log = max(run.folder.glob('*/vis_data/scalars.json'), key=lambda x: x.stat().st_mtime)
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
         one = sum(times) / len(times)
-        fixed += max(outcome.seconds - TRIAL * one, 0.0)
-        step += one
-        metrics = list(outcome.metrics)
-    return fixed, step, metrics
+        timed[run.method] = [max(outcome.seconds - TRIAL * one, 0.0), one]
+        keep()
+    fixed, steps = zip(*(timed[run.method] for run in runs))
+    return sum(fixed), sum(steps), [*read_result(runs[-1])]
 
 
 def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
@@ -254,11 +266,17 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     folder = store_features(cfg, args, parts)
     preload_modules(['mmengine.runner', 'mmrank.models', 'mmrank.engine.hooks'])
     if 'steps' not in known:
-        fixed, step, metrics = try_out(console, make_plan(cfg, args, folder, parts, TRIAL, 1))
+
+        def keep() -> None:
+            write_atomically(json.dumps(known, indent=1).encode(), state)
+
+        trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
+        timed = known.setdefault('timed', {})
+        fixed, step, metrics = try_out(console, trial, timed, keep)
         known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
         known['metric'] = choose_metric(metrics, args.metric)
         known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
-        write_atomically(json.dumps(known, indent=1).encode(), state)
+        keep()
     console.print(
         f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
         f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'

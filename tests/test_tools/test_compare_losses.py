@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,8 @@ from mmrank.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
-from compare_losses import make_plan, seconds_of, size_of  # noqa: E402
+import compare_losses  # noqa: E402
+from compare_losses import make_plan, seconds_of, size_of, try_out  # noqa: E402
 from lib.own_data.answer import answer  # noqa: E402
 from lib.own_data.head_losses import (  # noqa: E402
     frozen_parts,
@@ -24,6 +26,8 @@ from lib.own_data.head_losses import (  # noqa: E402
     winner_text,
 )
 from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
+from lib.seeds.plan import Method, SeedPlan  # noqa: E402
+from lib.seeds.runs import Outcome  # noqa: E402
 
 sys.path.remove(str(ROOT / 'tools'))
 
@@ -122,6 +126,41 @@ def test_the_budget_gives_steps_and_seeds():
     assert size_of(1200, fixed=10, step=0.1) == (500, 10)
     with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
         size_of(60, fixed=10, step=1)
+
+
+def test_a_killed_trial_counts_its_seconds_later(tmp_path, monkeypatch):
+    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+    (tmp_path / 'x.py').write_text('x = 1')
+    seconds = {'a': 30.0, 'b': 20.0}
+    starts = []
+
+    def work_off(console, queue, runs, title):
+        (run,) = runs
+        starts.append(run.method)
+        folder = run.folder / f'start_{len(starts)}' / 'vis_data'
+        folder.mkdir(parents=True)
+        (folder / 'scalars.json').write_text('{"time": 0.5}\n' * compare_losses.TRIAL)
+        if seconds[run.method] is None:
+            raise KeyboardInterrupt
+        run.result_file.write_text('{"metrics": {"mAP": 0.5}}')
+        return [Outcome(run, {'mAP': 0.5}, seconds[run.method])]
+
+    monkeypatch.setattr(compare_losses, 'work_off', work_off)
+    plan = SeedPlan(tmp_path / 'whole', methods, (100,), (), baseline='a')
+    whole = try_out(None, plan, {}, lambda: None)
+    assert whole == (30 + 20 - 2 * 12 * 0.5, 1.0, ['mAP'])
+    plan = replace(plan, out_dir=tmp_path / 'killed')
+    timed, kept = {}, []
+    seconds['b'] = None
+    with pytest.raises(KeyboardInterrupt):
+        try_out(None, plan, timed, lambda: kept.append(dict(timed)))
+    assert [*kept[-1]] == ['a']
+    seconds['b'] = 20.0
+    starts.clear()
+    assert try_out(None, plan, kept[-1], lambda: None) == whole
+    assert starts == ['b']
+    # Killed between the result and its seconds: tried again.
+    assert try_out(None, plan, {}, lambda: None) == whole
 
 
 def test_the_answer_says_what_is_level():
