@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compare_losses import method_names
 from lib.common.records import read_final_rows, write_rows
-from lib.seeds.plan import Run, read_plan
+from lib.seeds.plan import read_plan
 from lib.seeds.statistics import compare_paired
 from mmrank.apis.entry_point import load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
@@ -135,17 +135,27 @@ def _short(name: str) -> str:
     return name.removeprefix('atss_').removeprefix('faster_rcnn_').replace('_', ' ')
 
 
-def own_config(spec: dict, out: Path) -> tuple[Path, Run]:
-    """The config of the first method with all its options, written whole, and its first run."""
-    plan = read_plan(ROOT / spec['plan'])
-    run = next(x for x in plan.final_runs() if x.method == next(iter(spec['losses'])))
-    options = {**run.options, **spec.get('cfg_options', {})}
-    words = [run.config, '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
+def own_config(spec: dict, out: Path) -> Path:
+    """The config of the first method with all its options, written whole."""
+    name = next(iter(spec['losses']))
+    method = next(x for x in read_plan(ROOT / spec['plan']).methods if x.name == name)
+    options = {**method.cfg_options, **spec.get('cfg_options', {})}
+    words = [method.config, '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
     cfg = load(train_or_test_parser().parse_args(words))
     out.mkdir(parents=True, exist_ok=True)
     path = out / 'own.py'
     cfg.dump(path)
-    return path, run
+    return path
+
+
+def checkpoint_of(spec: dict) -> Path:
+    """The last checkpoint of the first method's first seed."""
+    name = next(iter(spec['losses']))
+    run = next(x for x in read_plan(ROOT / spec['plan']).final_runs() if x.method == name)
+    found = sorted(run.folder.glob('epoch_*.pth'))
+    if not found:
+        raise UserError(f'{run.folder} has no checkpoint. Fix: train it by {spec["plan"]}')
+    return found[-1]
 
 
 def compare(name: str, budget: str) -> Path:
@@ -154,15 +164,12 @@ def compare(name: str, budget: str) -> Path:
     if spec is None:
         raise UserError(f'SET {name!r} is not in {PLAN.name}. Fix: name one of its sets')
     out = Path('work_dirs/frozen_heads') / name
-    config, run = own_config(spec, out)
+    config = own_config(spec, out)
     losses = spec['losses']
     command = [sys.executable, str(ROOT / 'tools/compare_losses.py'), str(config)]
     command += ['--out', str(out / 'comparison'), '--budget', budget, '--losses', *losses.values()]
     if spec['checkpoint']:
-        found = sorted(run.folder.glob('epoch_*.pth'))
-        if not found:
-            raise UserError(f'{run.folder} has no checkpoint. Fix: train it by {spec["plan"]}')
-        command += ['--checkpoint', str(found[-1])]
+        command += ['--checkpoint', str(checkpoint_of(spec))]
     subprocess.run(command, check=True)
     rows = read_final_rows(out / 'comparison/trainings/runs.csv')
     texts = method_names([*losses.values()])
