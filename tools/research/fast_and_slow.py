@@ -170,7 +170,8 @@ def compare(name: str, budget: str) -> Path:
     command += ['--out', str(out / 'comparison'), '--budget', budget, '--losses', *losses.values()]
     if spec['checkpoint']:
         command += ['--checkpoint', str(checkpoint_of(spec))]
-    subprocess.run(command, check=True)
+    if status := subprocess.run(command, check=False).returncode:
+        sys.exit(status)
     rows = read_final_rows(out / 'comparison/trainings/runs.csv')
     texts = method_names([*losses.values()])
     names = {text: name for name, text in losses.items()}
