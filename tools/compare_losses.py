@@ -245,6 +245,15 @@ def choose_metric(found: list[str], wanted: str | None) -> str:
     return wanted or (means or found)[0]
 
 
+def fits(known: dict, asked: dict) -> bool:
+    """Whether what is stored serves another question: nothing was compared, the features are its.
+
+    A budget that was too small is raised so.
+    """
+    features = ('images', 'views', 'digest')
+    return 'steps' not in known and all(known['asked'][x] == asked[x] for x in features)
+
+
 def compare(args: argparse.Namespace, console: Console) -> int:
     """Store, try, train and answer; return the exit status."""
     cfg = read_user_config(args)
@@ -258,10 +267,9 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     state = args.out / 'comparison.json'
     known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
     if known['asked'] != asked:
-        # What failed before it stored anything is no comparison.
-        if any((args.out / 'features').glob('*.index')):
+        if not fits(known, asked) and any((args.out / 'features').glob('*.index')):
             raise UserError(f'{args.out} holds another comparison. Fix: another --out')
-        known = {'asked': asked}
+        known = {'asked': asked, 'timed': known.get('timed', {})}
     write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(
@@ -270,7 +278,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             style='yellow',
         )
     folder = store_features(cfg, args, parts)
-    preload_modules(['mmengine.runner', 'mmrank.models', 'mmrank.engine.hooks'])
+    preload_modules([cfg.get('default_scope')])
     if 'steps' not in known:
 
         def keep() -> None:

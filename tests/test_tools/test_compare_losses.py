@@ -16,7 +16,7 @@ from mmrank.errors import UserError
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
 import compare_losses  # noqa: E402
-from compare_losses import make_plan, seconds_of, size_of, try_out  # noqa: E402
+from compare_losses import fits, make_plan, seconds_of, size_of, try_out  # noqa: E402
 from lib.own_data.answer import answer  # noqa: E402
 from lib.own_data.head_losses import (  # noqa: E402
     frozen_parts,
@@ -146,6 +146,13 @@ def test_the_budget_gives_steps_and_seeds():
     assert size_of(1200, fixed=10, step=0.1) == (500, 10)
     with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
         size_of(60, fixed=10, step=1)
+
+
+def test_a_budget_that_was_too_small_may_be_raised():
+    asked = dict(losses=['own'], budget='1m', images=None, views=2, metric=None, digest='x')
+    assert fits(dict(asked=asked, timed={}), dict(asked, budget='5m'))
+    assert not fits(dict(asked=asked), dict(asked, views=3))
+    assert not fits(dict(asked=asked, steps=50), dict(asked, budget='5m'))
 
 
 def test_a_killed_trial_counts_its_seconds_later(tmp_path, monkeypatch):
