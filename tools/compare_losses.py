@@ -51,7 +51,7 @@ from lib.own_data.head_losses import (
     winner_text,
 )
 from lib.own_data.look_up import look_up
-from lib.seeds.executors import LocalExecutor, preload_modules
+from lib.seeds.executors import LocalExecutor, preload_modules, start_fork_server
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
 from lib.seeds.runs import RunQueue, lock_folder, read_result, train_command
@@ -280,6 +280,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     folder = store_features(cfg, args, parts)
     preload_modules([cfg.get('default_scope')])
     if 'steps' not in known:
+        start_fork_server()
 
         def keep() -> None:
             write_atomically(json.dumps(known, indent=1).encode(), state)

@@ -100,6 +100,13 @@ def preload_modules(scopes: Iterable[str | None]) -> None:
     get_context('forkserver').set_forkserver_preload([*_PRELOADED, *scoped])
 
 
+def start_fork_server() -> None:
+    """Wait until all is imported, so that the first command takes no longer than others."""
+    process = get_context('forkserver').Process(target=int)
+    process.start()
+    process.join()
+
+
 class ForkedCommand:
     """``python SCRIPT ...`` in a fork with the imports done; has what is needed of ``Popen``."""
 
