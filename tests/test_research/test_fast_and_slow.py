@@ -26,6 +26,8 @@ def test_the_winner_is_compared_with_the_next_and_the_stock_loss(tmp_path):
     assert found['next']['difference'] == pytest.approx(9)
     low, high = found['next']['interval']
     assert low < 0 < high
+    path.write_text('\n'.join([*lines[:2], *lines[3:4]]) + '\n')
+    assert sets_on_record.winner(path, 'a head') is None
     assert found['stock'] == dict(name='focal', difference=30.0, interval=[30.0, 30.0])
 
 
@@ -59,4 +61,5 @@ def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch
     assert '+1.0 (+1.0)' in row
     assert 'rank sort 51.00, graded ap 40.50, focal 30.00' in row
     assert '+21.00 [' in row
+    assert 'ATSS (2 seeds)' in row
     assert 'in 17% of all cases' in text

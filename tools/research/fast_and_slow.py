@@ -102,18 +102,18 @@ def table() -> str:
         'lost by the fast answer',
         'by the stock loss',
         'by ours',
-        'fast answer and stock loss',
+        'fast answer compared with stock',
     ]
     rows = []
     for item in sets:
         spearman, kendall = item.correlations()
-        gain = compare_paired(item.slow[item.followed], item.slow[item.default])
         rows.append(
             [
-                *(item.title, _order(item.slow), _order(item.fast)),
+                f'{item.title} ({len(item.slow[item.default])} seeds)',
+                *(_order(item.slow), _order(item.fast)),
                 f'{spearman:+.1f} ({kendall:+.1f})',
                 *(f'{item.lost(x):.2f}' for x in (item.followed, item.default, item.ours)),
-                '{difference:+.2f} [{ci_low:+.2f}, {ci_high:+.2f}]'.format(**gain),
+                _gain(item),
             ]
         )
     mean = float(np.mean([item.correlations()[0] for item in sets]))
@@ -129,6 +129,13 @@ def _order(values: dict[str, dict[str, float]]) -> str:
     means = dict(zip(values, _means(values)))
     shown = sorted(means, key=lambda name: -means[name])
     return ', '.join(f'{_short(name)} {means[name]:.2f}' for name in shown)
+
+
+def _gain(item: Compared) -> str:
+    """How far the whole trainings of the fast answer are ahead of the stock loss."""
+    found = compare_paired(item.slow[item.followed], item.slow[item.default])
+    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
+    return ('{difference:+.2f}' + interval).format(**found)
 
 
 def _short(name: str) -> str:

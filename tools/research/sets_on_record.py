@@ -42,8 +42,11 @@ STOCK = ('focal', 'atss_focal', 'faster_rcnn_ce')
 METRICS = ('mAP', 'coco/bbox_mAP')
 
 
-def winner(path: Path, what: str) -> dict:
-    """The best method of a record, compared with the next one and with the stock one."""
+def winner(path: Path, what: str) -> dict | None:
+    """The best method of a record, compared with the next one and with the stock one.
+
+    None for a record of one seed, which tells nothing.
+    """
     rows = read_final_rows(path)
     metric = next(name for name in METRICS if name in rows[0])
     step = max(int(row['step']) for row in rows)
@@ -52,6 +55,8 @@ def winner(path: Path, what: str) -> dict:
         if int(row['step']) == step:
             values.setdefault(row['method'], {})[row['seed']] = 100 * float(row[metric])
     most = max(map(len, values.values()))
+    if most < 2:
+        return None
     values = {name: own for name, own in values.items() if len(own) == most}
     order = sorted(values, key=lambda name: -np.mean([*values[name].values()]))
     best = order[0]
@@ -88,6 +93,7 @@ def sets_on_record(data: Path | None) -> dict[str, dict]:
             # What a claim has measured needs no choice.
             if path.is_file() and (claim != 'dense_{}' or not found):
                 found.append(winner(path, what))
+        found = [x for x in found if x is not None]
         made[name] = entry_of(title, counts, found)
     return made
 
