@@ -23,7 +23,6 @@ if __name__ == '__main__':
 import argparse
 import json
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from rich.progress import track
 
 from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import remove_path, write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -205,7 +204,7 @@ def try_out(
         if run.method in timed and run.result_file.is_file():
             continue
         # Of what ended, or was killed, before its seconds were kept.
-        shutil.rmtree(run.folder, ignore_errors=True)
+        remove_path(run.folder)
         (outcome,) = work_off(console, queue, [run], 'trial')
         if outcome.error:
             raise UserError(

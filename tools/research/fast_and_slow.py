@@ -147,7 +147,9 @@ def own_config(spec: dict, out: Path) -> Path:
     name = next(iter(spec['losses']))
     method = next(x for x in read_plan(ROOT / spec['plan']).methods if x.name == name)
     options = {**method.cfg_options, **spec.get('cfg_options', {})}
-    words = [method.config, '--cfg-options', *(f'{key}={value}' for key, value in options.items())]
+    words = [method.config]
+    if options:
+        words += ['--cfg-options', *(f'{key}={value}' for key, value in options.items())]
     cfg = load(train_or_test_parser().parse_args(words))
     out.mkdir(parents=True, exist_ok=True)
     path = out / 'own.py'
