@@ -107,9 +107,10 @@ def table() -> str:
     rows = []
     for item in sets:
         spearman, kendall = item.correlations()
+        seeds = len(item.slow[item.default])
         rows.append(
             [
-                f'{item.title} ({len(item.slow[item.default])} seeds)',
+                f'{item.title} ({seeds} {"seeds" if seeds > 1 else "seed"})',
                 *(_order(item.slow), _order(item.fast)),
                 f'{spearman:+.1f} ({kendall:+.1f})',
                 *(f'{item.lost(x):.2f}' for x in (item.followed, item.default, item.ours)),
