@@ -6,7 +6,7 @@ r"""Which loss for my data: measured on your own detector and images, in minutes
 stores what the backbone makes of your images once (with --checkpoint also the neck), trains the
 head of your config with each loss and several seeds, and compares them on its validation data by
 its own metric. A short trial first tells how many steps and seeds the budget gives. The same
-command goes on after an interruption, and gives the same table.
+command goes on after an interruption, and gives the same table. --look-up ANN.json trains nothing.
 
 A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
 the loss of the config as it is. --out gets winner.py, which inherits your config and trains the
@@ -25,6 +25,7 @@ import json
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from mmengine.config import Config
@@ -33,7 +34,7 @@ from rich.progress import track
 
 from mmrank.apis.entry_point import add_trust_option, load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import remove_path, write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -48,10 +49,11 @@ from lib.own_data.head_losses import (
     stored_config,
     winner_text,
 )
-from lib.seeds.executors import LocalExecutor, preload_modules
+from lib.own_data.look_up import look_up
+from lib.seeds.executors import LocalExecutor, preload_modules, start_fork_server
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, lock_folder, train_command
+from lib.seeds.runs import RunQueue, lock_folder, read_result, train_command
 from lib.seeds.statistics import collect_values
 
 TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py').replace(
@@ -68,7 +70,9 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add('config', help='your config, of mmdet or mmpretrain')
+    add('config', nargs='?', help='your config, of mmdet or mmpretrain')
+    text = 'train nothing: say which sets on record resemble these boxes, and what won there'
+    add('--look-up', metavar='ANN.json', type=Path, help=text)
     add('--losses', nargs='+', default=[OWN, 'GradedAPLoss', 'RankSortLoss'], metavar='LOSS')
     add('--checkpoint', help='weights of backbone and neck, such as those of a model of COCO')
     add('--budget', default='20m', help='time of the trainings: 90s, 20m or 2h (default: 20m)')
@@ -78,7 +82,10 @@ def parse_args() -> argparse.Namespace:
     add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
     add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
     add_trust_option(parser)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.config is None and args.look_up is None:
+        parser.error('set CONFIG, or --look-up ANN.json')
+    return args
 
 
 def seconds_of(text: str) -> float:
@@ -183,26 +190,36 @@ def make_plan(
     )
 
 
-def try_out(console: Console, plan: SeedPlan) -> tuple[float, float, list[str]]:
-    """Seconds of all losses together for a start with its evaluation, and a step; the metrics."""
+def try_out(
+    console: Console, plan: SeedPlan, timed: dict[str, list[float]], keep: Callable[[], None]
+) -> tuple[float, float, list[str]]:
+    """Seconds of all losses together for a start with its evaluation, and a step; the metrics.
+
+    ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
+    when it has one more.
+    """
     queue = RunQueue(plan, TEMPLATE, LocalExecutor(1, (), True))
-    fixed = step = 0.0
-    metrics = []
-    for run in plan.final_runs():
+    runs = plan.final_runs()
+    for run in runs:
+        if run.method in timed and run.result_file.is_file():
+            continue
+        # Of what ended, or was killed, before its seconds were kept.
+        remove_path(run.folder)
         (outcome,) = work_off(console, queue, [run], 'trial')
         if outcome.error:
             raise UserError(
                 f'{run.method} does not train:\n{outcome.error}\nFix: what the log of {run.folder} '
                 'says, or leave that loss out'
             )
-        (log,) = run.folder.glob('*/vis_data/scalars.json')
+        # A trial that died was started once more.
+        log = max(run.folder.glob('*/vis_data/scalars.json'), key=lambda x: x.stat().st_mtime)
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         times = [line['time'] for line in lines if 'time' in line][TRIAL // 2 :]
         one = sum(times) / len(times)
-        fixed += max(outcome.seconds - TRIAL * one, 0.0)
-        step += one
-        metrics = list(outcome.metrics)
-    return fixed, step, metrics
+        timed[run.method] = [max(outcome.seconds - TRIAL * one, 0.0), one]
+        keep()
+    fixed, steps = zip(*(timed[run.method] for run in runs))
+    return sum(fixed), sum(steps), [*read_result(runs[-1])]
 
 
 def size_of(budget: float, fixed: float, step: float) -> tuple[int, int]:
@@ -227,6 +244,15 @@ def choose_metric(found: list[str], wanted: str | None) -> str:
     return wanted or (means or found)[0]
 
 
+def fits(known: dict, asked: dict) -> bool:
+    """Whether what is stored serves another question: nothing was compared, the features are its.
+
+    A budget that was too small is raised so.
+    """
+    features = ('images', 'views', 'digest')
+    return 'steps' not in known and all(known['asked'][x] == asked[x] for x in features)
+
+
 def compare(args: argparse.Namespace, console: Console) -> int:
     """Store, try, train and answer; return the exit status."""
     cfg = read_user_config(args)
@@ -240,10 +266,9 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     state = args.out / 'comparison.json'
     known = json.loads(state.read_text()) if state.is_file() else {'asked': asked}
     if known['asked'] != asked:
-        # What failed before it stored anything is no comparison.
-        if any((args.out / 'features').glob('*.index')):
+        if not fits(known, asked) and any((args.out / 'features').glob('*.index')):
             raise UserError(f'{args.out} holds another comparison. Fix: another --out')
-        known = {'asked': asked}
+        known = {'asked': asked, 'timed': known.get('timed', {})}
     write_atomically(json.dumps(known, indent=1).encode(), state)
     if not args.checkpoint and not has_pretrained(cfg.model):
         console.print(
@@ -252,13 +277,20 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             style='yellow',
         )
     folder = store_features(cfg, args, parts)
-    preload_modules(['mmengine.runner', 'mmrank.models', 'mmrank.engine.hooks'])
+    preload_modules([cfg.get('default_scope')])
     if 'steps' not in known:
-        fixed, step, metrics = try_out(console, make_plan(cfg, args, folder, parts, TRIAL, 1))
+        start_fork_server()
+
+        def keep() -> None:
+            write_atomically(json.dumps(known, indent=1).encode(), state)
+
+        trial = make_plan(cfg, args, folder, parts, TRIAL, 1)
+        timed = known.setdefault('timed', {})
+        fixed, step, metrics = try_out(console, trial, timed, keep)
         known['steps'], known['seeds'] = size_of(seconds_of(args.budget), fixed, step)
         known['metric'] = choose_metric(metrics, args.metric)
         known['minutes'] = known['seeds'] * (fixed + known['steps'] * step) / 60
-        write_atomically(json.dumps(known, indent=1).encode(), state)
+        keep()
     console.print(
         f'{" and ".join(parts)} stored; {len(args.losses)} losses x {known["seeds"]} seeds x '
         f'{known["steps"]} steps, about {known["minutes"]:.0f} minutes.'
@@ -284,6 +316,9 @@ def compare(args: argparse.Namespace, console: Console) -> int:
 @show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
     args = parse_args()
+    if args.look_up is not None:
+        print(look_up(args.look_up))
+        return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
     seconds_of(args.budget)

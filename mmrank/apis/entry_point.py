@@ -19,6 +19,7 @@ import torch
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.device import get_device
 from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
+from mmengine.utils import import_modules_from_strings
 
 from mmrank.apis.config_file import check_config_file
 from mmrank.apis.config_names import check_file_names, check_option_names
@@ -228,6 +229,14 @@ def apply_options(cfg: Config, options: Mapping | None) -> None:
             raise UserError(
                 f'--cfg-options {" ".join(options)}: {error}\n  Fix: name a setting of the config'
             ) from error
+        if any(key.split('.')[0] == 'custom_imports' for key in options):
+            try:
+                import_modules_from_strings(**cfg.custom_imports)  # as Config.fromfile does
+            except ImportError as error:
+                raise UserError(
+                    f'--cfg-options custom_imports: {error}\n  Fix: a module that Python finds, by '
+                    'PYTHONPATH'
+                ) from error
     check_packages(cfg)
 
 

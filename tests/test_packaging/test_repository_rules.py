@@ -141,6 +141,7 @@ REMOVERS = {
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'tools/demo.py': 'prepare_data train',  # behind a stamp of its own
+    'tools/compare_losses.py': 'try_out',  # a trial that it started
 }
 
 

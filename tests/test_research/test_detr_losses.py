@@ -50,7 +50,7 @@ def test_a_plan_runs_and_goes_on(tmp_path):
     ]
     (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan), 'utf-8')
     tool = ROOT / 'tools/research/detr_losses.py'
-    for text in ('6/6', 'mAP beside'):
+    for text in ('6/6', 'mAP compared with'):
         done = run_script(tool, 'plan.yaml', '--out', 'out', cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-2000:]
         assert text in done.stderr + done.stdout

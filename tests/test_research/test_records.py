@@ -6,6 +6,7 @@ import multiprocessing
 import pytest
 
 from lib.common.records import append_rows, past_rows, read_rows, write_rows
+from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import UserError
 
 FIELDS = ('method', 'seed', 'step', 'settings', 'AP', 'mAP')
@@ -121,3 +122,59 @@ def test_processes_neither_mix_nor_double_their_rows(path):
     with path.open(newline='') as file:
         assert rows == list(csv.DictReader(file))
     assert sorted(int(x['seed']) for x in rows) == sorted([*range(60)] * 2)
+
+
+PLAN = """
+seeds: [3, 4]
+data: {left: {size: 1}, right: {size: 2}}
+common: {rate: 0.1}
+methods:
+- {name: a, loss: {type: X}}
+- {name: b, rate: 0.2, seeds: 1}
+- {name: c, sets: [right]}
+"""
+
+
+def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path):
+    (tmp_path / 'plan.yaml').write_text(PLAN)
+    plan = TrainingPlan(tmp_path / 'plan.yaml')
+    pairs = {name: [(seed, x['name']) for seed, x in plan.pairs(name)] for name in plan.data}
+    assert pairs == {
+        'left': [(3, 'a'), (3, 'b'), (4, 'a')],
+        'right': [(3, 'a'), (3, 'b'), (3, 'c'), (4, 'a'), (4, 'c')],
+    }
+    assert [method['rate'] for method in plan.methods] == [0.1, 0.2, 0.1]
+    assert [plan.settings(x) for x in plan.methods[:2]] == [
+        '{"loss": {"type": "X"}}',
+        '{"rate": 0.2}',
+    ]
+    columns = ('method', 'seed', 'commit', 'mAP')
+    record = Record(tmp_path / 'deep' / 'left.csv', columns)
+    record.add([dict(method='a', seed=3, mAP=0.5, more='is left out')])
+    for found in (record, Record(record.path, columns), Record(record.path)):
+        assert found.find(method='a', seed=3)['mAP'] == '0.5'
+        assert found.find(method='a', seed=4) is None
+    with pytest.raises(UserError, match='second time'):
+        record.add([dict(method='a', seed=3, mAP=0.6)])
+    with pytest.raises(UserError, match='other columns'):
+        Record(record.path, ('method', 'seed'))
+
+
+def test_a_plan_of_a_folder_has_one_set(tmp_path):
+    (tmp_path / 'shapes.yaml').write_text('{seeds: [0], data: data/x, methods: [{name: a}]}')
+    assert TrainingPlan(tmp_path / 'shapes.yaml').data == {'shapes': 'data/x'}
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('seeds: [0]', 'has no data. Fix'),
+        ('{seeds: [0], data: x, methods: [{name: a}, {name: a}]}', 'name of its own for each'),
+        ('{seeds: [0], data: x, methods: [{loss: a}]}', 'name of its own for each'),
+        ('{seeds: [0', 'cannot be read'),
+    ],
+)
+def test_a_faulty_plan_is_named(tmp_path, text, message):
+    (tmp_path / 'plan.yaml').write_text(text)
+    with pytest.raises(UserError, match=message):
+        TrainingPlan(tmp_path / 'plan.yaml')

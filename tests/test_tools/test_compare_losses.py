@@ -1,7 +1,9 @@
 """tools/compare_losses.py: the user's head with several losses, on stored features."""
 
+import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,8 @@ from mmrank.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / 'tools'))
-from compare_losses import make_plan, seconds_of, size_of  # noqa: E402
+import compare_losses  # noqa: E402
+from compare_losses import fits, make_plan, seconds_of, size_of, try_out  # noqa: E402
 from lib.own_data.answer import answer  # noqa: E402
 from lib.own_data.head_losses import (  # noqa: E402
     frozen_parts,
@@ -23,7 +26,10 @@ from lib.own_data.head_losses import (  # noqa: E402
     stored_config,
     winner_text,
 )
+from lib.own_data.look_up import Counts, count, look_up, unlike  # noqa: E402
 from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
+from lib.seeds.plan import Method, SeedPlan  # noqa: E402
+from lib.seeds.runs import Outcome  # noqa: E402
 
 sys.path.remove(str(ROOT / 'tools'))
 
@@ -114,6 +120,24 @@ def test_samples_come_back_and_are_stacked(tmp_path):
     assert not (tmp_path / 'y.index').exists()
 
 
+def test_losses_that_count_classes_train_on_stored_features(tmp_path):
+    from mmpretrain.structures import DataSample
+
+    from mmrank.engine.hooks.loss_hooks import ClassCountsHook, count_classes
+
+    samples = [DataSample(metainfo=dict(num_classes=3)).set_gt_label(x) for x in (2, 0, 2)]
+    stored = iter((torch.zeros(1, 4), sample) for sample in samples)
+    write_samples(tmp_path / 'x', [{}] * 3, lambda _: next(stored), {}, 1.0)
+    assert count_classes(StoredSamples(str(tmp_path / 'x'))).tolist() == [1, 0, 2]
+    several = DataSample().set_gt_score(torch.tensor([1.0, 0.0, 1.0]))
+    write_samples(tmp_path / 'y', [{}], lambda _: (torch.zeros(1, 4), several), {}, 1.0)
+    assert count_classes(StoredSamples(str(tmp_path / 'y'))).tolist() == [1, 0, 1]
+    path = tmp_path / 'mine.py'
+    path.write_text("_base_ = 'mmpretrain::resnet/resnet50_8xb32_in1k.py'\n")
+    made = stored_config(Config.fromfile(path), 'BalancedSoftmaxLoss', tmp_path, ['backbone'], 9)
+    assert f'mmrank.{ClassCountsHook.__name__}' in [x.type for x in made.custom_hooks]
+
+
 def test_the_budget_gives_steps_and_seeds():
     assert [seconds_of(x) for x in ('90s', '20m', '1.5h')] == [90, 1200, 5400]
     with pytest.raises(UserError, match='is not a time'):
@@ -122,6 +146,48 @@ def test_the_budget_gives_steps_and_seeds():
     assert size_of(1200, fixed=10, step=0.1) == (500, 10)
     with pytest.raises(UserError, match='too small for 3 seeds.*--budget 4m'):
         size_of(60, fixed=10, step=1)
+
+
+def test_a_budget_that_was_too_small_may_be_raised():
+    asked = dict(losses=['own'], budget='1m', images=None, views=2, metric=None, digest='x')
+    assert fits(dict(asked=asked, timed={}), dict(asked, budget='5m'))
+    assert not fits(dict(asked=asked), dict(asked, views=3))
+    assert not fits(dict(asked=asked, steps=50), dict(asked, budget='5m'))
+
+
+def test_a_killed_trial_counts_its_seconds_later(tmp_path, monkeypatch):
+    methods = tuple(Method(name, str(tmp_path / 'x.py')) for name in ('a', 'b'))
+    (tmp_path / 'x.py').write_text('x = 1')
+    seconds = {'a': 30.0, 'b': 20.0}
+    starts = []
+
+    def work_off(console, queue, runs, title):
+        (run,) = runs
+        starts.append(run.method)
+        folder = run.folder / f'start_{len(starts)}' / 'vis_data'
+        folder.mkdir(parents=True)
+        (folder / 'scalars.json').write_text('{"time": 0.5}\n' * compare_losses.TRIAL)
+        if seconds[run.method] is None:
+            raise KeyboardInterrupt
+        run.result_file.write_text('{"metrics": {"mAP": 0.5}}')
+        return [Outcome(run, {'mAP': 0.5}, seconds[run.method])]
+
+    monkeypatch.setattr(compare_losses, 'work_off', work_off)
+    plan = SeedPlan(tmp_path / 'whole', methods, (100,), (), baseline='a')
+    whole = try_out(None, plan, {}, lambda: None)
+    assert whole == (30 + 20 - 2 * 12 * 0.5, 1.0, ['mAP'])
+    plan = replace(plan, out_dir=tmp_path / 'killed')
+    timed, kept = {}, []
+    seconds['b'] = None
+    with pytest.raises(KeyboardInterrupt):
+        try_out(None, plan, timed, lambda: kept.append(dict(timed)))
+    assert [*kept[-1]] == ['a']
+    seconds['b'] = 20.0
+    starts.clear()
+    assert try_out(None, plan, kept[-1], lambda: None) == whole
+    assert starts == ['b']
+    # Killed between the result and its seconds: tried again.
+    assert try_out(None, plan, {}, lambda: None) == whole
 
 
 def test_the_answer_says_what_is_level():
@@ -137,6 +203,64 @@ def test_the_answer_says_what_is_level():
     assert 'tells nothing' in alone.sentence
     lower = answer({'own': {'m': own}, 'best': {'m': ahead}}, 'm', lower_better=True)
     assert lower.best == 'own'
+
+
+def boxes_file(path, sides, image_side=100):
+    """A COCO file of images with square boxes: sides and classes of each image."""
+    images = [
+        dict(id=i, file_name=f'{i}.jpg', width=image_side, height=image_side)
+        for i in range(len(sides))
+    ]
+    entries = [
+        dict(image_id=i, category_id=label, bbox=[1, 1, side, side], area=side * side, iscrowd=0)
+        for i, own in enumerate(sides)
+        for side, label in own
+    ]
+    entries = [dict(entry, id=number) for number, entry in enumerate(entries)]
+    categories = [dict(id=i, name=f'c{i}') for i in range(1, 8)]
+    path.write_text(json.dumps(dict(images=images, annotations=entries, categories=categories)))
+    return path
+
+
+def test_a_set_is_looked_up_by_its_counts(tmp_path):
+    path = boxes_file(tmp_path / 'a.json', [[(20, 1), (30, 1)], [(40, 2), (50, 1)], []])
+    found = count(path)
+    assert found == Counts(images=2, boxes_an_image=2.0, classes=2, side=0.35, imbalance=3.0)
+    near = replace(found, images=5000, classes=6, boxes_an_image=0.7)
+    assert unlike(found, near) == []
+    far = replace(found, side=0.1, imbalance=10.0)
+    assert unlike(found, far) == [
+        'size of a box 3.5 times larger',
+        'imbalance of the classes 3.3 times smaller',
+    ]
+    empty = boxes_file(tmp_path / 'b.json', [[]])
+    with pytest.raises(UserError, match=r'has no box|no annotation'):
+        count(empty)
+
+
+def test_the_sets_that_resemble_are_named_with_what_won_there(tmp_path):
+    cards = [[(32, 1 + i % 6), (30, 1 + (i + 1) % 6)] for i in range(60)]
+    text = look_up(boxes_file(tmp_path / 'cards.json', cards))
+    assert 'Resembles playing cards: 218 images' in text
+    assert 'Resembles blood cells' not in text
+    (line,) = [x for x in text.splitlines() if 'dense head on ImageNet features' in x]
+    assert 'graded AP-Loss 38.48 mAP' in line
+    assert 'level with Rank & Sort, balanced, +0.22 [-1.05, +1.49]' in line
+    tiny = [[(1, 1)] * 100]
+    text = look_up(boxes_file(tmp_path / 'tiny.json', tiny))
+    assert 'Resembles' not in text
+    assert 'Unlike all sets on record' in text
+
+
+def test_a_look_up_needs_no_config(tmp_path, run_script):
+    path = boxes_file(tmp_path / 'a.json', [[(20, 1)]])
+    script = ROOT / 'tools/compare_losses.py'
+    status, output, _ = run_script(script, '--look-up', path)
+    assert status == 0
+    assert 'compare_losses.py CONFIG' in output
+    status, _, errors = run_script(script)
+    assert status == 2
+    assert 'set CONFIG, or --look-up' in errors
 
 
 @pytest.mark.slow

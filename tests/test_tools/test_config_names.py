@@ -5,7 +5,7 @@ from mmengine.config import Config
 from published_configs import LEAVES, load
 
 from mmrank.apis.config_names import check_file_names, check_option_names
-from mmrank.apis.entry_point import read_config
+from mmrank.apis.entry_point import apply_options, read_config
 from mmrank.errors import UserError
 
 #: Parts that a config may add.
@@ -23,6 +23,15 @@ def test_published_configs_may_get_new_parts():
         cfg = load(path)
         check_file_names(cfg, str(path))
         check_option_names(cfg, dict.fromkeys(NEW_PARTS))
+
+
+def test_modules_of_an_option_are_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / 'my_parts_of_an_option.py').write_text('raise KeyError("it was imported")')
+    with pytest.raises(KeyError, match='it was imported'):
+        apply_options(Config(), {'custom_imports.imports': ['my_parts_of_an_option']})
+    with pytest.raises(UserError, match='--cfg-options custom_imports.*\n.*PYTHONPATH'):
+        apply_options(Config(), {'custom_imports.imports': ['no_such_module_of_mine']})
 
 
 @pytest.mark.parametrize(

@@ -76,16 +76,6 @@ from lib.seeds.statistics import check_splits, choose
 HERE = Path(__file__).resolve().parent
 TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
 
-# Imported once with --forked, as far as they are installed.
-PRELOADED = (
-    'mmengine.runner',
-    'mmrank.models',
-    'mmrank.datasets.registered',
-    'mmrank.engine.hooks',
-    'mmrank.visualization',
-)
-SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
-
 
 def parse_args(arguments=None) -> argparse.Namespace:
     return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
@@ -107,9 +97,7 @@ def run_on(
 ) -> int:
     """Run a plan on an executor; return the exit status."""
     if args.forked:
-        scopes = {load_config(method.config).get('default_scope') for method in plan.methods}
-        scoped = [f'{x}.{y}' for x in sorted(filter(None, scopes)) for y in SCOPED]
-        preload_modules([*PRELOADED, *scoped])
+        preload_modules(load_config(x.config).get('default_scope') for x in plan.methods)
     is_local = isinstance(executor, LocalExecutor)
     template = args.train_command
     if template == TRAIN_COMMAND and (args.forked or not is_local):

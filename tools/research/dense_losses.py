@@ -8,18 +8,16 @@ weights on the maps of an EfficientNet-Lite0 that stays as it is (ImageNet weigh
 loss. ``DATA.csv`` in the folder gets a row for each training, in the form of
 ``tools/research/records``; a plan that was stopped goes on where it was.
 
-The plan has ``seeds``, ``data`` and ``methods``. Data: COCO files of ``train`` and ``val`` and
-their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
+The plan is one of ``tools/lib/common/training_plan.py``. Data: COCO files of ``train`` and ``val``
+and their ``images``, ``size`` (width, height) to which images are fitted, ``anchor`` (side over
 stride), ``epochs`` and ``width`` (channels). ``fastestdet`` is a file of weights that FastestDet
 learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: ``loss`` (a
-registered loss), optionally ``balance_boxes`` or ``balance_gradients``, ``seeds``, the number of
-seeds of the plan that the method is trained on, and ``sets``, the names of its data sets.
+registered loss), optionally ``balance_boxes`` or ``balance_gradients``.
 """
 
 import argparse
 import contextlib
 import io
-import itertools
 import json
 import math
 import sys
@@ -29,24 +27,25 @@ from pathlib import Path
 
 import cv2
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.nn import functional
 from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.records import append_rows, current_commit, past_rows
+from lib.common.training_plan import Record, TrainingPlan
 from mmrank import losses
 from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
+from research.fastestdet import FastestDetBackbone
 
 STRIDES = (8, 16, 32, 64)
 BATCH, RATE, WARMUP, BOX_WEIGHT = 8, 3e-3, 20, 2.0
 # Places of a level that are positive for an object at most, and detections of an image.
 CANDIDATES, SHOWN = 9, 100
-COLUMNS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', 'mAP', 'AP50', 'AP75')
+FIGURES = ('mAP', 'AP50', 'AP75')
+COLUMNS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings', *FIGURES)
 
 
 def load(spec: dict, split: str) -> dict:
@@ -112,30 +111,8 @@ def efficientnet() -> Callable[[Tensor], list[Tensor]]:
 
 def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
     """Backbone of FastestDet, trained on COCO: RGB images to maps of strides 8, 16 and 32."""
-    from torchvision.models import shufflenet_v2_x0_5
-
-    net = shufflenet_v2_x0_5().eval()
-    names = {'first_conv': 'conv1', 'branch_main': 'branch2', 'branch_proj': 'branch1'}
-    weights = {}
-    for key, value in torch.load(file, map_location='cpu', weights_only=True).items():
-        for theirs, ours in names.items():
-            key = key.replace(theirs, ours)
-        weights[key.removeprefix('backbone.')] = value
-    own = {key: weights.get(key, value) for key, value in net.state_dict().items()}
-    net.load_state_dict(own)
-
-    def maps(images: Tensor) -> list[Tensor]:
-        # It takes BGR, and splits even from odd channels where torchvision shuffles.
-        x = net.maxpool(net.conv1(images.flip(1) / 255))
-        found = []
-        for stage in (net.stage2, net.stage3, net.stage4):
-            x = torch.cat([stage[0].branch1(x), stage[0].branch2(x)], 1)
-            for block in stage[1:]:
-                x = torch.cat([x[:, 0::2], block.branch2(x[:, 1::2])], 1)
-            found.append(x)
-        return found
-
-    return maps
+    net = FastestDetBackbone(file).eval()
+    return lambda images: [*net(images.flip(1) / 255)]  # it takes BGR
 
 
 @torch.no_grad()
@@ -387,30 +364,27 @@ def main() -> None:
     parser.add_argument('--data', help='only this data set of the plan')
     args = parser.parse_args()
     torch.set_num_threads(1)
-    plan = yaml.safe_load(args.plan.read_text())
-    args.out.mkdir(parents=True, exist_ok=True)
-    commit = current_commit()
-    for name in [args.data] if args.data else plan['data']:
-        spec, record = plan['data'][name], args.out / f'{name}.csv'
-        rows = past_rows(record, COLUMNS)
+    plan = TrainingPlan(args.plan)
+    for name in [args.data] if args.data else plan.data:
+        spec = plan.data[name]
+        record = Record(args.out / f'{name}.csv', COLUMNS)
         splits = None
-        for seed, method in itertools.product(plan['seeds'], plan['methods']):
-            is_planned = seed in plan['seeds'][: method.get('seeds')]
-            if not is_planned or name not in method.get('sets', [name]):
-                continue
-            if any(x['method'] == method['name'] and x['seed'] == str(seed) for x in rows):
+        for seed, method in plan.pairs(name):
+            if record.find(method=method['name'], seed=seed):
                 continue
             splits = splits or prepare(spec)
             start = time.process_time()
             figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
-            seconds = round(time.process_time() - start, 1)
-            of_plan = ('name', 'seeds', 'sets')
-            settings = json.dumps({k: v for k, v in method.items() if k not in of_plan})
-            step = len(splits[0]['targets']) // 2 // BATCH * spec['epochs']
-            facts = (method['name'], seed, step, commit, seconds, settings)
-            row = dict(zip(COLUMNS, (*facts, *(f'{x:.4f}' for x in figures))))
-            append_rows(record, [row], COLUMNS)
-            print(name, *facts[:2], *(f'{100 * x:.1f}' for x in figures), flush=True)
+            row = dict(
+                method=method['name'],
+                seed=seed,
+                step=len(splits[0]['targets']) // 2 // BATCH * spec['epochs'],
+                seconds=round(time.process_time() - start, 1),
+                settings=plan.settings(method),
+                **{key: f'{value:.4f}' for key, value in zip(FIGURES, figures)},
+            )
+            record.add([row])
+            print(name, method['name'], seed, *(f'{100 * x:.1f}' for x in figures), flush=True)
 
 
 if __name__ == '__main__':

@@ -32,12 +32,11 @@ from functools import cache
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.records import append_rows, current_commit, past_rows
+from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
 from research.small_detrs import build
 
@@ -201,7 +200,6 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
                     step=step,
                     **found,
                     seconds=round(time.process_time() - start),
-                    commit=method['commit'],
                     settings=method['settings'],
                 )
             )
@@ -224,21 +222,13 @@ def main() -> None:
     parser.add_argument('--out', type=Path, default=Path('work_dirs/detr_losses'))
     parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')
     args = parser.parse_args()
-    plan = yaml.safe_load(args.plan.read_text(encoding='utf-8'))
-    kept = dict(plan.get('common', {}), commit=current_commit())
-    methods = [
-        {**kept, **own, 'settings': json.dumps({k: v for k, v in own.items() if k != 'name'})}
-        for own in plan['methods']
-    ]
-    args.out.mkdir(parents=True, exist_ok=True)
-    results = args.out / f'{args.plan.stem}.csv'
-    rows = past_rows(results)
-    done = {(row['method'], row['seed'], row['step']) for row in rows}
+    plan = TrainingPlan(args.plan)
+    ((name, data),) = plan.data.items()
+    record = Record(args.out / f'{name}.csv')
     jobs = [
-        (method, seed, Path(plan['data']))
-        for seed in plan['seeds']
-        for method in methods
-        if (method['name'], str(seed), str(method.get('steps', 400))) not in done
+        (dict(method, settings=plan.settings(method)), seed, Path(data))
+        for seed, method in plan.pairs(name)
+        if not record.find(method=method['name'], seed=seed, step=method.get('steps', 400))
     ]
     context, failed = multiprocessing.get_context('spawn'), 0
     with context.Pool(args.workers) as pool:
@@ -247,19 +237,18 @@ def main() -> None:
                 print(error, file=sys.stderr, flush=True)
                 failed += 1
                 continue
-            append_rows(results, new, new[0])
-            rows += new
+            record.add(new)
             row = new[-1]
             print(
                 f'{number}/{len(jobs)} {row["method"]} seed {row["seed"]}: mAP {row["mAP"]:.3f}',
                 file=sys.stderr,
                 flush=True,
             )
-    if rows:
+    if record.rows:
         from research.results import draw_curves, table_of  # mmengine, which adapters lack
 
-        print(table_of(results, ['mAP', 'AP75', *SHOWN]))
-        draw_curves(rows, 'mAP', 100, results.with_suffix('.png'))
+        print(table_of(record.path, ['mAP', 'AP75', *SHOWN]))
+        draw_curves(record.rows, 'mAP', 100, record.path.with_suffix('.png'))
     if failed:
         sys.exit(f'{failed} of {len(jobs)} trainings failed, see above')
 

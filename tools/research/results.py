@@ -16,6 +16,8 @@ percent already. With ``title=`` and ``ours=``, the method that mmrank recommend
 ``<!-- overview -->``, or of ``<!-- overview: NAME ... -->``, up to ``<!-- end of overview -->``,
 compared with ``peer``, the strongest other method (by default the baseline).
 
+``<!-- fast and slow -->`` to ``<!-- end of fast and slow -->`` is the table of fast_and_slow.py.
+
 Settings are chosen on seeds below 100 and claimed on seeds from 100 on, or tuned on validation
 images by the plan. A row of an overview whose seeds were used to choose is marked.
 """
@@ -48,12 +50,16 @@ from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
 from mmrank.visualization.tables import markdown_table
+from research import fast_and_slow
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
 BLOCK = re.compile(r'(?m)^(<!-- record: (.*?) -->\n).*?(^<!-- end of record -->)', re.DOTALL)
 OVERVIEW = re.compile(
     r'(?m)^(<!-- overview(?:: (.*?))? -->\n).*?(^<!-- end of overview -->)', re.DOTALL
+)
+FAST_AND_SLOW = re.compile(
+    r'(?m)^(<!-- fast and slow -->\n).*?(^<!-- end of fast and slow -->)', re.DOTALL
 )
 PICTURES = dict(boxes=draw_box_plot, curves=draw_curves)
 # Names and colours in pictures: where these change, the pictures do.
@@ -323,7 +329,11 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
     def show(match: re.Match) -> str:
         return f'{match[1]}\n{overview(blocks, match[2] or "", page.parent)}\n\n{match[3]}'
 
-    return OVERVIEW.sub(show, BLOCK.sub(make, page.read_text(encoding='utf-8')))
+    def compare(match: re.Match) -> str:
+        return f'{match[1]}\n{fast_and_slow.table()}\n\n{match[2]}'
+
+    text = BLOCK.sub(make, page.read_text(encoding='utf-8'))
+    return FAST_AND_SLOW.sub(compare, OVERVIEW.sub(show, text))
 
 
 def main() -> None:

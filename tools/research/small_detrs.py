@@ -99,7 +99,7 @@ class SmallDINO(nn.Module):
             found = self.model.loss(pixels, samples)
             return RTDetrObjectDetectionOutput(loss=sum(found.values()), loss_dict=found)
         inputs = self.model.forward_transformer(self.model.extract_feat(pixels), samples)
-        scores, boxes = self.model.bbox_head(**inputs)
+        scores, boxes = self.model.bbox_head(inputs['hidden_states'], inputs['references'])
         return RTDetrObjectDetectionOutput(logits=scores[-1], pred_boxes=boxes[-1])
 
 

@@ -21,7 +21,8 @@ from mmengine.config import Config
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dataset_converters.split_interactions import split_file
-from lib.common.records import FACTS, append_rows, current_commit, past_rows
+from lib.common.records import FACTS
+from lib.common.training_plan import Record
 from mmrank.errors import show_user_errors
 from research.in_batch.training import StepwiseTraining, TwoTowerData
 
@@ -98,22 +99,18 @@ def main() -> None:
     add('--tune-seed', type=int, default=100)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    record = args.out / 'two_towers.csv'
-    fields, commit = [*(x for x in FACTS if x != 'hash'), *METRICS], current_commit()
-    rows = past_rows(record, fields)
+    fields = [*(x for x in FACTS if x != 'hash'), *METRICS]
+    record = Record(args.out / 'two_towers.csv', fields)
 
     def run(data: TwoTowerData, stage: str, method: str, seed: int, lr: float) -> dict:
         settings = json.dumps(dict(lr=lr, batch_size=args.batch_size))
-        facts = dict(stage=stage, method=method, seed=str(seed), step=str(args.steps))
-        facts['settings'] = settings
-        for row in rows:
-            if facts.items() <= row.items():
-                return row
+        facts = dict(stage=stage, method=method, seed=seed, step=args.steps, settings=settings)
+        if row := record.find(**facts):
+            return row
         seconds, found = measure(data, method, seed, args, lr)
         found = {k: f'{v:.6f}' for k, v in found.items()}
-        row = dict(facts, commit=commit, seconds=f'{seconds:.1f}', **found)
-        append_rows(record, [row], fields)
-        rows.append(row)
+        record.add([dict(facts, seconds=f'{seconds:.1f}', **found)])
+        row = record.rows[-1]
         print(stage, method, seed, lr, row['P@5'], f'{seconds:.0f} s', flush=True)
         return row
 

@@ -151,6 +151,7 @@ def stored_config(cfg: Config, text: str, folder: Path, parts: list[str], steps:
         dict(type='mmrank.RNGStateHook'),
         # A head that diverges has an AP as well, of ties.
         dict(type='mmrank.RankingMonitorHook', interval=10),
+        *([dict(type='mmrank.ClassCountsHook')] if 'head' in made.model else []),
     ]
     made.log_processor = dict(by_epoch=False, window_size=5)
     made.load_from = None

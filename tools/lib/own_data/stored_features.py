@@ -83,6 +83,18 @@ class StoredSamples(Dataset):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def get_data_info(self, index: int) -> dict:
+        """The classes of a sample, which hooks count."""
+        sample = self._entries[index][2]
+        return {key: sample.get(key) for key in ('gt_label', 'gt_score') if key in sample}
+
+    def get_cat_ids(self, index: int) -> list[int]:
+        """Class indices of a sample."""
+        info = self.get_data_info(index)
+        if 'gt_score' in info:
+            return info['gt_score'].gt(0).nonzero().flatten().tolist()
+        return info['gt_label'].flatten().tolist()
+
     def __getitem__(self, index: int) -> dict:
         place, shapes, sample = self._entries[index]
         maps = []

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,6 +32,15 @@ _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None
 _SUBMITIT_NAMES = dict(
     time='timeout_min', cpus='cpus_per_task', gpus='gpus_per_node', memory_gb='mem_gb'
 )
+#: Imported once for all forked trainings, and of each scope.
+_PRELOADED = (
+    'mmengine.runner',
+    'mmrank.models',
+    'mmrank.datasets.registered',
+    'mmrank.engine.hooks',
+    'mmrank.visualization',
+)
+_SCOPED = ('models', 'datasets', 'evaluation', 'visualization')
 _CLUSTERS = ('slurm', 'local', 'debug')
 # submitit's trials on this machine have no partition to limit them.
 _TRIAL_MINUTES = 7 * 24 * 60
@@ -81,9 +90,21 @@ def end_process(process: 'subprocess.Popen | ForkedCommand', patience: float = 1
         process.wait()
 
 
-def preload_modules(names: Sequence[str]) -> None:
-    """Set the modules that are imported before the first :class:`ForkedCommand`, if installed."""
-    get_context('forkserver').set_forkserver_preload(list(names))
+def preload_modules(scopes: Iterable[str | None]) -> None:
+    """Set what is imported before the first :class:`ForkedCommand`, as far as it is installed.
+
+    Args:
+        scopes: Default scopes of the configs.
+    """
+    scoped = [f'{scope}.{name}' for scope in sorted(filter(None, {*scopes})) for name in _SCOPED]
+    get_context('forkserver').set_forkserver_preload([*_PRELOADED, *scoped])
+
+
+def start_fork_server() -> None:
+    """Wait until all is imported, so that the first command takes no longer than others."""
+    process = get_context('forkserver').Process(target=int)
+    process.start()
+    process.join()
 
 
 class ForkedCommand:

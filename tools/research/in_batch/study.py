@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from lib.common.records import append_rows, past_rows
+from lib.common.training_plan import Record
 from mmrank.errors import UserError
 from research.in_batch.search import SearchRule, minimise_by_lbfgs, search_learning_rate
 from research.in_batch.training import StepwiseTraining, TwoTowerData, emulated_omega
@@ -137,8 +137,8 @@ class StudyRecord:
     """A record of :mod:`lib.common.records`: a row for each result, by its ``key``."""
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._path = Path(path)
-        self.results = {x['method']: json.loads(x['result']) for x in past_rows(path, _COLUMNS)}
+        self._record = Record(Path(path), _COLUMNS)
+        self.results = {x['method']: json.loads(x['result']) for x in self._record.rows}
 
     def find(self, key: str, settings: dict) -> dict | None:
         """The result of a key, or None."""
@@ -147,8 +147,8 @@ class StudyRecord:
             return None
         if result['settings'] != json.loads(json.dumps(settings)):
             raise UserError(
-                f'{self._path}: {key} was made with the settings {result["settings"]}, now they '
-                f'are {settings}. Fix: use another file, or the settings of before'
+                f'{self._record.path}: {key} was made with the settings {result["settings"]}, now '
+                f'they are {settings}. Fix: use another file, or the settings of before'
             )
         return result
 
@@ -157,5 +157,5 @@ class StudyRecord:
         text, settings = json.dumps(result), json.dumps(result['settings'])
         seed = result['settings'].get('seed', 0)
         row = dict(method=result['key'], seed=seed, settings=settings, result=text)
-        append_rows(self._path, [row], _COLUMNS)
+        self._record.add([row])
         self.results[result['key']] = json.loads(text)

@@ -1,0 +1,65 @@
+"""The frozen comparison against whole trainings, and what is known of the sets on record."""
+
+import json
+
+import pytest
+
+from lib.own_data.look_up import FILE
+from research import fast_and_slow, sets_on_record
+from research.fast_and_slow import Compared, chance_of
+
+
+def test_the_sets_on_record_are_what_the_records_say():
+    assert json.loads(FILE.read_text()) == sets_on_record.sets_on_record(None)
+
+
+def test_the_winner_is_compared_with_the_next_and_the_stock_loss(tmp_path):
+    path = tmp_path / 'x.csv'
+    lines = ['method,seed,step,commit,seconds,settings,mAP']
+    for name, values in dict(focal=(0.1, 0.2), near=(0.3, 0.42), best=(0.4, 0.5)).items():
+        lines += [f'{name},{seed},9,abc,1,{{}},{value}' for seed, value in enumerate(values)]
+    lines.append('once,0,9,abc,1,{},0.9')  # of one seed, where the others have two
+    path.write_text('\n'.join(lines) + '\n')
+    found = sets_on_record.winner(path, 'a head')
+    assert (found['best'], found['mean'], found['seeds'], found['methods']) == ('best', 45.0, 2, 3)
+    assert found['next']['name'] == 'near'
+    assert found['next']['difference'] == pytest.approx(9)
+    low, high = found['next']['interval']
+    assert low < 0 < high
+    path.write_text('\n'.join([*lines[:2], *lines[3:4]]) + '\n')
+    assert sets_on_record.winner(path, 'a head') is None
+    assert found['stock'] == dict(name='focal', difference=30.0, interval=[30.0, 30.0])
+
+
+def test_correlation_and_what_following_costs():
+    slow = dict(a={'1': 10.0, '2': 12.0}, b={'1': 20.0, '2': 20.0}, c={'1': 15.0, '2': 15.0})
+    fast = dict(a={'1': 1.0}, b={'1': 2.0}, c={'1': 3.0})
+    item = Compared('x', 'a', 'b', slow, fast)
+    assert item.followed == 'c'
+    assert item.correlations() == (pytest.approx(0.5), pytest.approx(1 / 3))
+    assert [item.lost(name) for name in ('c', 'a', 'b')] == [5.0, 9.0, 0.0]
+
+
+def test_the_chance_of_an_agreement_by_luck():
+    assert chance_of(1.0, 1) == pytest.approx(1 / 6)
+    assert chance_of(1.0, 2) == pytest.approx(1 / 36)
+    assert chance_of(-1.0, 3) == 1
+    assert chance_of(0.75, 2) == pytest.approx(5 / 36)  # 1 and 1, 1 and 0.5 twice each
+
+
+def test_the_table_has_a_row_for_each_set_that_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(fast_and_slow, 'RECORDS', tmp_path)
+    for name, step in (('real_heads_atss_cards', 0.1), ('frozen_heads_cards', 0.2)):
+        lines = ['method,seed,step,commit,seconds,settings,coco/bbox_mAP']
+        for place, method in enumerate(('atss_focal', 'atss_graded_ap', 'atss_rank_sort')):
+            for seed in (100, 101):
+                value = 0.3 + step * place + 0.01 * (seed - 100) * place
+                lines.append(f'{method},{seed},9,abc,1,{{}},{value}')
+        (tmp_path / f'{name}.csv').write_text('\n'.join(lines) + '\n')
+    text = fast_and_slow.table()
+    (row,) = [line for line in text.splitlines() if 'playing cards' in line]
+    assert '+1.0 (+1.0)' in row
+    assert 'rank sort 51.00, graded ap 40.50, focal 30.00' in row
+    assert '+21.00 [' in row
+    assert 'ATSS (2 seeds)' in row
+    assert 'in 17% of all cases' in text

@@ -1,0 +1,209 @@
+"""Is the fast answer the slow one's? The frozen comparison of losses against whole trainings.
+
+    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads_cards.yaml --forked
+    python tools/research/fast_and_slow.py cards --budget 4m
+
+The first command trains whole networks; the second compares the same losses by
+tools/compare_losses.py, on the config of the first method and its checkpoint, and writes
+tools/research/records/frozen_heads_SET.csv. fast_and_slow.yaml has the sets. results.py writes the
+table of all of them to its page.
+"""
+
+import argparse
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from compare_losses import method_names
+from lib.common.records import read_final_rows, write_rows
+from lib.seeds.plan import read_plan
+from lib.seeds.statistics import compare_paired
+from mmrank.apis.entry_point import load, train_or_test_parser
+from mmrank.errors import UserError, show_user_errors
+from mmrank.visualization.tables import markdown_table
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / 'tools/research/records'
+PLAN = Path(__file__).with_suffix('.yaml')
+METRICS = ('coco/bbox_mAP', 'ranking/mAP')
+
+
+class Compared(NamedTuple):
+    """A set: values in percent by method and seed, of whole trainings and of frozen heads."""
+
+    title: str
+    default: str
+    ours: str
+    slow: dict[str, dict[str, float]]
+    fast: dict[str, dict[str, float]]
+
+    @property
+    def followed(self) -> str:
+        """The loss that the fast comparison recommends."""
+        return max(self.fast, key=lambda name: np.mean([*self.fast[name].values()]))
+
+    def correlations(self) -> tuple[float, float]:
+        """Spearman's and Kendall's rank correlation of the means."""
+        slow, fast = (_means(x) for x in (self.slow, self.fast))
+        return stats.spearmanr(slow, fast).statistic, stats.kendalltau(slow, fast).statistic
+
+    def lost(self, method: str) -> float:
+        """What the whole trainings of a method are behind the best of the three."""
+        return max(_means(self.slow)) - float(np.mean([*self.slow[method].values()]))
+
+
+def _means(values: dict[str, dict[str, float]]) -> list[float]:
+    return [float(np.mean([*own.values()])) for own in values.values()]
+
+
+def _read(path: Path, methods: list[str]) -> dict[str, dict[str, float]]:
+    rows = read_final_rows(path)
+    metric = next(name for name in METRICS if name in rows[0])
+    # mmdet measures fractions, mmrank percent.
+    scale = 100.0 if metric.startswith('coco') else 1.0
+    return {
+        method: {row['seed']: scale * float(row[metric]) for row in rows if row['method'] == method}
+        for method in methods
+    }
+
+
+def read_sets() -> list[Compared]:
+    """The sets of which both records are there."""
+    found = []
+    for name, spec in yaml.safe_load(PLAN.read_text())['sets'].items():
+        paths = [RECORDS / f'{spec["record"]}.csv', RECORDS / f'frozen_heads_{name}.csv']
+        if all(path.is_file() for path in paths):
+            methods = [*spec['losses']]
+            slow, fast = (_read(path, methods) for path in paths)
+            found.append(Compared(spec['title'], methods[0], spec['ours'], slow, fast))
+    return found
+
+
+def chance_of(mean: float, sets: int) -> float:
+    """Chance that ``sets`` random orders of three losses correlate by ``mean`` or more."""
+    one = [stats.spearmanr(range(3), order).statistic for order in itertools.permutations(range(3))]
+    means = [np.mean(x) for x in itertools.product(one, repeat=sets)]
+    return float(np.mean(np.array(means) >= mean - 1e-9))
+
+
+def table() -> str:
+    """The table of all sets in Markdown, and what it can tell."""
+    sets = read_sets()
+    header = ['', 'whole trainings', 'frozen comparison', 'Spearman (Kendall)']
+    header += [
+        'lost by the fast answer',
+        'by the stock loss',
+        'by ours',
+        'fast answer compared with stock',
+    ]
+    rows = []
+    for item in sets:
+        spearman, kendall = item.correlations()
+        seeds = len(item.slow[item.default])
+        rows.append(
+            [
+                f'{item.title} ({seeds} {"seeds" if seeds > 1 else "seed"})',
+                *(_order(item.slow), _order(item.fast)),
+                f'{spearman:+.1f} ({kendall:+.1f})',
+                *(f'{item.lost(x):.2f}' for x in (item.followed, item.default, item.ours)),
+                _gain(item),
+            ]
+        )
+    mean = float(np.mean([item.correlations()[0] for item in sets]))
+    lost = np.array([[x.lost(y) for y in (x.followed, x.default, x.ours)] for x in sets])
+    rows.append(['mean', '', '', f'{mean:+.2f}', *(f'{value:.2f}' for value in lost.mean(0)), ''])
+    note = f'Three losses have six orders: {len(sets)} random orders would agree as well as these '
+    note += f'({mean:+.2f}) or better in {chance_of(mean, len(sets)):.0%} of all cases.'
+    return '\n'.join([*markdown_table(header, rows, align='lllrrrrr'), '', note])
+
+
+def _order(values: dict[str, dict[str, float]]) -> str:
+    """The losses with their means, best first."""
+    means = dict(zip(values, _means(values)))
+    shown = sorted(means, key=lambda name: -means[name])
+    return ', '.join(f'{_short(name)} {means[name]:.2f}' for name in shown)
+
+
+def _gain(item: Compared) -> str:
+    """How far the whole trainings of the fast answer are ahead of the stock loss."""
+    found = compare_paired(item.slow[item.followed], item.slow[item.default])
+    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
+    return ('{difference:+.2f}' + interval).format(**found)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix('atss_').removeprefix('faster_rcnn_').replace('_', ' ')
+
+
+def own_config(spec: dict, out: Path) -> Path:
+    """The config of the first method with all its options, written whole."""
+    name = next(iter(spec['losses']))
+    method = next(x for x in read_plan(ROOT / spec['plan']).methods if x.name == name)
+    options = {**method.cfg_options, **spec.get('cfg_options', {})}
+    words = [method.config]
+    if options:
+        words += ['--cfg-options', *(f'{key}={value}' for key, value in options.items())]
+    cfg = load(train_or_test_parser().parse_args(words))
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / 'own.py'
+    cfg.dump(path)
+    return path
+
+
+def checkpoint_of(spec: dict) -> Path:
+    """The last checkpoint of the first method's first seed."""
+    name = next(iter(spec['losses']))
+    run = next(x for x in read_plan(ROOT / spec['plan']).final_runs() if x.method == name)
+    found = sorted(run.folder.glob('epoch_*.pth'))
+    if not found:
+        raise UserError(f'{run.folder} has no checkpoint. Fix: train it by {spec["plan"]}')
+    return found[-1]
+
+
+def compare(name: str, budget: str) -> Path:
+    """Run the frozen comparison of a set; return its record."""
+    spec = yaml.safe_load(PLAN.read_text())['sets'].get(name)
+    if spec is None:
+        raise UserError(f'SET {name!r} is not in {PLAN.name}. Fix: name one of its sets')
+    out = Path('work_dirs/frozen_heads') / name
+    config = own_config(spec, out)
+    losses = spec['losses']
+    command = [sys.executable, str(ROOT / 'tools/compare_losses.py'), str(config)]
+    command += ['--out', str(out / 'comparison'), '--budget', budget, '--losses', *losses.values()]
+    if spec['checkpoint']:
+        command += ['--checkpoint', str(checkpoint_of(spec))]
+    if status := subprocess.run(command, check=False).returncode:
+        sys.exit(status)
+    rows = read_final_rows(out / 'comparison/trainings/runs.csv')
+    texts = method_names([*losses.values()])
+    names = {text: name for name, text in losses.items()}
+    for row in rows:
+        row['method'] = names[texts[row['method']]]
+    return write_rows(RECORDS / f'frozen_heads_{name}.csv', rows, rows[0])
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('set', metavar='SET')
+    parser.add_argument('--budget', default='4m', help='as of compare_losses.py (default: 4m)')
+    return parser.parse_args()
+
+
+@show_user_errors(OSError)
+def main() -> None:
+    args = parse_args()
+    print(f'wrote {compare(args.set, args.budget)}')
+
+
+if __name__ == '__main__':
+    main()
