@@ -11,7 +11,7 @@ from PIL import Image
 
 from research.theory.temperature_orders import OrderRuns, order_test
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/research/temperature_orders.py'
+TOOL = Path(__file__).resolve().parents[2] / 'temperature_orders.py'
 NAMES = ('cat', 'dog', 'frog', 'ship')
 
 

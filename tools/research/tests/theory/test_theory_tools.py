@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TOOLS = Path(__file__).parents[2] / 'tools' / 'research'
+TOOLS = Path(__file__).parents[2]
 # As the defaults, but of a size for a test.
 SMALL = {
     'soprc_simulation': dict(
