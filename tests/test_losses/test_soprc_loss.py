@@ -267,16 +267,8 @@ def test_gradient_with_v_fixed():
 
 
 @pytest.mark.parametrize('mode', ['flatten', 'per_class'])
-def test_no_objects_one_class_and_empty(mode):
+def test_only_positives_are_right(mode):
     loss = SOPRCLoss(num_classes=1, mode=mode, lam1=1.0, lam2=1.0)
-    for n in (0, 1, 7):
-        scores = torch.randn(n, 1, requires_grad=True)
-        value = loss(scores, torch.ones(n, dtype=torch.long), avg_factor=1)
-        assert value == 0
-        value.backward()
-        assert (scores.grad == 0).all()
-    assert not loss.score_vector.seen.any()
-    # Only positives: nothing is ranked above them.
     assert loss(torch.zeros(4), torch.ones(4)) == 0
     assert loss.score_vector.seen.all()
 
