@@ -120,12 +120,6 @@ def test_the_fix_for_float_labels_of_one_column():
     assert backgrounds == SmoothAPLoss()(scores, 1 - labels[:, None])
 
 
-def test_class_counts_of_0_are_refused():
-    with pytest.raises(UserError, match='not all 0.*Fix: the number of positives'):
-        LDAMLoss(3, class_counts=[0, 0, 0])
-    LDAMLoss(3, class_counts=[0, 4, 2])
-
-
 def test_labels_of_neighbours():
     x = made_up(4, 3)
     with pytest.raises(UserError, match='bank_labels.*-1.*Fix'):

@@ -148,10 +148,6 @@ def test_soap_refuses_bad_indices():
         loss(scores, target, sample_idx=ids.double())
     with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
         loss.embedding_loss(None)
-    with pytest.raises(ValueError, match='gamma must be in'):
-        SOAPLoss(SAMPLES, gamma=0.0)
-    with pytest.raises(ValueError, match='num_samples must be'):
-        SOAPLoss(0)
 
 
 def test_mauc_is_the_mean_over_classes_with_pairs():
@@ -165,8 +161,6 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     assert total.item() == pytest.approx(losses.sum().item())
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
         MAUCLoss().rank(scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES))
-    with pytest.raises(ValueError, match='tau must be'):
-        MAUCLoss(tau=0.0)
 
 
 def test_class_balanced_ce_is_the_authors_code():
@@ -235,17 +229,6 @@ def test_asymmetric_loss_by_loops(gamma_neg, gamma_pos, clip):
     assert loss(3 * scores, target).item() == pytest.approx(total / 12)
 
 
-def test_bad_settings_of_the_pointwise_losses():
-    with pytest.raises(ValueError, match='gamma_neg must be >= 0, got -1'):
-        AsymmetricLoss(CLASSES, gamma_neg=-1)
-    with pytest.raises(ValueError, match=r'clip must be in \[0, 1\), got 1'):
-        AsymmetricLoss(CLASSES, clip=1)
-    with pytest.raises(ValueError, match='tau must be >= 0, got -1'):
-        LogitAdjustedCELoss(CLASSES, -1)
-    with pytest.raises(TypeError, match='use_sigmoid'):
-        BalancedSoftmaxLoss(CLASSES, use_sigmoid=True)
-
-
 def test_ldam_deferred_weights_are_a_weighted_mean():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
@@ -286,6 +269,7 @@ def test_counts_have_to_be_set():
     assert not LDAMLoss(CLASSES, **COUNTS).wants_class_counts
     with pytest.raises(RuntimeError, match='ClassCountsHook'):
         loss(scores, target)
+    LDAMLoss(CLASSES, class_counts=[0, 4, 2])  # a class may be absent
     loss.set_class_counts([300, 20, 100], 500)
     torch.testing.assert_close(loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target))
     with pytest.raises(ValueError, match='class_counts must be'):
@@ -294,8 +278,6 @@ def test_counts_have_to_be_set():
         loss.set_class_counts([300, 20, 100], 200)
     with pytest.raises(ValueError, match='leaves a class without negatives'):
         LabelCounts(1, [20])
-    with pytest.raises(ValueError, match='needs use_sigmoid'):
-        LDAMLoss(1, use_sigmoid=False)
     half = copy.deepcopy(LabelCounts(1, [1], 70001)).half()
     assert half.get().tolist() == [[70000, 1]]
 

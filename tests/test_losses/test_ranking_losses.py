@@ -76,8 +76,6 @@ def test_error_driven_losses_know_where_the_positives_are(name):
     rows = torch.arange(60)[target < CLASSES]
     mean = logits[rows, target[rows]].mean()
     torch.testing.assert_close(loss.logit_centre()[0].double(), mean)
-    with pytest.raises(ValueError, match='delta must be > 0'):
-        build(name, delta=0.0)
 
 
 @pytest.mark.parametrize('name', ['ALRPLoss', 'RankSortLoss'])
@@ -112,6 +110,10 @@ def test_alrp_trains_the_boxes_by_their_rank():
     assert (boxes.grad > 0).all()
 
 
+def test_dr_loss_has_no_centre():
+    assert build('DRLoss').logit_centre() is None
+
+
 def test_sorting_can_be_weighted():
     logits, target, boxes = batch()
     values = [
@@ -119,14 +121,6 @@ def test_sorting_can_be_weighted():
     ]
     torch.testing.assert_close(values[2] - values[0], 3 * (values[1] - values[0]))
     assert values[1] > values[0]
-    with pytest.raises(ValueError, match='sort_weight'):
-        build('RankSortLoss', sort_weight=-1.0)
-
-
-def test_dr_loss_refuses_bad_settings_when_built():
-    with pytest.raises(ValueError, match='neg_lambda must be > 0'):
-        build('DRLoss', neg_lambda=0.0)
-    assert build('DRLoss').logit_centre() is None
 
 
 class TestSelfBalance:
@@ -172,13 +166,6 @@ def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
     loss = Seen()
     loss(logits.float(), target, quality=boxes.to(dtype))
     assert loss.dtype == torch.float32
-
-
-@pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
-def test_losses_of_raw_logits_take_no_activation(name):
-    """Their centre at test time is that of the logits."""
-    with pytest.raises(TypeError, match='activation'):
-        build(name, activation='sigmoid')
 
 
 def test_a_new_loss_only_defines_list_losses():

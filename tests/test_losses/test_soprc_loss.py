@@ -290,30 +290,6 @@ def test_diagnostics_show_the_saturation_of_a_rare_prior():
     assert notes['mean_positive'].item() == pytest.approx(pos.mean().item(), abs=0.05)
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(mode='per_class'), 'requires num_classes'),
-        (dict(prior=0), r'prior must be in \(0, 1\)'),
-        (dict(prior='data'), "prior='data' is unknown"),
-        (dict(prior='counts'), "prior='counts' requires num_classes"),
-        (dict(prior='counts', num_classes=3), 'prior per class requires mode'),
-        (dict(prior='batch', max_prior=0.1), 'has no effect with'),
-        (dict(max_prior=0.1), 'set prior to that number'),
-        (dict(tau1=0), 'tau must be'),
-        (dict(tau2=-1), 'tau must be'),
-        (dict(lam1=-0.1), 'lam1 must be >= 0'),
-        (dict(lam2=float('nan')), 'lam2 must be >= 0'),
-        (dict(momentum=2.0), 'momentum must be'),
-        (dict(vector_length=0), 'length must be'),
-        (dict(score_range=(1.0, 0.0)), 'low < high'),
-    ],
-)
-def test_bad_configuration_is_named(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        SOPRCLoss(**kwargs)
-
-
 def test_bad_batches_are_named():
     e, labels = _retrieval()
     lists = (e @ e.t(), *_queries(labels))
