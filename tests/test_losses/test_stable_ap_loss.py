@@ -171,7 +171,7 @@ def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
     assert queries.diagnostics['argument'].item() == pytest.approx(1)
 
 
-def test_auto_survives_wild_batches():
+def test_auto_survives_invalid_batches():
     scores, target = _batch()
     loss = StableAPLoss()
     loss(scores, target)

@@ -24,7 +24,7 @@ ON_CODES = {
 }
 
 
-class _Told(nn.Module):
+class _Recorder(nn.Module):
     """Keeps its arguments; a fake loss."""
 
     def __init__(self, box_input, use_sigmoid=True):
@@ -42,7 +42,7 @@ class _Told(nn.Module):
 @pytest.fixture
 def build():
     name = 'BoxTestLoss'
-    MODELS.register_module(name, force=True, module=_Told)
+    MODELS.register_module(name, force=True, module=_Recorder)
 
     def build(head, kind, **kwargs):
         loss = dict(type=f'mmrank.{name}', box_input=kind)
@@ -134,7 +134,7 @@ def test_codes_are_decoded_for_the_quality(build, name):
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('few', [False, True])
-def test_boxes_are_told_row_by_row(build, name, few):
+def test_boxes_are_passed_row_by_row(build, name, few):
     """IoUs and GIoU losses as computed by hand from the head's outputs."""
     features, truths, metas = make_inputs()
     if few:
@@ -174,7 +174,7 @@ def test_boxes_are_told_row_by_row(build, name, few):
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('kind', ['quality', 'loss'])
-def test_without_objects_nothing_is_told(build, name, kind):
+def test_without_objects_nothing_is_passed(build, name, kind):
     head = build(name, kind)
     losses = head_losses(head, boxes=False)
     ((labels, told),) = head.loss_cls.loss.calls
@@ -209,7 +209,7 @@ def test_registered_losses_with_boxes_train(loss, name):
     assert values[-1] < values[0]
 
 
-def test_boxes_that_cannot_be_told_are_refused(build):
+def test_boxes_that_cannot_be_passed_are_refused(build):
     for kind in ('quality', 'loss'):
         with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
             build('ATSSHead', kind, loss_bbox=dict(type='mmdet.L1Loss'))

@@ -64,7 +64,7 @@ def test_needs_no_default_scope():
     assert preprocessor.__name__ == 'SelfSupDataPreprocessor'
 
 
-def test_the_loss_is_told_which_images_it_sees():
+def test_the_loss_gets_the_numbers_of_its_images():
     net = MODELS.build(model()).train()
     net(*batch(), mode='loss')
     seen = net.loss_module.temperature.seen.nonzero()[:, 0].tolist()

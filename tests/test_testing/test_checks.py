@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from broken_losses import BROKEN, mean_of_positives, soft_average_precision
+from gloo_processes import run_on_ranks
 from torch import nn
 
 from mmrank.errors import UserError
@@ -92,6 +93,17 @@ def test_a_right_loss_on_ranks_passes():
     assert report.counts()['passed'] == 3
 
 
+def raises_on_one(rank):
+    assert rank == 0, 'no good'
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_process_that_fails_is_named():
+    with pytest.raises(ChildProcessError, match='(?s)a process failed: .*no good'):
+        run_on_ranks(raises_on_one, 2)
+
+
 def test_a_metric_in_the_limit():
     settings = dict(metric='average_precision', limit=LIMIT['limit'])
     report = check_loss(soft_average_precision, 'binary', checks=['metric'], **settings)
@@ -122,7 +134,7 @@ def test_a_refusal_is_no_failure():
     assert [x.outcome for x in report.results] == ['passed', 'refused']
 
 
-def test_a_loss_that_is_called_wrongly_is_told_so():
+def test_a_wrong_call_is_reported():
     report = check_loss(nn.CrossEntropyLoss(), 'triplets')
     assert [x.check for x in report.failures] == ['value']
     assert report.counts()['not applicable'] == len(report.results) - 1
