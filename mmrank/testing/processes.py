@@ -38,7 +38,7 @@ def run_on_ranks(function: Callable, world_size: int, *args: object, method: str
         given = (world_size, folder, function, args)
         try:
             mp.start_processes(_work, given, world_size, start_method=method)
-        except (mp.ProcessRaisedException, mp.ProcessExitedException) as error:
+        except mp.ProcessException as error:
             raise ChildProcessError(f'a process failed: {error}') from None
         paths = [Path(folder, f'{rank}.pt') for rank in range(world_size)]
         return [torch.load(x, weights_only=False) for x in paths]  # nosec B614: of the processes

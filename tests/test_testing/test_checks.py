@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 from broken_losses import BROKEN, mean_of_positives, soft_average_precision
-from gloo_processes import run_on_ranks
 from torch import nn
 
 from mmrank.errors import UserError
@@ -91,17 +90,6 @@ def test_a_right_loss_on_ranks_passes():
     """A mean over samples is the mean of the means of equal shares."""
     report = check_loss(nn.L1Loss(), 'numbers', checks=['two_ranks', 'three_ranks'])
     assert report.counts()['passed'] == 3
-
-
-def raises_on_one(rank):
-    assert rank == 0, 'no good'
-
-
-@pytest.mark.processes
-@pytest.mark.slow
-def test_a_process_that_fails_is_named():
-    with pytest.raises(ChildProcessError, match='(?s)a process failed: .*no good'):
-        run_on_ranks(raises_on_one, 2)
 
 
 def test_a_metric_in_the_limit():
