@@ -144,12 +144,6 @@ class TestSelfBalance:
         assert state.ratio == 2
         assert state.sums.dtype == torch.float64
 
-    def test_wrong_settings(self):
-        with pytest.raises(ValueError, match='initial'):
-            SelfBalance(0.0)
-        with pytest.raises(ValueError, match='period'):
-            SelfBalance(1.0, 0)
-
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
 def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
