@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
 
-CONFIGS = Path(__file__).parents[2] / 'configs'
+CONFIGS = Path(__file__).parents[3] / 'configs'
 CLASSES = 4
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 ALL_ROIS = dict(
