@@ -8,7 +8,17 @@ pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, SSD_HEAD
 from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
-from small_heads import CLASSES, GIOU, HEADS, STRIDES, build_head, head_losses, make_inputs
+from small_heads import (
+    CLASSES,
+    GIOU,
+    HEADS,
+    STRIDES,
+    build_head,
+    head_losses,
+    make_inputs,
+    objective,
+    summed,
+)
 
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.models.dense_heads import BoxCollector
@@ -182,7 +192,7 @@ def test_without_objects_nothing_is_passed(build, name, kind):
     (values,) = told.values()
     assert values.shape == (0,)
     assert values.is_floating_point()
-    sum(sum(v) if isinstance(v, list) else v for v in losses.values()).backward()
+    objective(losses).backward()
     assert all(p.grad is not None for p in head.parameters())
 
 
@@ -199,9 +209,7 @@ def test_registered_losses_with_boxes_train(loss, name):
     values = []
     for _ in range(4):
         losses = head_losses(head)
-        total = sum(
-            sum(v) if isinstance(v, (list, tuple)) else v for k, v in losses.items() if 'loss' in k
-        )
+        total = objective(losses)
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
@@ -262,7 +270,7 @@ def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
         head = build_head(name, dict(type='mmrank.StableAPLoss'), **kwargs)
         losses = head_losses(head)
         boxes = losses['loss_bbox']
-        boxes = sum(boxes) if isinstance(boxes, list) else boxes
+        boxes = summed(boxes)
         weights = [p for n, p in head.named_parameters() if 'reg' in n]
         grads = torch.autograd.grad(boxes, weights, retain_graph=True)
         return head, losses['loss_cls'], boxes, grads
@@ -275,7 +283,7 @@ def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
         expected = plain_grad * (ranking / plain).detach()
         torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-6)
     empty = head_losses(head, boxes=False)['loss_bbox']
-    assert (sum(empty) if isinstance(empty, list) else empty) == 0
+    assert summed(empty) == 0
 
 
 def test_balance_is_safe_at_zero():
