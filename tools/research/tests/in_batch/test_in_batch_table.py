@@ -3,11 +3,14 @@
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from mmengine.config import Config
 
+from lib.synthetic.interactions import InteractionsSpec, write_interactions
+from research import two_towers
 from research.in_batch.plots import train_in_turn
 from research.in_batch.training import TwoTowerData
 
@@ -122,3 +125,26 @@ def test_sizes_of_the_data(run, config, tmp_path):
     assert (m, n) == (40, 30)
     # Every user has as many, so the mean over users and items is a product.
     assert popularity == pytest.approx(pairs / m * pairs / n, abs=0.06)
+
+
+def test_record_of_two_towers_is_tuned_alike_and_gone_on_with(tmp_path, monkeypatch):
+    write_interactions(tmp_path, InteractionsSpec(40, 30, per_user=8))
+    record = tmp_path / 'two_towers.csv'
+    methods = ['softmax, refined logQ, mixed', 'sogram, square']
+    monkeypatch.setitem(two_towers.METHODS, methods[0], (two_towers.COUNTS, 8))
+
+    def run(*seeds):
+        words = f'{tmp_path} {tmp_path} --batch-size 12 --steps 2 --learning-rates 0.5 0.25 --seeds'
+        arguments = [*words.split(), *seeds, '--methods', *methods]
+        monkeypatch.setattr(sys, 'argv', ['two_towers.py', *arguments])
+        two_towers.main()
+        return list(csv.DictReader(record.read_text().splitlines()))
+
+    first = run('0')
+    assert [(row['stage'], row['method']) for row in first] == [
+        (stage, method) for method in methods for stage in ('tune', 'tune', 'final')
+    ]
+    assert all(0 <= float(row[metric]) <= 1 for row in first for metric in two_towers.METRICS)
+    again = run('0', '1')
+    assert again[: len(first)] == first
+    assert [row['seed'] for row in again[len(first) :]] == ['1', '1']
