@@ -197,7 +197,11 @@ def test_ranks_equal_one_process(world):
     for case in LOCAL:
         loss = case.build()
         batches = [case.batch().entries(part) for part in HALVES[world]]
-        expected = _locally(case, loss, batches)
+        if isinstance(loss, ErrorDrivenLoss):
+            # A rank balances by its own steps.
+            expected = [x for batch in batches for x in _locally(case, case.build(), [batch])]
+        else:
+            expected = _locally(case, loss, batches)
         number = 1 + len(batches[0].leaves)
         for i, rank in enumerate(ranks):
             own = expected[i * number : (i + 1) * number] + expected[len(ranks) * number :]
