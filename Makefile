@@ -11,17 +11,17 @@ UPSTREAM := "$(VENV)-upstream"
 # glibc gives large blocks back to the system as soon as they are free, and the
 # page faults of the next step then cost more than its sums: trainings and tests
 # on a CPU took 2 to 5 times as long. What these keep is bounded by the peak.
-try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
-try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
-try demo test test-fast test-slow test-adapters test-upstream notebooks: export MALLOC_TOP_PAD_ ?= 67108864
+try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
+try demo test test-fast test-slow test-research test-adapters test-upstream notebooks: export MALLOC_TOP_PAD_ ?= 67108864
 # Threads that wait sleep: beside another busy process those that spin slow a
 # training down several times, and on an idle machine this costs a few percent.
 try demo notebooks: export OMP_WAIT_POLICY ?= PASSIVE
 # Sums of tests are small: more threads than one only wait for each other.
-test test-fast test-slow test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
+test test-fast test-slow test-research test-adapters test-upstream: export OMP_NUM_THREADS ?= 1
 # Tests start many interpreters: one that may not keep what it compiled of torch compiles it each
 # time, 20 s instead of 2. Images for containers forbid it.
-test test-fast test-slow test-adapters test-upstream: export PYTHONDONTWRITEBYTECODE :=
+test test-fast test-slow test-research test-adapters test-upstream: export PYTHONDONTWRITEBYTECODE :=
 
 # Upstream mmengine does not tell torch 2.6 and later that it trusts its own checkpoints.
 test-upstream: export TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD ?= 1
@@ -67,8 +67,12 @@ test-fast: env  ## the maths alone: functional, state, losses (90 seconds)
 	@$(RUN) -m pytest -n auto --dist worksteal $(FAST) \
 	  -m 'not slow and not processes'
 
+test-research: env  ## tests of tools/research (1 minute)
+	@$(RUN) -m pytest -n auto --dist worksteal tools/research/tests
+
 test-slow: env  ## the tests that take minutes, and more random examples
-	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough
+	@$(RUN) -m pytest -m 'slow or hypothesis' --hypothesis-profile thorough tests \
+	  tools/research/tests
 	@$(RUN) -m pytest tests/test_adapters  # on the oldest transformers that they support
 
 lint: env  ## ruff: style and format; types, where pyright is installed

@@ -15,8 +15,8 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 MIM_ENTRIES = ('configs', 'tools', 'model-index.yml')
-# These make the environment of a checkout; there is none in a wheel.
-MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'docker')
+# These make and test the environment of a checkout; there is none in a wheel.
+MIM_IGNORED = ('__pycache__', '*.py[cod]', 'bootstrap.py', 'docker', 'tests')
 
 
 def read_version() -> str:

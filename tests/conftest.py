@@ -4,16 +4,11 @@ import functools
 import gc
 import importlib.util
 import os
-import runpy
-import sys
-from contextlib import contextmanager
-from unittest.mock import patch
 
 import pytest
 import torch
 from hypothesis import settings
-
-from mmrank import interruption
+from script_fixtures import own_environment, own_loading, run, run_script  # noqa: F401
 
 # A red CI must mean a change for the worse, not a lucky find; new examples are looked for on
 # developers' machines.
@@ -45,27 +40,6 @@ def pytest_collection_finish():
     yapf_api.FormatCode = look_up
 
 
-@pytest.fixture(autouse=True)
-def _own_environment():
-    """Tools that run in this process set torch's reader and ranks for what they start."""
-    with patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD='0'):
-        yield
-
-
-@contextmanager
-def own_loading():
-    """Undo in the end that this process loads checkpoints as data only."""
-    from mmengine.runner import CheckpointLoader
-
-    from mmrank import checkpoint_loading
-
-    with pytest.MonkeyPatch.context() as own:
-        own.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
-        own.setattr(checkpoint_loading, '_is_trusting', False)
-        own.setenv(checkpoint_loading._SWITCH, '0')
-        yield
-
-
 @pytest.fixture
 def loads_as_data():
     """Let this process load checkpoints as data only, for one test."""
@@ -74,25 +48,3 @@ def loads_as_data():
 
         guard_checkpoints()
         yield
-
-
-@pytest.fixture
-def run_script(monkeypatch, capsys):
-    """Runs a script in this process: status, output and errors."""
-    from mmengine.logging import MMLogger
-    from mmengine.registry import DefaultScope
-
-    def run(path, *arguments):
-        # A logger of an earlier test writes to that test's output, which is closed by now.
-        MMLogger._instance_dict.clear()
-        # A run is named by its second: an earlier one of that second would leave its own scope.
-        DefaultScope._instance_dict.clear()
-        monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
-        try:
-            with own_loading(), pytest.raises(SystemExit) as caught:
-                runpy.run_path(str(path), run_name='__main__')
-        finally:
-            interruption.restore_signals()
-        return caught.value.code, *capsys.readouterr()
-
-    return run

@@ -21,6 +21,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = Path(__file__).with_suffix('.yaml')
+RESEARCH_TESTS = 'tools/research/tests'
 STEPS = ('StableAPLoss', 'SmoothAPLoss', 'APLoss', 'ISogCLRLoss')
 
 
@@ -36,19 +37,27 @@ def lines(paths) -> int:
     return sum(len(p.read_text('utf-8').splitlines()) for p in paths if p.suffix == '.py')
 
 
+def files_of(folder: str) -> list[Path]:
+    """Tracked files of a folder; the tests of research count as tests."""
+    if folder == 'tests':
+        return tracked(folder, RESEARCH_TESTS)
+    return [path for path in tracked(folder) if ROOT / RESEARCH_TESTS not in path.parents]
+
+
 def sizes() -> dict[str, int]:
     """Lines and files of each folder."""
     found = {}
     for folder in ('mmrank', 'tools', 'tests', 'configs'):
-        paths = tracked(folder)
+        paths = files_of(folder)
         python = [path for path in paths if path.suffix == '.py']
         found[f'files of {folder}'] = len(paths if folder == 'configs' else python)
         found[f'lines of {folder}'] = lines(python)
     for folder in ('mmrank', 'tools'):
         for path in sorted((ROOT / folder).iterdir()):
-            count = lines(tracked(str(path))) if path.is_dir() else 0
+            count = lines(files_of(str(path))) if path.is_dir() else 0
             if count:
                 found[f'lines of {folder}/{path.name}'] = count
+    found[f'lines of {RESEARCH_TESTS}'] = lines(tracked(RESEARCH_TESTS))
     product = found['lines of mmrank'] + found['lines of tools']
     found['test lines per 100 product lines'] = round(100 * found['lines of tests'] / product)
     return found

@@ -241,7 +241,7 @@ def test_sizes_are_those_that_the_loader_sees(tmp_path, name, orientation):
 
 
 @pytest.mark.parametrize(('largest', 'is_bad'), [(4080, True), (16383, True), (60000, False)])
-def test_twelve_bits_in_sixteen_are_told(tmp_path, largest, is_bad):
+def test_twelve_bits_in_sixteen_are_reported(tmp_path, largest, is_bad):
     pixels = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
     for image in (pixels, np.dstack([pixels] * 3)):
         cv2.imwrite(str(tmp_path / 'a.png'), image)
@@ -250,7 +250,7 @@ def test_twelve_bits_in_sixteen_are_told(tmp_path, largest, is_bad):
 
 
 @pytest.mark.parametrize(('largest', 'is_told'), [(4080, True), (60000, False), (0, False)])
-def test_twelve_bits_in_sixteen_are_told_without_decoding_all(tmp_path, largest, is_told):
+def test_twelve_bits_in_sixteen_are_reported_without_decoding_all(tmp_path, largest, is_told):
     document = make_document()
     for image in document['images']:
         pixels = np.full((30, 40), largest, np.uint16)
@@ -509,7 +509,7 @@ SUSPICIOUS = {
 
 
 @pytest.mark.parametrize('kind', SUSPICIOUS)
-def test_suspicious_objects_are_told(kind):
+def test_suspicious_objects_are_reported(kind):
     document = make_document()
     SUSPICIOUS[kind](document)
     report = inspect_coco(document, 'a.json')

@@ -229,7 +229,7 @@ def test_files_number_the_classes_alike(data_root, splits):
     assert check_config(two_splits(data_root, train, renumbered))
 
 
-def test_images_of_two_splits_are_told(data_root, splits):
+def test_images_of_two_splits_are_reported(data_root, splits):
     train, val = splits('train.json'), splits('val.json', lambda d: d['images'][0].update(id=3))
     splits('val.json', lambda d: d['annotations'].pop())
     for file, folder, is_shared in (

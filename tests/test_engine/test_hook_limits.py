@@ -164,7 +164,7 @@ def flexible_runner(strategy):
     return runner
 
 
-def test_strategies_are_told_apart():
+def test_strategies_are_distinguished():
     runner = flexible_runner(DeepSpeedStrategy())
     assert shards_weights(runner)
     assert hides_checkpoints(runner)

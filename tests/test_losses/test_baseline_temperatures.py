@@ -49,8 +49,6 @@ def test_tau_simclr_scales_cosines_as_the_authors_code():
     one[:, -1], two[:, -1] = -1e6, 1e6
     assert loss(one.float(), two.float()).isfinite()
     assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
-    with pytest.raises(ValueError, match='tau must be > 0'):
-        TaUSimCLRLoss(tau=0.0)
     with pytest.raises(UserError, match='Fix: out_channels'):
         loss(one[:, :1], two[:, :1])
 
@@ -101,8 +99,6 @@ def test_individual_clip_refuses_what_does_not_fit():
         loss(images, texts, torch.tensor([0, 3]))
     with pytest.raises(ValueError, match='requires sample_idx'):
         loss(images, texts)
-    with pytest.raises(ValueError, match='0 < tau_min <= tau'):
-        IndividualCLIPLoss(num_samples=3, tau=0.01, tau_min=0.1)
 
 
 @pytest.mark.parametrize('kind', [ISogCLRLoss, BimodalISogCLRLoss])
@@ -121,8 +117,6 @@ def test_clipped_gradient_of_the_temperatures(kind):
         expected = 0.5 - 0.01 * 0.5 * gradient.clamp(-0.05, 0.05)
         torch.testing.assert_close(bound.tau, expected)
         assert (gradient.abs() > 0.05).any()
-    with pytest.raises(ValueError, match='gradient_clip'):
-        kind(**settings, gradient_clip=0.0)
 
 
 def test_gain_of_a_visit_is_noted():

@@ -265,22 +265,6 @@ def test_bad_input_is_refused(name, views, ids, error, message):
         build(name)(*views, ids)
 
 
-@pytest.mark.parametrize(
-    ('name', 'kwargs', 'message'),
-    [
-        ('info_nce', dict(tau=0), 'tau must be > 0'),
-        ('info_nce', dict(hardness_strength=-1), 'hardness_strength must be >= 0'),
-        ('sogclr', dict(tau=-1), 'tau must be > 0'),
-        ('isogclr', dict(rho=0), 'rho must be > 0'),
-        ('bimodal', dict(scope='batch'), "scope='batch' is unknown"),
-        ('isogclr', dict(num_samples=2.0), 'num_samples must be'),
-    ],
-)
-def test_bad_parameters_are_refused(name, kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        build(name, **kwargs)
-
-
 def test_defaults_are_those_of_the_paper():
     loss = BimodalISogCLRLoss(10)
     assert (loss.rho, loss.tau0) == (6.0, 0.005)

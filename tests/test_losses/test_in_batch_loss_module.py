@@ -185,19 +185,3 @@ def test_built_from_a_config():
     assert isinstance(loss, InBatchLoss)
     with pytest.raises(RuntimeError, match='set_pairs'):
         loss(torch.eye(2), torch.eye(2), *[torch.arange(2)] * 2)
-
-
-@pytest.mark.parametrize(
-    ('setting', 'message'),
-    [
-        (dict(mode='softmax'), "mode='softmax'"),
-        (dict(pointwise='hinge'), "pointwise='hinge'"),
-        (dict(mode='in_batch', omega=0.5), 'has no effect'),
-        (dict(mode='unbiased_omega', omega=0), 'omega must be > 0'),
-        (dict(scope='world'), "scope='world'"),
-        (dict(block_size=0), 'block_size'),
-    ],
-)
-def test_bad_setting(setting, message):
-    with pytest.raises(ValueError, match=message):
-        InBatchLoss(**setting)

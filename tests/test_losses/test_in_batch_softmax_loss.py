@@ -183,22 +183,6 @@ def test_distinct_entities_are_embedded_once():
     torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(), 'num_buckets must be an int >= 1, got None'),
-        (dict(num_buckets=4, tau=0), 'tau must be > 0'),
-        (dict(frequency='none', refined=True), "Fix: frequency='counts'"),
-        (dict(frequency='exact'), "frequency='exact' is unknown"),
-        (dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
-        (dict(num_buckets=4, scope='rank'), "scope='rank' is unknown"),
-    ],
-)
-def test_bad_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        InBatchSoftmaxLoss(**kwargs)
-
-
 def test_bad_batches_are_refused():
     loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), data()
     for error, message, batch in (

@@ -29,16 +29,6 @@ from mmrank.state import LabelCounts, SampleRanks
 
 CLASSES, SAMPLES = 3, 40
 COUNTS = dict(class_counts=[300, 20, 100], num_samples=500)
-MAKERS = {
-    'soap': lambda: SOAPLoss(SAMPLES, CLASSES, gamma=0.4),
-    'soap_flat': lambda: SOAPLoss(SAMPLES, CLASSES, mode='flatten'),
-    'mauc': lambda: MAUCLoss(num_classes=CLASSES),
-    'mauc_huber': lambda: MAUCLoss('one_sided_huber', num_classes=CLASSES),
-    'ldam': lambda: LDAMLoss(CLASSES, scale=2.0, **COUNTS),
-    'cb_ce': lambda: ClassBalancedCELoss(CLASSES, **COUNTS),
-    'la_ce': lambda: LogitAdjustedCELoss(CLASSES, **COUNTS),
-    'asl': lambda: AsymmetricLoss(CLASSES),
-}
 
 
 def batch(n=12, seed=0):
@@ -48,58 +38,6 @@ def batch(n=12, seed=0):
     target = (torch.rand(n, CLASSES, generator=g) < 0.4).long()
     ids = torch.randperm(SAMPLES, generator=g)[:n]
     return scores, target, ids
-
-
-def call(loss, scores, target, ids=None, **kwargs):
-    if isinstance(loss, SOAPLoss):
-        kwargs['sample_idx'] = ids
-    return loss(scores, target, **kwargs)
-
-
-@pytest.mark.parametrize('name', MAKERS)
-class TestEveryLoss:
-    def test_int_bool_and_index_labels(self, name):
-        scores, _, ids = batch()
-        index = torch.arange(12) % (CLASSES + 1)
-        one_hot = (index[:, None] == torch.arange(CLASSES)).long()
-        values = [
-            call(MAKERS[name](), scores, target, ids)
-            for target in (index, one_hot, one_hot.bool(), one_hot.float())
-        ]
-        assert len({x.item() for x in values}) == 1
-
-    def test_rows_of_no_weight_take_no_part(self, name):
-        scores, target, ids = batch()
-        weight = (torch.arange(12) % 3 > 0).double()
-        kept = weight > 0
-        expected = call(MAKERS[name](), scores[kept], target[kept], ids[kept])
-        for value in (7, torch.nan):
-            scores = scores.detach().masked_fill(~kept[:, None], value).requires_grad_()
-            got = call(MAKERS[name](), scores, target, ids, weight=weight)
-            torch.testing.assert_close(got, expected)
-            (gradient,) = torch.autograd.grad(got, scores)
-            assert not gradient[~kept].any()
-
-    def test_bad_input(self, name):
-        scores, target, ids = batch()
-        loss = MAKERS[name]()
-        with pytest.raises(ValueError, match=r'num_classes=3'):
-            call(loss, scores[:, :2], target[:, :2], ids)
-        with pytest.raises(ValueError, match='reduction'):
-            call(loss, scores, target, ids, reduction_override='none')
-        with pytest.raises(ValueError, match='from 0 to 11'):
-            call(loss, scores, torch.arange(12), ids)
-        with pytest.raises(TypeError, match='float'):
-            call(loss, scores.long(), target, ids)
-
-    def test_scale_of_the_scores(self, name):
-        """Logits of 1e4, as a diverging network gives, stay finite."""
-        scores, target, ids = batch()
-        scores = (1e4 * scores.float()).requires_grad_()
-        loss = call(MAKERS[name](), scores, target, ids)
-        loss.backward()
-        assert loss.isfinite()
-        assert scores.grad.isfinite().all()
 
 
 def soap_by_loops(history, gamma, margin):
@@ -207,10 +145,6 @@ def test_soap_refuses_bad_indices():
         loss(scores, target, sample_idx=ids.double())
     with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
         loss.embedding_loss(None)
-    with pytest.raises(ValueError, match='gamma must be in'):
-        SOAPLoss(SAMPLES, gamma=0.0)
-    with pytest.raises(ValueError, match='num_samples must be'):
-        SOAPLoss(0)
 
 
 def test_mauc_is_the_mean_over_classes_with_pairs():
@@ -224,8 +158,6 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     assert total.item() == pytest.approx(losses.sum().item())
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
         MAUCLoss().rank(scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES))
-    with pytest.raises(ValueError, match='tau must be'):
-        MAUCLoss(tau=0.0)
 
 
 def test_class_balanced_ce_is_the_authors_code():
@@ -294,17 +226,6 @@ def test_asymmetric_loss_by_loops(gamma_neg, gamma_pos, clip):
     assert loss(3 * scores, target).item() == pytest.approx(total / 12)
 
 
-def test_bad_settings_of_the_pointwise_losses():
-    with pytest.raises(ValueError, match='gamma_neg must be >= 0, got -1'):
-        AsymmetricLoss(CLASSES, gamma_neg=-1)
-    with pytest.raises(ValueError, match=r'clip must be in \[0, 1\), got 1'):
-        AsymmetricLoss(CLASSES, clip=1)
-    with pytest.raises(ValueError, match='tau must be >= 0, got -1'):
-        LogitAdjustedCELoss(CLASSES, -1)
-    with pytest.raises(TypeError, match='use_sigmoid'):
-        BalancedSoftmaxLoss(CLASSES, use_sigmoid=True)
-
-
 def test_ldam_deferred_weights_are_a_weighted_mean():
     scores, target, _ = batch()
     loss = LDAMLoss(CLASSES, scale=2.0, reweight_beta=0.99, **COUNTS)
@@ -345,16 +266,13 @@ def test_counts_have_to_be_set():
     assert not LDAMLoss(CLASSES, **COUNTS).wants_class_counts
     with pytest.raises(RuntimeError, match='ClassCountsHook'):
         loss(scores, target)
+    LDAMLoss(CLASSES, class_counts=[0, 4, 2])  # a class may be absent
     loss.set_class_counts([300, 20, 100], 500)
     torch.testing.assert_close(loss(scores, target), LDAMLoss(CLASSES, **COUNTS)(scores, target))
     with pytest.raises(ValueError, match='class_counts must be'):
         loss.set_class_counts([300, 20])
     with pytest.raises(ValueError, match='leaves a class without negatives'):
         loss.set_class_counts([300, 20, 100], 200)
-    with pytest.raises(ValueError, match='leaves a class without negatives'):
-        LabelCounts(1, [20])
-    with pytest.raises(ValueError, match='needs use_sigmoid'):
-        LDAMLoss(1, use_sigmoid=False)
     half = copy.deepcopy(LabelCounts(1, [1], 70001)).half()
     assert half.get().tolist() == [[70000, 1]]
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from mmrank.errors import UserError
 from mmrank.losses import PartialAUCLoss
 
 CLASSES, SAMPLES = 2, 30
@@ -104,12 +103,3 @@ def test_blocks_of_pairs_add_up(monkeypatch):
     monkeypatch.setattr('mmrank.losses.pairs.weighed_sums._CACHED_BLOCK', 30)
     monkeypatch.setattr('mmrank.losses.pairs.weighed_sums._KEPT', 0)
     torch.testing.assert_close([found(form) for form in FORMS], whole)
-
-
-def test_wrong_settings():
-    with pytest.raises(UserError, match=r'lam_pos=2.0 has no effect with max_fpr=0.1.*Fix'):
-        PartialAUCLoss(5, lam_pos=2.0, max_fpr=0.1)
-    for wrong in ('lam', 'lam_pos', 'eta', 'max_fpr', 'gamma', 'margin'):
-        settings = {'max_fpr': 0.1} if wrong == 'eta' else {}
-        with pytest.raises(ValueError, match=wrong):
-            PartialAUCLoss(5, **settings, **{wrong: 0.0})

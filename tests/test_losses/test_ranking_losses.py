@@ -59,53 +59,13 @@ def by_function(name, logits, labels, values):
 
 
 @pytest.mark.parametrize('name', NAMES)
-class TestEveryLoss:
-    def build(self, name, **kwargs):
-        if name == 'ALRPLoss':
-            kwargs.setdefault('balance', None)
-        return build(name, **kwargs)
-
-    def test_flatten_is_one_list_of_all_classes(self, name):
-        logits, target, boxes = batch()
-        labels, values = as_lists(logits, target, boxes)
-        got = total(self.build(name), logits, target, boxes)
-        flat = (x.flatten() for x in (logits, labels, values))
-        torch.testing.assert_close(got, by_function(name, *flat))
-
-    @pytest.mark.parametrize('reduction', ['mean', 'sum'])
-    def test_per_class_is_a_list_for_each(self, name, reduction):
-        logits, target, boxes = batch()
-        labels, values = as_lists(logits, target, boxes)
-        each = torch.stack(
-            [by_function(name, logits[:, c], labels[:, c], values[:, c]) for c in range(CLASSES)]
-        )
-        loss = self.build(name, mode='per_class', reduction=reduction)
-        expected = each.mean() if reduction == 'mean' else each.sum()
-        got = total(loss, logits, target, boxes)
-        torch.testing.assert_close(got, expected)
-
-    def test_rows_without_weight_take_no_part(self, name):
-        logits, target, boxes = batch()
-        keep = torch.arange(60) % 3 > 0
-        loss = self.build(name)
-        got = total(loss, logits, target, boxes, keep.float())
-        kept_boxes = boxes[keep[target < CLASSES]]
-        alone = total(loss, logits[keep], target[keep], kept_boxes)
-        torch.testing.assert_close(got, alone)
-
-    def test_wrong_number_of_classes_or_index(self, name):
-        logits, target, boxes = batch()
-        with pytest.raises(ValueError, match='num_classes=4 but cls_score'):
-            total(build(name, num_classes=4), logits, target, boxes)
-        with pytest.raises(ValueError, match='class indices from'):
-            total(build(name), logits, target + 1, boxes[:0])
-
-    def test_wrong_options(self, name):
-        for option in ('mode', 'reduction', 'scope'):
-            with pytest.raises(ValueError, match=f"{option}='x' is unknown"):
-                build(name, **{option: 'x'})
-        with pytest.raises(ValueError, match='use_sigmoid'):
-            build(name, use_sigmoid=False)
+def test_flatten_is_one_list_of_all_classes(name):
+    settings = dict(balance=None) if name == 'ALRPLoss' else {}
+    logits, target, boxes = batch()
+    labels, values = as_lists(logits, target, boxes)
+    got = total(build(name, **settings), logits, target, boxes)
+    flat = (x.flatten() for x in (logits, labels, values))
+    torch.testing.assert_close(got, by_function(name, *flat))
 
 
 @pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
@@ -116,8 +76,6 @@ def test_error_driven_losses_know_where_the_positives_are(name):
     rows = torch.arange(60)[target < CLASSES]
     mean = logits[rows, target[rows]].mean()
     torch.testing.assert_close(loss.logit_centre()[0].double(), mean)
-    with pytest.raises(ValueError, match='delta must be > 0'):
-        build(name, delta=0.0)
 
 
 @pytest.mark.parametrize('name', ['ALRPLoss', 'RankSortLoss'])
@@ -132,13 +90,6 @@ class TestBoxInput:
         loss = build(name)
         with pytest.raises(ValueError, match='one for each row'):
             loss(logits, target, **box_arguments(loss, boxes[1:]))
-
-    def test_multi_label_targets_have_no_boxes(self, name):
-        logits, target, boxes = batch()
-        labels, _ = as_lists(logits, target, boxes)
-        loss = build(name)
-        with pytest.raises(ValueError, match='one box a'):
-            loss(logits, labels, **box_arguments(loss, boxes))
 
 
 def test_a_loss_that_takes_no_boxes_refuses_them():
@@ -159,6 +110,10 @@ def test_alrp_trains_the_boxes_by_their_rank():
     assert (boxes.grad > 0).all()
 
 
+def test_dr_loss_has_no_centre():
+    assert build('DRLoss').logit_centre() is None
+
+
 def test_sorting_can_be_weighted():
     logits, target, boxes = batch()
     values = [
@@ -166,14 +121,6 @@ def test_sorting_can_be_weighted():
     ]
     torch.testing.assert_close(values[2] - values[0], 3 * (values[1] - values[0]))
     assert values[1] > values[0]
-    with pytest.raises(ValueError, match='sort_weight'):
-        build('RankSortLoss', sort_weight=-1.0)
-
-
-def test_dr_loss_refuses_bad_settings_when_built():
-    with pytest.raises(ValueError, match='neg_lambda must be > 0'):
-        build('DRLoss', neg_lambda=0.0)
-    assert build('DRLoss').logit_centre() is None
 
 
 class TestSelfBalance:
@@ -197,12 +144,6 @@ class TestSelfBalance:
         assert state.ratio == 2
         assert state.sums.dtype == torch.float64
 
-    def test_wrong_settings(self):
-        with pytest.raises(ValueError, match='initial'):
-            SelfBalance(0.0)
-        with pytest.raises(ValueError, match='period'):
-            SelfBalance(1.0, 0)
-
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
 def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
@@ -219,13 +160,6 @@ def test_values_of_boxes_take_the_dtype_of_the_scores(dtype):
     loss = Seen()
     loss(logits.float(), target, quality=boxes.to(dtype))
     assert loss.dtype == torch.float32
-
-
-@pytest.mark.parametrize('name', ['APLoss', 'ALRPLoss', 'RankSortLoss'])
-def test_losses_of_raw_logits_take_no_activation(name):
-    """Their centre at test time is that of the logits."""
-    with pytest.raises(TypeError, match='activation'):
-        build(name, activation='sigmoid')
 
 
 def test_a_new_loss_only_defines_list_losses():

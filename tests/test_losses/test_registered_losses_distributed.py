@@ -1,21 +1,23 @@
 """Each registered loss on several gloo processes equals one process.
 
-Only one start of the processes: it costs most of the time.
+With ``scope='local'`` it equals one process that has the batches one after the other. Only one
+start of the processes: it costs most of the time.
 """
 
+import inspect
 from dataclasses import replace
 
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from registered_losses import SAMPLES, Case, cases, make
+from registered_losses import CLASSES, SAMPLES, Case, cases, make
 from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.distributed import world_group
 from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses import EmbeddingBatch
+from mmrank.losses import EmbeddingBatch, ErrorDrivenLoss
 
 pytestmark = pytest.mark.processes
 
@@ -34,7 +36,29 @@ def _is_tested(case: Case) -> bool:
     return case.settings.get('mode') != 'sogram'
 
 
+class Deferred(Case):
+    """LDAM once its classes are weighted."""
+
+    def build(self):
+        loss = super().build()
+        loss.start_reweighting()
+        return loss
+
+
+LDAM = dict(class_counts=[300, 20, 100], num_samples=500, reweight_beta=0.99)
 CASES = [case for case in cases() if _is_tested(case)]
+CASES.append(Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows'))
+#: Their lists are judged by a mean over all ranks: test_stable_ap_distributed, test_soprc_loss.
+SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
+LOCAL = [
+    replace(case, settings=dict(case.settings, scope='local'))
+    for case in CASES
+    if case.kind != 'queries'
+    and case.name not in SHARED
+    and 'scope' in inspect.signature(type(case.details)).parameters
+    # Shares and a mean of all positives are of all ranks, too.
+    and not {'gather', 'num_buckets', 'lam_pos'} & {*case.settings}
+]
 
 
 class _Model(nn.Module):
@@ -124,7 +148,31 @@ def _on_rank(rank, world):
             own = slice(begin, begin + sizes[rank])
             batches.append(_batch(case, step, sizes).entries(own))
         results += _train(model, batches)
+    for case in LOCAL:
+        loss = case.build()
+        results += _locally(case, loss, [case.batch().entries(HALVES[world][rank])])
+        # Samples that come up on several ranks: all keep the same of them.
+        batch = case.batch(seed=1)
+        loss.train()
+        batch.of(loss)
+        results += [x.double() for x in loss.state_dict().values()]
     return results
+
+
+#: Entries of each rank, no sample on two of them.
+HALVES = {2: [slice(0, 7), slice(7, 11)], 3: [slice(0, 5), slice(5, 8), slice(8, 11)]}
+
+
+def _locally(case, loss, batches):
+    """Value and gradients of each batch, and the state after the last."""
+    results = []
+    for batch in batches:
+        value, gradients = batch.gradients(loss)
+        results += [value, *gradients]
+    # Of the losses by error the state is a mean over the ranks, and only shown.
+    if isinstance(loss, ErrorDrivenLoss):
+        return results
+    return [*results, *(x.double() for x in loss.state_dict().values())]
 
 
 @pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
@@ -146,4 +194,20 @@ def test_ranks_equal_one_process(world):
                     atol=1e-7,
                     msg=lambda text, case=case: f'{case}: {text}',
                 )
+    for case in LOCAL:
+        loss = case.build()
+        batches = [case.batch().entries(part) for part in HALVES[world]]
+        if isinstance(loss, ErrorDrivenLoss):
+            # A rank balances by its own steps.
+            expected = [x for batch in batches for x in _locally(case, case.build(), [batch])]
+        else:
+            expected = _locally(case, loss, batches)
+        number = 1 + len(batches[0].leaves)
+        for i, rank in enumerate(ranks):
+            own = expected[i * number : (i + 1) * number] + expected[len(ranks) * number :]
+            for wanted in own:
+                torch.testing.assert_close(next(rank), wanted, msg=f'{case}, rank {i}')
+        for _ in loss.state_dict():
+            first, *others = [next(rank) for rank in ranks]
+            assert all(torch.equal(first, x) for x in others), case
     assert all(next(rank, None) is None for rank in ranks)

@@ -54,25 +54,6 @@ def test_per_class_is_one_list_per_class(reduction):
     assert loss.diagnostics['num_positive'] == labels.sum()
 
 
-def test_weights_of_zero_take_no_part():
-    scores, target = _batch()
-    weight = (torch.rand(200) < 0.7).float()
-    kept = weight > 0
-    for mode in ('flatten', 'per_class'):
-        one = StableAPLoss(num_classes=4, mode=mode)
-        two = StableAPLoss(num_classes=4, mode=mode)
-        torch.testing.assert_close(one(scores, target, weight), two(scores[kept], target[kept]))
-        assert torch.equal(one.mean_positive.mean, two.mean_positive.mean)
-
-
-def test_multi_label_targets_and_integer_labels():
-    scores, target = _batch()
-    for dtype in (torch.int32, torch.int64, torch.float32, torch.bool):
-        labels = _labels(scores, target).to(dtype)
-        torch.testing.assert_close(StableAPLoss()(scores, labels), StableAPLoss()(scores, target))
-    torch.testing.assert_close(StableAPLoss()(scores, target.int()), StableAPLoss()(scores, target))
-
-
 @pytest.mark.parametrize(
     'kwargs',
     [
@@ -106,25 +87,8 @@ def test_options_train_the_ranking(kwargs):
     assert wrong < 0.01
 
 
-@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
-def test_no_objects_one_class_and_empty(mode):
-    loss = StableAPLoss(num_classes=1, mode=mode)
-    for n in (0, 1, 7):
-        scores = torch.randn(n, 1, requires_grad=True)
-        value = loss(scores, torch.ones(n, dtype=torch.long), avg_factor=1)
-        assert value == 0
-        value.backward()
-        assert (scores.grad == 0).all()
-    assert loss.mean_positive.num_updates.item() == 0
-    # -inf padding without a positive must not turn into NaN.
-    padded = torch.full((3, 1), float('-inf'), requires_grad=True)
-    value = loss(padded, torch.ones(3, dtype=torch.long), avg_factor=1)
-    value.backward()
-    assert value == 0
-    assert (padded.grad == 0).all()
-    # Only positives: nothing to rank above, the least value of h.
-    value = loss(torch.zeros(4), torch.ones(4))
-    assert value.item() == pytest.approx(0.1)
+def test_only_positives_have_the_least_value_of_h():
+    assert StableAPLoss()(torch.zeros(4), torch.ones(4)).item() == pytest.approx(0.1)
 
 
 def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
@@ -157,43 +121,6 @@ def test_diagnostics_values():
         (0.01 + x / (1 + x)) ** 0.5, rel=1e-6
     )
     assert 0 < notes['weight_spread'] < 3
-
-
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(mode='list'), "mode='list' is unknown"),
-        (dict(reduction='none'), "reduction='none' is unknown"),
-        (dict(rho=0), "rho must be 'auto', 'batch' or a number > 0, got 0"),
-        (dict(rho='max'), "rho must be 'auto', 'batch' or a number > 0"),
-        (dict(weights='mean'), "weights='mean' is unknown"),
-        (dict(tau=-1.0), 'tau must be'),
-        (dict(score_range=(1.0, 0.0)), 'low < high'),
-        (dict(mean_scope='per_class'), "needs mode='per_class'"),
-        (dict(mode='per_class'), 'requires num_classes'),
-        (dict(use_sigmoid=False), 'use_sigmoid=False'),
-        (dict(score_penalty=-1.0), 'score_penalty must be'),
-        (dict(activation='softmax'), "activation='softmax' is unknown"),
-    ],
-)
-def test_bad_configuration_is_named(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        StableAPLoss(**kwargs)
-
-
-def test_bad_batches_are_named():
-    loss = StableAPLoss(num_classes=4)
-    scores, target = _batch()
-    with pytest.raises(ValueError, match='num_classes=4 but cls_score has 3'):
-        loss(scores[:, :3], target)
-    with pytest.raises(ValueError, match='class indices from 0 to 7'):
-        loss(scores, torch.where(target == 1, 7, target))
-    with pytest.raises(ValueError, match='target must have shape'):
-        loss(scores, torch.zeros(200, 3))
-    with pytest.raises(ValueError, match='must be \\(n, classes\\)'):
-        loss(scores[None], target)
-    with pytest.raises(ValueError, match='no reduction to override'):
-        loss(scores, target, reduction_override='none')
 
 
 def _risk(scores, target):
@@ -244,7 +171,7 @@ def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
     assert queries.diagnostics['argument'].item() == pytest.approx(1)
 
 
-def test_auto_survives_wild_batches():
+def test_auto_survives_invalid_batches():
     scores, target = _batch()
     loss = StableAPLoss()
     loss(scores, target)
@@ -348,11 +275,3 @@ def test_an_auto_margin_survives_a_broken_score(broken):
     wild[target == 4] = broken
     loss(wild, target)
     assert loss.spread.mean - before <= loss.spread.momentum * torch.tensor(10.0).log() + 1e-6
-
-
-@pytest.mark.parametrize(
-    'settings', [dict(tau='wide'), dict(tau='auto', score_range=(-5.0, 5.0)), dict(tau=-1.0)]
-)
-def test_margins_that_are_refused(settings):
-    with pytest.raises(ValueError, match='tau'):
-        StableAPLoss(**settings)

@@ -8,7 +8,17 @@ pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, SSD_HEAD
 from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
-from small_heads import CLASSES, GIOU, HEADS, STRIDES, build_head, head_losses, make_inputs
+from small_heads import (
+    CLASSES,
+    GIOU,
+    HEADS,
+    STRIDES,
+    build_head,
+    head_losses,
+    make_inputs,
+    objective,
+    summed,
+)
 
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.models.dense_heads import BoxCollector
@@ -24,7 +34,7 @@ ON_CODES = {
 }
 
 
-class _Told(nn.Module):
+class _Recorder(nn.Module):
     """Keeps its arguments; a fake loss."""
 
     def __init__(self, box_input, use_sigmoid=True):
@@ -42,7 +52,7 @@ class _Told(nn.Module):
 @pytest.fixture
 def build():
     name = 'BoxTestLoss'
-    MODELS.register_module(name, force=True, module=_Told)
+    MODELS.register_module(name, force=True, module=_Recorder)
 
     def build(head, kind, **kwargs):
         loss = dict(type=f'mmrank.{name}', box_input=kind)
@@ -134,7 +144,7 @@ def test_codes_are_decoded_for_the_quality(build, name):
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('few', [False, True])
-def test_boxes_are_told_row_by_row(build, name, few):
+def test_boxes_are_passed_row_by_row(build, name, few):
     """IoUs and GIoU losses as computed by hand from the head's outputs."""
     features, truths, metas = make_inputs()
     if few:
@@ -174,7 +184,7 @@ def test_boxes_are_told_row_by_row(build, name, few):
 
 @pytest.mark.parametrize('name', NAMES)
 @pytest.mark.parametrize('kind', ['quality', 'loss'])
-def test_without_objects_nothing_is_told(build, name, kind):
+def test_without_objects_nothing_is_passed(build, name, kind):
     head = build(name, kind)
     losses = head_losses(head, boxes=False)
     ((labels, told),) = head.loss_cls.loss.calls
@@ -182,7 +192,7 @@ def test_without_objects_nothing_is_told(build, name, kind):
     (values,) = told.values()
     assert values.shape == (0,)
     assert values.is_floating_point()
-    sum(sum(v) if isinstance(v, list) else v for v in losses.values()).backward()
+    objective(losses).backward()
     assert all(p.grad is not None for p in head.parameters())
 
 
@@ -199,9 +209,7 @@ def test_registered_losses_with_boxes_train(loss, name):
     values = []
     for _ in range(4):
         losses = head_losses(head)
-        total = sum(
-            sum(v) if isinstance(v, (list, tuple)) else v for k, v in losses.items() if 'loss' in k
-        )
+        total = objective(losses)
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
@@ -209,7 +217,7 @@ def test_registered_losses_with_boxes_train(loss, name):
     assert values[-1] < values[0]
 
 
-def test_boxes_that_cannot_be_told_are_refused(build):
+def test_boxes_that_cannot_be_passed_are_refused(build):
     for kind in ('quality', 'loss'):
         with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
             build('ATSSHead', kind, loss_bbox=dict(type='mmdet.L1Loss'))
@@ -262,7 +270,7 @@ def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
         head = build_head(name, dict(type='mmrank.StableAPLoss'), **kwargs)
         losses = head_losses(head)
         boxes = losses['loss_bbox']
-        boxes = sum(boxes) if isinstance(boxes, list) else boxes
+        boxes = summed(boxes)
         weights = [p for n, p in head.named_parameters() if 'reg' in n]
         grads = torch.autograd.grad(boxes, weights, retain_graph=True)
         return head, losses['loss_cls'], boxes, grads
@@ -275,7 +283,7 @@ def test_balanced_boxes_weigh_as_much_as_the_ranking(name):
         expected = plain_grad * (ranking / plain).detach()
         torch.testing.assert_close(grad, expected, rtol=1e-4, atol=1e-6)
     empty = head_losses(head, boxes=False)['loss_bbox']
-    assert (sum(empty) if isinstance(empty, list) else empty) == 0
+    assert summed(empty) == 0
 
 
 def test_balance_is_safe_at_zero():

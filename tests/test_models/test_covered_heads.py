@@ -17,6 +17,8 @@ from small_heads import (
     build_head,
     head_losses,
     make_inputs,
+    objective,
+    summed,
 )
 
 from mmrank.losses import StableAPLoss
@@ -33,14 +35,6 @@ MULTIPLIED += ('PAAHead', 'SABLRetinaHead')
 NO_BOXES = [name for name in COVERED if name in TRAITS and TRAITS[name].no_boxes is not None]
 
 
-def _total(value):
-    return sum(value) if isinstance(value, (list, tuple)) else value
-
-
-def _objective(losses):
-    return sum(_total(v) for k, v in losses.items() if 'loss' in k).sum()
-
-
 def _watch(head):
     calls = []
     head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
@@ -52,10 +46,10 @@ def _two_iterations(name, head):
     for iteration in range(2):
         calls = _watch(head)
         outs, losses = covered_losses(name, head, epoch=iteration)
-        objective = _objective(losses)
-        assert objective.isfinite()
+        value = objective(losses)
+        assert value.isfinite()
         optimizer.zero_grad()
-        objective.backward()
+        value.backward()
         for parameter in head.parameters():
             assert parameter.grad is None or parameter.grad.isfinite().all()
         optimizer.step()
@@ -94,7 +88,7 @@ def test_head_survives_a_batch_without_objects(name):
     key = 'loss_rpn_cls' if 'RPN' in name else 'loss_cls'
     assert losses[key] == 0
     assert head.loss_cls.loss.mean_positive.num_updates.item() == 0
-    _objective(losses).backward()
+    objective(losses).backward()
     for parameter in _classification(head).values():
         assert parameter.grad is not None
     for parameter in head.parameters():
@@ -143,7 +137,7 @@ def test_gathering_changes_nothing_for_a_pointwise_loss(name):
     ours = covered_losses(name, build_covered(name, FOCAL))
     assert stock[1].keys() == ours[1].keys()
     for key, value in stock[1].items():
-        torch.testing.assert_close(_total(ours[1][key]), _total(value))
+        torch.testing.assert_close(summed(ours[1][key]), summed(value))
 
 
 @pytest.mark.parametrize('loss', ['RankSortLoss', 'ALRPLoss'])
@@ -156,10 +150,10 @@ def test_head_trains_on_losses_with_boxes(name, loss):
     )
     if loss == 'ALRPLoss':
         assert losses[key].dim() == 0
-    assert _total(losses[key]) > 0
+    assert summed(losses[key]) > 0
     empty = covered_losses(name, head, boxes=False)[1]
-    assert _total(empty[key]) == 0
-    _objective(empty).backward()
+    assert summed(empty[key]) == 0
+    objective(empty).backward()
 
 
 def _places(value, levels):
@@ -321,7 +315,7 @@ def test_training_lowers_one_ranking_of_all_levels(name, mode):
     for _ in range(8):
         losses = head_losses(head)
         optimizer.zero_grad()
-        _objective(losses).backward()
+        objective(losses).backward()
         optimizer.step()
         values.append(losses['loss_cls'].item())
     assert values[-1] < values[0]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from mmengine.registry import MODELS
-from mmengine.runner import Runner
 from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_retriever
+from tiny_runner import loader, make
 from torch.nn.functional import normalize
 
 pytest.importorskip('mmpretrain')
@@ -114,31 +114,17 @@ class Blots(BaseDataset):
         ]
 
 
-def _loader(dataset, shuffle):
-    return dict(
-        dataset=dataset,
-        batch_size=8,
-        num_workers=0,
-        collate_fn=dict(type='default_collate'),
-        sampler=dict(type='DefaultSampler', shuffle=shuffle),
-    )
-
-
 def _runner(tmp_path, model, hooks=(), train=None, iters=2):
-    return Runner(
-        model=model,
-        work_dir=str(tmp_path),
-        train_dataloader=_loader(train or Blots(), True),
-        val_dataloader=_loader(Blots(per_class=2), False),
+    return make(
+        model,
+        tmp_path,
+        train or Blots(),
+        val_dataloader=loader(Blots(per_class=2), shuffle=False),
         val_evaluator=dict(type='mmrank.RetrievalMetric', recall_at=[1]),
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
         train_cfg=dict(by_epoch=False, max_iters=iters, val_interval=iters),
         val_cfg=dict(),
         custom_hooks=list(hooks),
-        randomness=dict(seed=0),
-        log_level='WARNING',
         default_scope='mmpretrain',
-        experiment_name=tmp_path.name,
     )
 
 
@@ -235,7 +221,7 @@ class TestClassCounts:
 
 def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
     """The hook re-embeds the gallery before each validation."""
-    model = build_retriever(prototype=_loader(Blots(per_class=2), False))
+    model = build_retriever(prototype=loader(Blots(per_class=2), shuffle=False))
     runner = _runner(tmp_path, model)
     model.train()
     PrepareProtoBeforeValLoopHook().before_val(runner)

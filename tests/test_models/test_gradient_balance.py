@@ -8,7 +8,7 @@ from gloo_processes import run_on_ranks
 from mmdet.structures.bbox import bbox2roi
 from mmengine.registry import DefaultScope
 from query_heads import LAYERS, QUERIES, WIDTH, build_query_head, query_batch
-from small_heads import HEADS, OMIT, build_head, make_inputs
+from small_heads import HEADS, OMIT, build_head, make_inputs, summed
 from torch import nn
 
 from mmrank.losses import StableAPLoss
@@ -17,10 +17,6 @@ from mmrank.state import GradientBalance
 
 TARGET = 0.5
 GRADED = dict(type='mmrank.GradedAPLoss')
-
-
-def _total(loss):
-    return sum(loss) if isinstance(loss, list) else loss
 
 
 def _norm(loss, features):
@@ -235,16 +231,16 @@ def test_heads_scale_their_class_part(host):
     plain = losses_of(build(), features)
     head = build(balance_gradients=TARGET)
     losses = losses_of(head, features)
-    cls = sum(_total(v) for k, v in losses.items() if k.endswith('cls'))
+    cls = sum(summed(v) for k, v in losses.items() if k.endswith('cls'))
     boxes = [v for k, v in losses.items() if k.endswith(('bbox', 'loss_iou'))]
-    box = sum(_total(v) for v in boxes)
+    box = sum(summed(v) for v in boxes)
     assert (_norm(cls, leaves) / _norm(box, leaves)).item() == pytest.approx(TARGET, rel=1e-3)
     assert not losses.get('class_factor', torch.zeros(())).requires_grad
     # The boxes keep their loss, and without the option nothing is scaled.
     assert {*plain} == {*losses} - {'class_factor'}
     for key in plain:
         if not key.endswith('cls'):
-            assert torch.equal(_total(losses[key]), _total(plain[key])), key
+            assert torch.equal(summed(losses[key]), summed(plain[key])), key
     saved = {k for k in head.state_dict() if 'gradient_balance' in k}
     assert {k.rpartition('.')[2] for k in saved} == {'mean', 'num_updates', 'steps'}
     assert not any('gradient_balance' in k for k in build().state_dict())
@@ -260,7 +256,7 @@ def test_frozen_features_are_measured_as_well():
     assert torch.equal(head.gradient_balance.mean, free.gradient_balance.mean)
     before = head.gradient_balance.mean.clone()
     losses = losses_of(head, features, boxes=False)
-    assert all(_total(value).isfinite() for value in losses.values())
+    assert all(summed(value).isfinite() for value in losses.values())
     assert torch.equal(head.gradient_balance.mean, before)
 
 

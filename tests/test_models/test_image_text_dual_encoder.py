@@ -123,7 +123,7 @@ def test_the_loss_knows_the_samples():
     assert state.seen.nonzero()[:, 0].tolist() == [1, 4]
 
 
-def test_embeddings_have_length_one_unless_told_otherwise():
+def test_embeddings_have_length_one_unless_set_otherwise():
     images, _ = batch()
     rows = torch.cat([build()(images), build().embed_texts(TEXTS)])
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(10))

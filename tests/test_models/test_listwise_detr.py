@@ -14,7 +14,6 @@ from query_heads import (
     ASSIGNER,
     BOXES,
     CLASSES,
-    FOCAL,
     GROUPS,
     LAYERS,
     QUERIES,
@@ -24,6 +23,7 @@ from query_heads import (
     query_inputs,
     shown_queries,
 )
+from small_heads import FOCAL
 from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError

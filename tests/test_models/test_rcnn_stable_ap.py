@@ -9,6 +9,7 @@ import torch
 pytest.importorskip('mmdet')
 from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
+from small_heads import objective
 from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
 from mmrank.engine.hooks import PreviousWeightsHook
@@ -21,10 +22,6 @@ ROIS = 32
 def _box_heads(model):
     heads = model.roi_head.bbox_head
     return heads if isinstance(heads, torch.nn.ModuleList) else [heads]
-
-
-def _total(losses):
-    return sum(sum(v) if isinstance(v, list) else v for k, v in losses.items() if 'loss' in k)
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -41,7 +38,7 @@ def test_detectors_train_and_predict(kind, mode):
         for name in names:
             assert losses[f'{name}loss_cls'] > 0
             assert 0 <= losses[f'{name}acc_classes'] <= 100
-        total = _total(losses)
+        total = objective(losses)
         assert total.isfinite()
         optimizer.zero_grad()
         total.backward()
@@ -69,7 +66,7 @@ def test_detectors_train_and_predict(kind, mode):
 def test_a_batch_without_objects(kind):
     model = build_detector(kind)
     losses = compute_losses(model, objects=False, masks=kind == 'mask')
-    total = _total(losses)
+    total = objective(losses)
     assert total == 0
     total.backward()
     for name, parameter in model.named_parameters():

@@ -17,7 +17,7 @@ pytest.importorskip('mmpretrain')
 from mmengine.structures import BaseDataElement
 from mmpretrain.structures import DataSample
 from query_heads import build_query_head, query_inputs
-from small_heads import build_head, head_losses
+from small_heads import build_head, head_losses, objective
 from small_rcnn import federated_detector, make_batch
 from small_retriever import DIM, build_retriever, samples
 from small_retriever import build_head as build_retrieval_head
@@ -36,11 +36,6 @@ TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea']
 
 def normal(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
-
-
-def total(losses):
-    values = [v for k, v in losses.items() if 'loss' in k]
-    return sum(sum(v) if isinstance(v, (list, tuple)) else v for v in values)
 
 
 def built(name, **config):
@@ -104,7 +99,7 @@ def loss_of_detector(model):
     batch = make_batch()
     for sample in batch['data_samples']:
         sample.set_metainfo(dict(exhaustive_labels=[0, 2]))
-    return total(model(**model.data_preprocessor(batch, True), mode='loss'))
+    return objective(model(**model.data_preprocessor(batch, True), mode='loss'))
 
 
 def loss_of_towers(model):
@@ -112,13 +107,13 @@ def loss_of_towers(model):
     entities = dict(ids=index)
     left = dict(entities, starts=torch.arange(7), indices=index, values=torch.ones(6))
     batch = dict(rows=index, cols=index, left_index=index, right_index=index)
-    return total(model(mode='loss', left=left, right=entities, **batch))
+    return objective(model(mode='loss', left=left, right=entities, **batch))
 
 
 def loss_of_queries(head):
     args = [x.detach() if torch.is_tensor(x) else x for x in query_inputs('DINOHead')]
     scores = head.cls_branches[0](normal(*args[0].shape[:3], 16))
-    return total(head.loss_by_feat(scores, *args[1:]))
+    return objective(head.loss_by_feat(scores, *args[1:]))
 
 
 def loss_of_mixup(model):
@@ -128,7 +123,7 @@ def loss_of_mixup(model):
 
 def loss_of_views(model):
     views = list(normal(2, 4, 3, 16, 16))
-    return total(model(views, labelled(4), mode='loss'))
+    return objective(model(views, labelled(4), mode='loss'))
 
 
 def loss_of_preprocessor(model):
@@ -138,11 +133,11 @@ def loss_of_preprocessor(model):
 
 
 def loss_of_images(model):
-    return total(model(normal(8, 3, 16, 16), labelled(), mode='loss'))
+    return objective(model(normal(8, 3, 16, 16), labelled(), mode='loss'))
 
 
 def loss_of_pairs(model):
-    return total(model(normal(4, 3, 16, 16), pairs(), mode='loss'))
+    return objective(model(normal(4, 3, 16, 16), pairs(), mode='loss'))
 
 
 #: By name: builds the model in a folder, and computes one number to train it on.
@@ -174,7 +169,7 @@ CASES = {
     'ListwiseBBoxHead': (lambda _: federated_detector('cascade'), loss_of_detector),
     'ListwiseHead': (
         lambda _: build_head('ATSSHead', STABLE_AP),
-        lambda model: total(head_losses(model)),
+        lambda model: objective(head_losses(model)),
     ),
     'ListwiseHead, queries': (lambda _: build_query_head('DINOHead'), loss_of_queries),
     'MLPTower': (

@@ -146,7 +146,7 @@ def test_lists_without_positives_or_negatives(labels, loss):
         assert loss == 0
 
 
-def test_keeps_the_length_if_told_to():
+def test_keeps_the_length_if_set_to():
     x = _features(3)
     torch.testing.assert_close(build_head(normalize=False)(x), x)
     assert build_head()(x).norm(dim=1).tolist() == pytest.approx([1] * 3)

@@ -3,6 +3,8 @@
 Starting processes costs most of the time, so they run all cases.
 """
 
+import importlib.util
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,10 +14,13 @@ from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_head, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mmrank.losses import EmbeddingLoss
 from mmrank.state import MeanPositiveScore
 
 STEPS = 3
 SIZES = {2: (7, 4), 3: (5, 0, 6)}
+#: A rank without images does not know of how many levels the labels are.
+OF_LEVELS = {2: (7, 4), 3: (5, 1, 5)}
 CASES = [
     dict(loss=STABLE_AP),
     dict(loss=dict(STABLE_AP, rho='auto'), memory=dict(size=14, dim=DIM)),
@@ -35,17 +40,50 @@ CASES = [
     ),
     dict(loss=dict(type='mmrank.APLoss', delta=0.3), memory=dict(size=8, dim=DIM)),
 ]
+RIVALS = [
+    dict(type='mmrank.SmoothAPLoss', tau=0.2),
+    dict(type='mmrank.ListwiseAPLoss', num_bins=11),
+    dict(type='mmrank.BlackBoxAPLoss', lam=2.0, margin=0.1),
+    dict(type='mmrank.AUCLoss', tau=0.3),
+    dict(type='mmrank.AUCLoss', surrogate='one_sided_huber', tau=0.5),
+    dict(type='mmrank.RecallAtKLoss', ks='R', tau=0.2),
+    dict(type='mmrank.HAPLoss', tau=0.2),
+    dict(type='mmrank.NDCGLoss', tau=0.2),
+    # The first rank draws the mixtures.
+    dict(type='mmrank.RecallAtKLoss', ks=[1, 2], tau=0.2, mixup=True),
+]
+if importlib.util.find_spec('pytorch_metric_learning'):
+    miner = dict(type='MultiSimilarityMiner', epsilon=0.5)
+    RIVALS += [
+        dict(type='mmrank.PMLLoss', **given)
+        for given in (
+            dict(loss=dict(type='ContrastiveLoss')),
+            dict(loss=dict(type='TripletMarginLoss', margin=0.4)),
+            dict(loss=dict(type='MultiSimilarityLoss', beta=10), miner=miner),
+            dict(loss=dict(type='FastAPLoss', num_bins=8)),
+            dict(loss=dict(type='MarginLoss', learn_beta=True, nu=0.01)),
+        )
+    ]
+CASES += [dict(loss=loss, memory=dict(size=21, dim=DIM)) for loss in RIVALS]
+CASES += [dict(loss=loss, levels=True) for loss in RIVALS]
+CASES += [dict(loss=loss, has_head=False) for loss in (RIVALS[0], dict(type='mmrank.StableAPLoss'))]
 
 
 class _Model(nn.Module):
-    def __init__(self, copies=1, **kwargs):
+    def __init__(self, loss, copies=1, levels=False, has_head=True, **kwargs):
         super().__init__()
         torch.manual_seed(0)
         self.linear = nn.Linear(6, DIM).double()
-        self.head, self.copies = build_head(**kwargs), copies
+        self.copies = copies
+        self.levels = levels
+        head = build_head(loss, **kwargs) if has_head else EmbeddingLoss(MODELS.build(loss))
+        self.head = head.double() if loss in RIVALS else head
 
     def forward(self, x, batch):
         feats = self.linear(x)
+        if isinstance(self.head, EmbeddingLoss):
+            labels = [sample.gt_label for sample in batch]
+            return self.head(feats, torch.cat([torch.zeros(0).long(), *labels]))
         copies = [feats * (1 + 0.3 * i) + 0.1 * i for i in range(self.copies)]
         return self.head.loss(torch.cat(copies), batch, self.copies)['loss']
 
@@ -64,6 +102,8 @@ def _train(model, sizes, part):
     for step in range(STEPS):
         x, labels, ids = (values[part] for values in _data(step, sizes))
         optimizer.zero_grad()
+        if getattr(model, 'module', model).levels:
+            labels = [(label // 2, label) for label in labels]
         loss = model(x, samples(labels, ids))
         loss.backward()
         optimizer.step()
@@ -97,6 +137,15 @@ def _local(rank, sizes):
         entries.sample_ids,
         *means.state_dict().values(),
     ]
+
+
+def _rival_locally(loss, rank, sizes):
+    """Loss and gradients of a rank that looks at its own batch alone."""
+    model = _Model(dict(loss, scope='local'))
+    x, labels, ids = (v[_part(rank, sizes)] for v in _data(0, sizes))
+    value = model(x, samples(labels, ids))
+    value.backward()
+    return [value, model.linear.weight.grad]
 
 
 def _means(part, group=None):
@@ -143,7 +192,11 @@ def _all_cases(rank, sizes):
     results, counts = [], []
     for case in CASES:
         model = DistributedDataParallel(_Model(**case))
-        results.append(_train(model, sizes, _part(rank, sizes)))
+        own = OF_LEVELS[len(sizes)] if case.get('levels') else sizes
+        results.append(_train(model, own, _part(rank, own)))
+        counts.append(len(results[-1]))
+    for loss in RIVALS:
+        results.append(_rival_locally(loss, rank, sizes))
         counts.append(len(results[-1]))
     results.append(_local(rank, sizes))
     counts.append(len(results[-1]))
@@ -172,6 +225,15 @@ def test_equals_one_process(ranks, case):
         assert len(result[case]) == len(expected)
         for a, b in zip(result[case], expected):
             torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize('case', range(len(RIVALS)))
+def test_a_local_batch_is_that_of_one_process(ranks, case):
+    sizes, results = ranks
+    for rank, result in enumerate(results):
+        expected = _rival_locally(RIVALS[case], rank, sizes)
+        for a, b in zip(result[len(CASES) + case], expected, strict=True):
+            torch.testing.assert_close(a, b.detach())
 
 
 def test_local_batches_share_the_memory(ranks):

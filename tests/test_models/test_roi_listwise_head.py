@@ -7,6 +7,7 @@ pytest.importorskip('mmdet')
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.registry import init_default_scope
+from small_heads import summed
 from small_rcnn import STABLE_AP, build_detector, compute_losses
 
 from mmrank.losses import RankingLoss
@@ -184,10 +185,6 @@ def test_balanced_boxes():
     assert empty['loss_bbox'] == 0
 
 
-def _total(loss):
-    return sum(loss) if isinstance(loss, list) else loss
-
-
 @pytest.mark.parametrize('kind', ['faster', 'cascade'])
 @pytest.mark.parametrize('loss', ['APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss', 'MALLoss'])
 def test_detectors_train_on_the_rivals(kind, loss):
@@ -205,8 +202,8 @@ def test_detectors_train_on_the_rivals(kind, loss):
     for _ in range(2):
         losses = compute_losses(model)
         assert losses['loss_rpn_cls'] > 0
-        assert _total(losses['loss_rpn_bbox']) > 0
-        total = sum(_total(v) for k, v in losses.items() if 'loss' in k)
+        assert summed(losses['loss_rpn_bbox']) > 0
+        total = sum(summed(v) for k, v in losses.items() if 'loss' in k)
         assert total.isfinite()
         optimizer.zero_grad()
         total.backward()

@@ -10,11 +10,11 @@ pytest.importorskip('mmpretrain')
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.hooks import Hook
 from mmengine.registry import init_default_scope
-from mmengine.runner import Runner
 from mmpretrain.structures import DataSample
 from small_heads import build_head, head_losses
 from small_retriever import build_head as build_retrieval_head
 from small_retriever import samples
+from tiny_runner import train
 
 from mmrank.engine.hooks import SampleIndexHook
 from mmrank.models import OneVsRestHead
@@ -184,25 +184,9 @@ def _train(loss, folder, name):
         )
     )
     keep = _Keep()
-    runner = Runner(
-        model=model,
-        work_dir=str(folder / name),
-        train_dataloader=dict(
-            dataset=_Points(),
-            batch_size=8,
-            num_workers=0,
-            sampler=dict(type='DefaultSampler', shuffle=False),
-        ),
-        optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.1)),
-        train_cfg=dict(by_epoch=True, max_epochs=2),
-        custom_hooks=[dict(type='mmrank.RankingMonitorHook', interval=1), keep],
-        default_hooks=dict(checkpoint=None),
-        default_scope='mmpretrain',
-        experiment_name=f'sum_loss_{name}',
-        log_level='WARNING',
-        randomness=dict(seed=0),
-    )
-    runner.train()
+    hooks = [dict(type='mmrank.RankingMonitorHook', interval=1), keep]
+    options = dict(custom_hooks=hooks, default_hooks=dict(checkpoint=None))
+    train(model, folder / name, _Points(), shuffle=False, default_scope='mmpretrain', **options)
     return model.state_dict(), keep.logs
 
 

@@ -105,7 +105,7 @@ def hugging_face(**kwargs):
     return MODELS.build({**config, **kwargs})
 
 
-def test_hugging_face_missing_is_told(monkeypatch):
+def test_hugging_face_missing_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, 'transformers', None)
     with pytest.raises(ImportError, match='pip install .transformers<5'):
         hugging_face()

@@ -5,12 +5,12 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DefaultScope
-from mmengine.runner import Runner
 
 pytest.importorskip('mmpretrain')
 
 from mmpretrain.structures import DataSample
 from slow_link import SlowLink
+from tiny_runner import loader, make
 
 from mmrank.registry import MODELS
 
@@ -64,7 +64,7 @@ def test_needs_no_default_scope():
     assert preprocessor.__name__ == 'SelfSupDataPreprocessor'
 
 
-def test_the_loss_is_told_which_images_it_sees():
+def test_the_loss_gets_the_numbers_of_its_images():
     net = MODELS.build(model()).train()
     net(*batch(), mode='loss')
     seen = net.loss_module.temperature.seen.nonzero()[:, 0].tolist()
@@ -155,24 +155,14 @@ class Pictures(BaseDataset):
 
 
 def runner(work_dir, epochs, resume=False):
-    loader = dict(
-        batch_size=8,
-        num_workers=0,
-        collate_fn=dict(type='default_collate'),
-        sampler=dict(type='DefaultSampler', shuffle=True, seed=3),
-    )
     both = dict(type='mmrank.IndexedConcatDataset', datasets=[Pictures(SAMPLES), Pictures(12, 1)])
-    return Runner(
-        model(
-            data_preprocessor=dict(
-                type='mmrank.TwoViewPreprocessor', mean=[90.0] * 3, std=[60.0] * 3
-            )
-        ),
-        work_dir=str(work_dir),
-        train_dataloader=dict(dataset=Pictures(SAMPLES), **loader),
-        val_dataloader=dict(
-            dataset=both, **{**loader, 'sampler': dict(type='DefaultSampler', shuffle=False)}
-        ),
+    preprocessor = dict(type='mmrank.TwoViewPreprocessor', mean=[90.0] * 3, std=[60.0] * 3)
+    return make(
+        model(data_preprocessor=preprocessor),
+        work_dir,
+        Pictures(SAMPLES),
+        train_dataloader=loader(Pictures(SAMPLES), seed=3),
+        val_dataloader=loader(both, shuffle=False),
         train_cfg=dict(by_epoch=True, max_epochs=epochs, val_interval=4),
         val_cfg=dict(),
         val_evaluator=[dict(type='mmrank.KNNMetric', k=5), dict(type='mmrank.LinearProbeMetric')],
@@ -182,11 +172,10 @@ def runner(work_dir, epochs, resume=False):
             dict(type='mmrank.RankingMonitorHook', interval=1),
             dict(type='mmrank.RNGStateHook'),
         ],
-        randomness=dict(seed=0),
+        default_hooks={},
         default_scope='mmpretrain',
         resume=resume,
         cfg=Config(dict(work_dir=str(work_dir))),
-        experiment_name=f'{work_dir.name}-{epochs}-{resume}',
     )
 
 

@@ -36,23 +36,6 @@ def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():
     assert prior.state_dict() == {}
 
 
-@pytest.mark.parametrize(
-    ('args', 'message'),
-    [
-        ((0.0,), r'prior must be in \(0, 1\)'),
-        (([0.1, 1.0], 2), r'prior must be in \(0, 1\)'),
-        (([0.1, 0.2], 3), 'prior holds 2 values, but num_classes=3'),
-        (('counts',), 'requires num_classes'),
-        (('data', 3), "prior='data' is unknown"),
-        ((0.1, None, 0.1), 'set prior to that number'),
-        (('counts', 3, 1.0), 'max_prior must be in'),
-    ],
-)
-def test_bad_parameters_are_named(args, message):
-    with pytest.raises(ValueError, match=message):
-        ClassPrior(*args)
-
-
 @pytest.mark.parametrize('counts', [[1, 2], [1, -1, 3], [0, 5, 0]])
 def test_bad_counts_are_named(counts):
     with pytest.raises(ValueError, match=r'counts must be \(3,\) numbers'):

@@ -60,15 +60,6 @@ def test_keeps_no_gradient_and_no_view():
     assert (entries.embeddings == 1).all()
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'word'),
-    [(dict(size=0), 'size'), (dict(dim=2.0), 'dim'), (dict(start_iter=-1), 'start_iter')],
-)
-def test_refuses(kwargs, word):
-    with pytest.raises(ValueError, match=word):
-        CrossBatchMemory(**{'size': 2, 'dim': 2, **kwargs})
-
-
 def test_refuses_embeddings_of_another_length():
     with pytest.raises(ValueError, match='length 3.*set dim'):
         CrossBatchMemory(2, 3).enqueue(torch.ones(2, 4), torch.zeros(2), torch.zeros(2))

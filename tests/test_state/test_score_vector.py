@@ -201,18 +201,3 @@ def test_bad_rows_are_named(rows, error, message):
 def test_wrong_number_of_lists_is_named():
     with pytest.raises(ValueError, match='set num_classes=2'):
         _step(_state(3), [0.1], [0.2])
-
-
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        ({'size': 0}, 'size must be'),
-        ({'length': 1.5}, 'length must be'),
-        ({'momentum': 0.0}, 'momentum must be'),
-        ({'mode': 'plain'}, "mode='plain' is unknown"),
-        ({'score_range': (1.0, -1.0)}, 'score_range must be'),
-    ],
-)
-def test_bad_parameters_are_named(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        ScoreVector(**kwargs)

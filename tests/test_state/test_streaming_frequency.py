@@ -95,18 +95,3 @@ def test_unknown_and_huge_entities():
     before = state.num_updates.clone()
     state.update(torch.zeros(0, dtype=torch.long))
     assert torch.equal(state.num_updates, before)
-
-
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(num_buckets=None), 'num_buckets must be an int >= 1, got None'),
-        (dict(num_buckets=0), 'num_buckets must be an int >= 1'),
-        (dict(num_buckets=3, num_hashes=7), 'num_hashes must be 1 to 6'),
-        (dict(num_buckets=3, alpha=1.0), r'alpha must be in \(0, 1\)'),
-        (dict(num_buckets=3, alpha=math.nan), r'alpha must be in \(0, 1\)'),
-    ],
-)
-def test_bad_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        StreamingFrequency(**kwargs)

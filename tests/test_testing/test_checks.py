@@ -122,7 +122,7 @@ def test_a_refusal_is_no_failure():
     assert [x.outcome for x in report.results] == ['passed', 'refused']
 
 
-def test_a_loss_that_is_called_wrongly_is_told_so():
+def test_a_wrong_call_is_reported():
     report = check_loss(nn.CrossEntropyLoss(), 'triplets')
     assert [x.check for x in report.failures] == ['value']
     assert report.counts()['not applicable'] == len(report.results) - 1

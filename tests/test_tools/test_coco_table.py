@@ -108,7 +108,7 @@ def test_folders_make_everything(call, data, tmp_path, evaluator):
     assert (out / 'side_by_side.jpg').exists()
 
 
-def test_images_without_predictions_are_told(call, data, tmp_path):
+def test_images_without_predictions_are_reported(call, data, tmp_path):
     boxes = json.loads((data / 'val_good/results.bbox.json').read_text())
     few = tmp_path / 'few.bbox.json'
     few.write_text(json.dumps([b for b in boxes if b['image_id'] > 2]))

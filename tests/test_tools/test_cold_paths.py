@@ -15,7 +15,7 @@ def run(*words, status=0):
         ROOT / 'tools/benchmarks/cold_paths.py',
         *map(str, words),
         cwd=ROOT,
-        env=dict(COLUMNS='120', PYTHONPATH=f'{ROOT}:{Path(__file__).parents[1]}/helpers'),
+        env=dict(COLUMNS='120', PYTHONPATH=f'{ROOT}:{ROOT}/tests/cases/trainings'),
     )
     assert done.returncode == status, done.stderr[-2000:]
     return done.stdout + done.stderr

@@ -261,7 +261,7 @@ def test_training_curves(work_dir, run_script, tmp_path):
     assert 'has no scalars.json' in errors
 
 
-def test_a_stock_head_is_told_of_the_missing_centre():
+def test_the_missing_centre_of_a_stock_head_is_reported():
     pytest.importorskip('mmdet')
     from small_heads import FOCAL, STABLE_AP, build_head
 

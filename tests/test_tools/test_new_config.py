@@ -1,4 +1,4 @@
-"""A config for one's own boxes: it fits the boxes, builds, trains, and slips have one line."""
+"""A config for one's own boxes: it fits the boxes, builds, trains, and mistakes have one line."""
 
 import json
 import re
@@ -130,7 +130,7 @@ def test_blood_cells_have_anchors_for_platelets(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('slip', 'words'),
+    ('mistake', 'words'),
     [
         ('no_folder', 'is not a folder'),
         ('empty', 'has no annotation file for train (there is: no JSON file)'),
@@ -142,23 +142,23 @@ def test_blood_cells_have_anchors_for_platelets(run, tmp_path):
         ('two', 'has 2 annotation files for val'),
     ],
 )
-def test_each_slip_has_one_message(slip, words, shapes, run, tmp_path):
+def test_each_mistake_has_one_message(mistake, words, shapes, run, tmp_path):
     folder, out, rest = shapes, tmp_path / 'mine.py', ()
-    if slip == 'no_folder':
+    if mistake == 'no_folder':
         folder = tmp_path / 'nowhere'
-    elif slip == 'empty':
+    elif mistake == 'empty':
         folder = tmp_path
-    elif slip == 'no_boxes':
+    elif mistake == 'no_boxes':
         rest = ('--train', replaced(shapes, 'none.json', annotations=[]))
-    elif slip == 'no_images':
+    elif mistake == 'no_images':
         folder = tmp_path / 'other'
         folder.mkdir()
         (folder / 'annotations').symlink_to(shapes / 'annotations')
-    elif slip == 'exists':
+    elif mistake == 'exists':
         out.write_text('mine')
-    elif slip == 'text':
+    elif mistake == 'text':
         out = tmp_path / 'mine.yaml'
-    elif slip == 'batch':
+    elif mistake == 'batch':
         rest = ('--batch-size', 0)
     else:
         folder = tmp_path / 'two'
@@ -172,5 +172,5 @@ def test_each_slip_has_one_message(slip, words, shapes, run, tmp_path):
     assert words in printed
     assert printed.count('Fix: ') == 1
     assert 'Traceback' not in printed
-    if slip == 'exists':
+    if mistake == 'exists':
         assert out.read_text() == 'mine'

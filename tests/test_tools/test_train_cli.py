@@ -75,7 +75,7 @@ def test_absent_package_is_named(monkeypatch):
     entry_point.check_packages(Config(dict(default_scope='mmengine')))
 
 
-def test_transformers_5_is_told_before_mmpretrain_breaks(monkeypatch):
+def test_transformers_5_is_reported_before_mmpretrain_breaks(monkeypatch):
     monkeypatch.setattr(entry_point.metadata, 'version', lambda _: '5.0.1')
     monkeypatch.setattr(entry_point.importlib.util, 'find_spec', lambda name: name)
     cfg = Config(dict(default_scope='mmdet'))

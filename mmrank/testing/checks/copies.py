@@ -184,7 +184,7 @@ def check_checkpointing(subject: Subject) -> None:
     that was shown.
     """
     plain, other = subject.build(), subject.build()
-    for seed in range(2):
+    for seed in range(3):
         batch = subject.batch(seed=seed)
         value, gradients = batch.gradients(plain)
         leaves = [x.clone().requires_grad_() for x in batch.leaves]
@@ -194,8 +194,9 @@ def check_checkpointing(subject: Subject) -> None:
 
         found = torch.utils.checkpoint.checkpoint(step, *leaves, use_reentrant=False)
         slopes = [*torch.autograd.grad(found, leaves)]
-        require_same(found, value, 'the value in a checkpointed block')
-        require_same(slopes, gradients, 'a gradient in a checkpointed block')
+        # The recomputed forward does the same work: not one bit differs.
+        require_same(found, value, 'the value in a checkpointed block', rtol=0, atol=0)
+        require_same(slopes, gradients, 'a gradient in a checkpointed block', rtol=0, atol=0)
     if isinstance(plain, nn.Module):
         pairs = zip(plain.state_dict().values(), other.state_dict().values(), strict=True)
         same = all(torch.equal(x, y) for x, y in pairs if isinstance(x, Tensor))

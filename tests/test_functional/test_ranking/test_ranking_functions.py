@@ -2,10 +2,11 @@
 
 import doctest
 import importlib
+from functools import partial
 
 import pytest
 import torch
-from score_lists import soap_losses
+from score_lists import soap_losses, summed_by
 
 from mmrank import functional as F
 from mmrank.functional import split_lists
@@ -28,6 +29,14 @@ def levels(is_positive, values):
     return is_positive.long() * (1 + (values.reshape(is_positive.shape) > 0.5).long())
 
 
+def stable_ap(scores, is_positive, mask, values, method='auto'):
+    """With the sums over pairs in one of their ways."""
+    with summed_by(method):
+        return F.stable_ap_loss(
+            scores, is_positive, values[..., 0], tau=0.5, bound=9.0, rho=1.0, mask=mask
+        )
+
+
 #: ``f(scores, is_positive, mask, values)``; the values are what some losses take beside scores.
 FUNCTIONS = {
     'alrp': lambda s, p, m, v: sum(F.alrp_loss(s, targets(s, p, m), v)),
@@ -45,17 +54,17 @@ FUNCTIONS = {
     'smooth_ap': lambda s, p, m, v: F.smooth_ap_loss(s, p, mask=m, tau=0.1),
     'soap': lambda s, p, m, v: soap_losses(s, p, m),
     'soprc': lambda s, p, m, v: F.soprc_loss(
-        s, p, v[..., :7], prior=0.2, tau1=0.3, tau2=0.1, mask=m
+        s, p, v[..., :7], prior=0.1 + 0.5 * v[..., 0], tau1=0.3, tau2=0.1, mask=m
     ),
-    'stable_ap': lambda s, p, m, v: F.stable_ap_loss(
-        s, p, v[..., 0], tau=0.5, bound=9.0, rho=1.0, mask=m
-    ),
+    'stable_ap': stable_ap,
+    'stable_ap by intervals': partial(stable_ap, method='intervals'),
+    'stable_ap by pairs': partial(stable_ap, method='pairs'),
 }
 #: Also without a positive they have a loss; probabilities saturate; bins have fixed places.
 WITHOUT_POSITIVES = {'dr'}
 FIXED_PLACES = {'dr', 'listwise_ap'}
 #: Their values belong to a list, not to its scores.
-OF_LISTS = {'soprc', 'stable_ap'}
+OF_LISTS = {'soprc', *(name for name in FUNCTIONS if name.startswith('stable_ap'))}
 
 
 def make_lists(lists=5, length=24, dtype=torch.float64):
@@ -90,6 +99,7 @@ def with_gradient(loss, scores, *args):
 def test_lists_equal_one_by_one(loss, name):
     scores, positive, mask, values = make_lists()
     positive[3] = False
+    positive[4] = True
     got, grad = with_gradient(loss, scores, positive, mask, values)
     for i, lists in enumerate(zip(scores, positive, mask, values)):
         one, one_grad = with_gradient(loss, *lists)
@@ -181,7 +191,8 @@ def test_empty_and_one_sided_lists(loss, name):
         value.backward()
         assert value.isfinite()
         assert leaf.grad.isfinite().all()
-        if name not in {*WITHOUT_POSITIVES, 'alrp', 'rank_sort', 'recall_at_k', 'stable_ap'}:
+        least = {'alrp', 'rank_sort', 'recall_at_k', *OF_LISTS} - {'soprc'} if pos else set()
+        if name not in WITHOUT_POSITIVES | least:
             assert value == 0
             assert (leaf.grad == 0).all()
     nothing = torch.zeros(0, 9, requires_grad=True)

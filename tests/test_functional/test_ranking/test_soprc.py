@@ -152,33 +152,6 @@ def test_the_default_path_of_many_scores_is_exact():
         torch.testing.assert_close(got, soprc_loss(*joined(pos, neg), v, prior=0.1, **SETTING))
 
 
-@pytest.mark.parametrize('dtype', [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_dtypes(dtype):
-    pos, neg, v = _scores(dtype=dtype)
-    expected = brute_force_loss(pos.tolist(), neg.tolist(), v.tolist(), prior=0.1, **SETTING)
-    pos.requires_grad_()
-    loss = soprc_loss(*joined(pos, neg), v, prior=0.1, **SETTING)
-    assert loss.dtype == torch.promote_types(dtype, torch.float32)
-    assert loss.item() == pytest.approx(expected, rel=1e-6)
-    loss.backward()
-    assert pos.grad.dtype == dtype
-    assert pos.grad.isfinite().all()
-
-
-def test_no_positive_and_no_negative():
-    pos, neg, v = _scores()
-    empty = torch.zeros(0, dtype=torch.float64, requires_grad=True)
-    loss = soprc_loss(*joined(empty, neg), v, prior=0.1, **SETTING)
-    assert loss == 0
-    loss.backward()
-    assert empty.grad.shape == (0,)
-    pos.requires_grad_()
-    loss = soprc_loss(*joined(pos, neg[:0]), v, prior=None, **SETTING)
-    assert loss == 0
-    loss.backward()
-    assert (pos.grad == 0).all()
-
-
 def test_infinite_and_nan_scores():
     inf, v = math.inf, torch.tensor([0.0, 1.0])
 
@@ -197,21 +170,6 @@ def test_infinite_and_nan_scores():
         assert grad.isfinite().all()
     assert run([math.nan, 1.0], [0.0])[0].isnan()
     assert run([1.0], [0.0, math.nan])[0].isnan()
-
-
-def test_lists_equal_single_lists_under_masks():
-    g = torch.Generator().manual_seed(1)
-    scores = torch.randn(5, 40, generator=g)
-    labels = torch.rand(5, 40, generator=g) < 0.3
-    mask = torch.rand(5, 40, generator=g) < 0.8
-    labels[2] = False
-    v, prior = torch.randn(5, 10, generator=g), torch.linspace(0.1, 0.5, 5)
-    got = soprc_loss(scores, labels, v, prior=prior, mask=mask, **SETTING)
-    for i in range(5):
-        row, own = scores[i, mask[i]], labels[i, mask[i]]
-        expected = soprc_loss(row, own, v[i], prior=prior[i].item(), **SETTING)
-        torch.testing.assert_close(got[i], expected)
-    assert got[2] == 0
 
 
 @pytest.mark.parametrize(

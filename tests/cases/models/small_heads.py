@@ -11,6 +11,7 @@ from mmengine.structures import InstanceData
 from mmrank.registry import MODELS
 
 CLASSES = 4
+BOXES = ([[10.0, 10, 50, 60], [70, 20, 120, 70]], [[30.0, 40, 64, 80]])
 OMIT = 'an argument that the head does not take'
 STRIDES = [8, 16, 32]
 ANCHORS = dict(
@@ -115,19 +116,32 @@ def build_head(name, loss_cls, listwise=True, heads=HEADS, **kwargs):
     return head
 
 
+def make_truths(boxes=BOXES, classes=CLASSES):
+    """Objects of images, of one class after the other."""
+    truths = []
+    for of_image in boxes:
+        box = torch.tensor(of_image).reshape(-1, 4)
+        truths.append(InstanceData(bboxes=box, labels=torch.arange(len(box)) % classes))
+    return truths
+
+
 def make_inputs(boxes=True):
     torch.manual_seed(1)
     features = [torch.randn(2, 32, 128 // s, 128 // s) for s in STRIDES]
-    truths = []
-    for boxes_of_image in ([[10, 10, 50, 60], [70, 20, 120, 70]], [[30, 40, 64, 80]]):
-        box = torch.tensor(boxes_of_image, dtype=torch.float)
-        label = torch.arange(len(box)) % CLASSES
-        if not boxes:
-            box, label = box[:0], label[:0]
-        truths.append(InstanceData(bboxes=box, labels=label))
+    truths = make_truths(BOXES if boxes else ([], []))
     shapes = ('img_shape', 'pad_shape', 'batch_input_shape', 'ori_shape')
     metas = [dict(dict.fromkeys(shapes, (128, 128)), scale_factor=(1, 1))] * 2
     return features, truths, metas
+
+
+def summed(loss):
+    """A loss, or the sum of those of the levels."""
+    return sum(loss) if isinstance(loss, (list, tuple)) else loss
+
+
+def objective(losses):
+    """The sum of what is named a loss."""
+    return sum(summed(v) for k, v in losses.items() if 'loss' in k).sum()
 
 
 def head_losses(head, boxes=True):

@@ -4,13 +4,11 @@ import torch
 from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.config import ConfigDict
 from mmengine.registry import DefaultScope
-from mmengine.structures import InstanceData
+from small_heads import BOXES, STABLE_AP, make_truths
 
 from mmrank.registry import MODELS
 
 CLASSES, LAYERS, QUERIES, WIDTH, GROUPS = 3, 2, 10, 16, 2
-STABLE_AP = dict(type='mmrank.StableAPLoss')
-FOCAL = dict(type='mmdet.FocalLoss', use_sigmoid=True)
 _SHARED = dict(share_pred_layer=False, num_pred_layer=LAYERS)
 _TWO_STAGE = dict(share_pred_layer=False, num_pred_layer=LAYERS + 1, as_two_stage=True)
 QUERY_HEADS = {
@@ -29,7 +27,6 @@ ASSIGNER = dict(
         dict(type='mmdet.IoUCost', iou_mode='giou', weight=2.0),
     ],
 )
-BOXES = ([[10.0, 10, 50, 60], [70, 20, 120, 70]], [[30.0, 40, 64, 80]])
 
 
 def query_head_config(name, loss_cls=STABLE_AP, listwise=True, **kwargs):
@@ -85,10 +82,7 @@ def shown_queries(name, head):
 
 def query_batch(boxes=BOXES):
     """Ground truths and meta information of two images."""
-    truths = []
-    for of_image in boxes:
-        box = torch.tensor(of_image).reshape(-1, 4)
-        truths.append(InstanceData(bboxes=box, labels=torch.arange(len(box)) % CLASSES))
+    truths = make_truths(boxes, CLASSES)
     meta = dict(img_shape=(128, 128), scale_factor=(1, 1))
     return truths, [meta] * len(truths)
 

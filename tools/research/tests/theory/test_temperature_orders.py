@@ -11,7 +11,7 @@ from PIL import Image
 
 from research.theory.temperature_orders import OrderRuns, order_test
 
-TOOL = Path(__file__).resolve().parents[2] / 'tools/research/temperature_orders.py'
+TOOL = Path(__file__).resolve().parents[2] / 'temperature_orders.py'
 NAMES = ('cat', 'dog', 'frog', 'ship')
 
 
@@ -62,7 +62,7 @@ def test_no_effect_is_seldom_significant():
     assert 0.04 < share < 0.17
 
 
-def test_what_cannot_be_told_apart_is_refused():
+def test_what_cannot_be_distinguished_is_refused():
     runs = made_up(0.1)
     same = np.tile(runs.counts[:1], (6, 1))
     with pytest.raises(ValueError, match='order_seed'):
@@ -113,7 +113,7 @@ def test_tool(tmp_path, start):
         ('class,samples,mean\n', 'has no class'),
     ],
 )
-def test_bad_tables_are_told(tmp_path, start, text, message):
+def test_bad_tables_are_reported(tmp_path, start, text, message):
     paths = write_tables(tmp_path, made_up(0))
     paths[2].write_text(text)
     status, _, errors = start(*paths, '--out-dir', tmp_path)

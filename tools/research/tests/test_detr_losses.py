@@ -13,7 +13,7 @@ pytest.importorskip('mmdet')
 
 from research.detr_losses import _kinds
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_kinds_of_the_highest_scores():

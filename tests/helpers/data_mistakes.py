@@ -1,4 +1,4 @@
-"""A hundred slips with data for ``test_slips.py``: what is typed, and words of the message."""
+"""Mistakes with data for ``test_typed_mistakes.py``: what is typed, and words of the message."""
 
 import json
 from pathlib import Path
@@ -160,7 +160,7 @@ OPTIONS = [
 ]
 
 #: Typed, words of the message, and the status: 1 for what is wrong in the data alone.
-DATA_SLIPS = [
+DATA_MISTAKES = [
     *(
         (f'det train_dataloader.dataset.ann_file={{here}}/own/{name}.json', word, 'Fix: ')
         for name, (_, word) in FILES.items()
@@ -179,8 +179,8 @@ DATA_SLIPS = [
 ]
 
 
-def write_data_slips(folder: Path, document: dict) -> None:
-    """Write what the slips name into ``own``, of the good COCO ``document``."""
+def write_data_mistakes(folder: Path, document: dict) -> None:
+    """Write what the mistakes name into ``own``, of the good COCO ``document``."""
     own = folder / 'own'
     (own / 'img').mkdir(parents=True)
     Image.new('RGB', (40, 30)).save(own / 'img/a.png')

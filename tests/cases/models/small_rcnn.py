@@ -11,17 +11,15 @@ from mmdet.structures.mask import BitmapMasks
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from mmengine.structures import InstanceData
+from small_heads import STABLE_AP
 
-CONFIGS = Path(__file__).parents[2] / 'configs'
+CONFIGS = Path(__file__).parents[3] / 'configs'
 CLASSES = 4
-STABLE_AP = dict(type='mmrank.StableAPLoss')
 ALL_ROIS = dict(
     type='RandomSampler', num=1000000, pos_fraction=1.0, neg_pos_ub=-1, add_gt_as_proposals=True
 )
 LISTWISE_BOXES = dict(type='mmrank.ListwiseBBoxHead', head_type='mmdet.Shared2FCBBoxHead')
-RANKING_RPN = dict(
-    type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', loss_cls=dict(type='mmrank.StableAPLoss')
-)
+RANKING_RPN = dict(type='mmrank.ListwiseHead', head_type='mmdet.RPNHead', loss_cls=STABLE_AP)
 MASK_HEAD = dict(
     type='FCNMaskHead',
     num_convs=1,

@@ -1,4 +1,4 @@
-"""Slips in configs and files of a detector: what the tools say about them."""
+"""Mistakes in configs and files of a detector: what the tools say about them."""
 
 from importlib.metadata import PackageNotFoundError, distribution
 
@@ -77,7 +77,7 @@ def untrained(dino):
 
 
 def one_message(done):
-    """What a tool says about a slip."""
+    """What a tool says about a mistake."""
     status, _, err = done
     (found,) = [x for x in err.split('error: ') if 'Fix: ' in x]
     assert status == 2
@@ -86,8 +86,8 @@ def one_message(done):
 
 
 def test_softmax_in_a_detr(dino, run_script):
-    slip = 'model.bbox_head.loss_cls.use_sigmoid=False'
-    found = one_message(run_script(TRAIN, dino, '--cfg-options', slip))
+    mistake = 'model.bbox_head.loss_cls.use_sigmoid=False'
+    found = one_message(run_script(TRAIN, dino, '--cfg-options', mistake))
     assert 'use_sigmoid=False is not supported' in found
     assert 'use_sigmoid=True' in found
 

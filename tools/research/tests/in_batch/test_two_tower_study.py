@@ -29,7 +29,7 @@ from research.in_batch.study import (
 )
 from research.in_batch.training import ExpectedObjective, StepwiseTraining, TwoTowerData
 
-CONFIG = Path(__file__).parents[2] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
+CONFIG = Path(__file__).parents[4] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
 
 
 @pytest.fixture(scope='module')

@@ -1,4 +1,4 @@
-"""A hundred more slips, for ``test_slips.py``: what is typed, and words of the message."""
+"""More mistakes for ``test_typed_mistakes.py``: what is typed, and words of the message."""
 
 import json
 import unicodedata
@@ -17,7 +17,7 @@ CLASSES = 'own train_dataloader = dict(dataset=dict(metainfo=dict({})))'
 ANN_FILE = 'det train_dataloader.dataset.ann_file=annotations'
 RUNS = 'analysis_tools/plot_seeds'
 
-MORE_SLIPS = [
+MORE_MISTAKES = [
     # Arguments in another order, or of another kind.
     ('test good.pth tested.py', 'good.pth', 'CONFIG CHECKPOINT'),
     ('train good.pth', 'good.pth', 'is a checkpoint'),
@@ -170,7 +170,7 @@ MORE_SLIPS = [
 
 
 def write_files(folder: Path, document: dict) -> None:
-    """Write what the slips name, beside a small COCO data set of which the train part is given."""
+    """Write what the mistakes name next to a small COCO data set; its train part is given."""
     annotations = folder / 'shapes' / 'annotations'
     for name, text in FOREIGN_FILES.items():
         (annotations / name).write_text(text)

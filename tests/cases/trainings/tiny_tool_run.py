@@ -7,7 +7,7 @@ from pathlib import Path
 
 import resume_run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TRAIN, TEST = ROOT / 'tools' / 'train.py', ROOT / 'tools' / 'test.py'
 
 
@@ -32,7 +32,7 @@ def write_config(folder: Path, **options) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Variables with which a tool finds this checkout and the helpers."""
+    """Variables with which a tool finds this checkout and these trainings."""
     path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     return {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1'}
 

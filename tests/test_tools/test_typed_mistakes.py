@@ -1,4 +1,4 @@
-"""A hundred slips of a user: one message that names the field, the value and the fix."""
+"""A hundred mistakes of a user: one message that names the field, the value and the fix."""
 
 import http.server
 import json
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from data_slips import DATA_SLIPS, write_data_slips
-from more_slips import MORE_SLIPS, write_files
+from data_mistakes import DATA_MISTAKES, write_data_mistakes
+from more_mistakes import MORE_MISTAKES, write_files
 
 from lib.synthetic.boxes import make_predictions
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -88,7 +88,7 @@ work_dir = 'out'
 """
 
 #: What is typed, and words of the message. Without a tool: a change of the config MINI.
-SLIPS = [
+MISTAKES = [
     ('modle.head.tau=1', "no 'modle'", 'Fix: model'),
     ('optim_wrapper.optimiser.lr=1', "'optim_wrapper.optimiser'", 'Fix: optim_wrapper.optimizer'),
     ('lr=0.1', "no 'lr'"),
@@ -239,7 +239,7 @@ SLOW = tuple(
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
     """Folder with configs, checkpoints and data, of which some are broken."""
-    folder = tmp_path_factory.mktemp('slips')
+    folder = tmp_path_factory.mktemp('mistakes')
     write_shapes_coco(folder / 'shapes', ShapesSpec(4, 2, 0, 64, 64, 3, max_size=32))
     base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py')
     texts = {
@@ -276,7 +276,7 @@ def files(tmp_path_factory):
         content = dict(meta=dict(epoch=0, iter=0), state_dict={key: torch.ones(1)})
         torch.save({**content, 'message_hub': {}}, folder / f'{name}.pth')
     write_files(folder, document)
-    write_data_slips(folder, document)
+    write_data_mistakes(folder, document)
     return folder
 
 
@@ -321,10 +321,10 @@ def run(files, url, monkeypatch, run_script):
     ('typed', 'words'),
     [
         pytest.param(x, words, marks=pytest.mark.slow if x.startswith(SLOW) else ())
-        for x, *words in [*SLIPS, *MORE_SLIPS]
+        for x, *words in [*MISTAKES, *MORE_MISTAKES]
     ],
 )
-def test_a_slip_is_one_message(typed, words, run, files):
+def test_a_mistake_is_one_message(typed, words, run, files):
     before = {path: path.stat().st_mtime_ns for path in files.rglob('*') if path.is_file()}
     status, output, errors = run(typed)
     assert status == 2, errors
@@ -343,8 +343,8 @@ def test_a_slip_is_one_message(typed, words, run, files):
             assert path.stat().st_mtime_ns == time, path
 
 
-@pytest.mark.parametrize(('typed', 'words'), [(x, words) for x, *words in DATA_SLIPS])
-def test_a_slip_in_data_is_one_message(typed, words, run, files, monkeypatch):
+@pytest.mark.parametrize(('typed', 'words'), [(x, words) for x, *words in DATA_MISTAKES])
+def test_a_mistake_in_data_is_one_message(typed, words, run, files, monkeypatch):
     monkeypatch.setenv('COLUMNS', '400')
     status, output, errors = run(typed)
     is_check = typed.startswith('dataset_converters/check_coco own/') and '--' not in typed
@@ -357,7 +357,7 @@ def test_a_slip_in_data_is_one_message(typed, words, run, files, monkeypatch):
         assert word in said
 
 
-def test_images_of_twelve_bits_are_told_before_training(run, files, monkeypatch):
+def test_images_of_twelve_bits_are_reported_before_training(run, files, monkeypatch):
     monkeypatch.setattr('mmengine.runner.Runner.train', lambda self: None)
     status, output, errors = run(f'det train_dataloader.dataset.ann_file={files}/own/dark.json')
     assert status == 0, errors

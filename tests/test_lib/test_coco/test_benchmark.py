@@ -107,7 +107,7 @@ def test_console_shows_names_as_they_are():
     assert '40.0' in shown
 
 
-def test_unlike_measurements_are_told_apart():
+def test_unlike_measurements_are_kept_apart():
     one, other, none = make_rows()
     assert describe_runs([none]) == []
     (note,) = describe_runs([one, other, none])

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from forked_processes import run_script
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow

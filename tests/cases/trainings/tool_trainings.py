@@ -8,7 +8,7 @@ from forked_processes import start_script
 from gloo_processes import free_port
 from mmengine.config import Config
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / 'configs'
 TRAIN = ROOT / 'tools' / 'train.py'
 

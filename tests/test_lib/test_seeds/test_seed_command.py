@@ -14,7 +14,7 @@ from lib.common.records import read_curve_rows, read_final_rows
 from lib.seeds.executors import LocalExecutor
 
 ROOT = Path(__file__).resolve().parents[3]
-HELPERS = ROOT / 'tests' / 'helpers'
+TRAININGS = ROOT / 'tests/cases/trainings'
 
 # Better the nearer the rate is to 0.2, and better for the method b.
 FAKE = """
@@ -147,7 +147,7 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     config.test_evaluator = config.val_evaluator
     config.test_cfg = {}
     config.dump(str(tmp_path / 'tiny.py'))
-    path = os.pathsep.join(map(str, (ROOT, HELPERS)))
+    path = os.pathsep.join(map(str, (ROOT, TRAININGS)))
     monkeypatch.setenv('PYTHONPATH', path)
     plan = {
         **{'methods': [str(tmp_path / 'tiny.py')], 'seeds': [0, 1], 'metrics': 'distance'},

@@ -1,0 +1,80 @@
+"""Fixtures that run scripts and tools in this process: importing PyTorch takes seconds."""
+
+import os
+import runpy
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from mmrank import interruption
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+
+
+@pytest.fixture(autouse=True)
+def own_environment():
+    """Tools that run in this process set torch's reader and ranks for what they start."""
+    with patch.dict(os.environ, TORCH_FORCE_WEIGHTS_ONLY_LOAD='0'):
+        yield
+
+
+@contextmanager
+def own_loading():
+    """Undo in the end that this process loads checkpoints as data only."""
+    from mmengine.runner import CheckpointLoader
+
+    from mmrank import checkpoint_loading
+
+    with pytest.MonkeyPatch.context() as own:
+        own.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+        own.setattr(checkpoint_loading, '_is_trusting', False)
+        own.setenv(checkpoint_loading._SWITCH, '0')
+        yield
+
+
+@pytest.fixture
+def run_script(monkeypatch, capsys):
+    """Runs a script in this process: status, output and errors."""
+    from mmengine.logging import MMLogger
+    from mmengine.registry import DefaultScope
+
+    def run(path, *arguments):
+        # A logger of an earlier test writes to that test's output, which is closed by now.
+        MMLogger._instance_dict.clear()
+        # A run is named by its second: an earlier one of that second would leave its own scope.
+        DefaultScope._instance_dict.clear()
+        monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
+        try:
+            with own_loading(), pytest.raises(SystemExit) as caught:
+                runpy.run_path(str(path), run_name='__main__')
+        finally:
+            interruption.restore_signals()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a tool in this process; words are split."""
+    monkeypatch.setenv('COLUMNS', '160')
+    threads = torch.get_num_threads()
+
+    def call(tool, *arguments, status=0):
+        path = TOOLS / f'{tool}.py'
+        monkeypatch.syspath_prepend(path.parent)
+        monkeypatch.setattr(sys, 'argv', [str(path), *' '.join(map(str, arguments)).split()])
+        try:
+            code = runpy.run_path(str(path), run_name='tool')['main']() or 0
+        except SystemExit as stop:
+            code = stop.code
+        texts = capsys.readouterr()
+        assert code == status, texts.err
+        return texts.out + texts.err
+
+    yield call
+    torch.set_num_threads(threads)
