@@ -1,6 +1,6 @@
 """Measure how large the project is, and compare it with the committed limits.
 
-A change lowers the limits in ``tests/ratchet.yaml``; to raise one needs a line in CHANGELOG.md::
+A change lowers the limits in ``tests/ratchet.yaml``; a commit that raises one says what its lines buy::
 
     PYTHONPATH=. python tests/ratchet.py           # figures and limits
     PYTHONPATH=. python tests/ratchet.py --lower   # write the figures that are lower
@@ -197,7 +197,7 @@ def main() -> None:
         rooms = {name: 25 if name.startswith('lines') else 1 for name in found}
         rounded = {name: -(-value // rooms[name]) * rooms[name] for name, value in found.items()}
         lower = {name: min(value, limits.get(name, value)) for name, value in rounded.items()}
-        text = '# Limits of tests/ratchet.py. Raising one needs a line in CHANGELOG.md.\n'
+        text = '# Limits of tests/ratchet.py. A commit that raises one says what its lines buy.\n'
         LIMITS.write_text(text + yaml.safe_dump(lower, sort_keys=False), 'utf-8')
 
 
