@@ -1,6 +1,7 @@
 """Measure how large the project is, and compare it with the committed limits.
 
-A change lowers the limits in ``tests/ratchet.yaml``; a commit that raises one says what its lines buy::
+A change lowers the limits in ``tests/ratchet.yaml``. A commit that raises one says what its lines
+buy::
 
     PYTHONPATH=. python tests/ratchet.py           # figures and limits
     PYTHONPATH=. python tests/ratchet.py --lower   # write the figures that are lower

@@ -9,7 +9,7 @@ import yaml
 
 TESTS = Path(__file__).resolve().parents[1]
 LIMITS = yaml.safe_load((TESTS / 'ratchet.yaml').read_text('utf-8'))
-FIX = 'Fix: make it smaller, or raise the limit in tests/ratchet.yaml in a commit that says what the lines buy'
+FIX = 'Fix: make it smaller, or raise the limit in tests/ratchet.yaml and say what the lines buy'
 
 
 @pytest.fixture(scope='module')
