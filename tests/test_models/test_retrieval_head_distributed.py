@@ -19,8 +19,6 @@ from mmrank.state import MeanPositiveScore
 
 STEPS = 3
 SIZES = {2: (7, 4), 3: (5, 0, 6)}
-#: A rank without images does not know of how many levels the labels are.
-OF_LEVELS = {2: (7, 4), 3: (5, 1, 5)}
 CASES = [
     dict(loss=STABLE_AP),
     dict(loss=dict(STABLE_AP, rho='auto'), memory=dict(size=14, dim=DIM)),
@@ -192,8 +190,7 @@ def _all_cases(rank, sizes):
     results, counts = [], []
     for case in CASES:
         model = DistributedDataParallel(_Model(**case))
-        own = OF_LEVELS[len(sizes)] if case.get('levels') else sizes
-        results.append(_train(model, own, _part(rank, own)))
+        results.append(_train(model, sizes, _part(rank, sizes)))
         counts.append(len(results[-1]))
     for loss in RIVALS:
         results.append(_rival_locally(loss, rank, sizes))

@@ -85,7 +85,7 @@ class RankingMonitorHook(Hook):
             return
         total = (outputs or {}).get('loss')
         if total is not None:
-            self._check_finite(runner, 'the loss', float(total))
+            self._check_finite(runner, 'the loss', float(torch.as_tensor(total).detach()))
         modules = unwrap_model(runner.model).named_modules()
         losses = [(n, m) for n, m in modules if isinstance(m, HasDiagnostics) and m.diagnostics]
         for name, loss in losses:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
@@ -40,7 +40,15 @@ class EmbeddingRows:
         Returns the rows, with a gradient that is summed over ranks, where this rank's begin, and
         the number of rows of each rank.
         """
-        counts, dtype = rows_and_dtype(self.embeddings, group)
+        levels = self.labels.size(1) if self.labels.dim() == 2 else 0
+        sizes, dtype = sizes_and_dtype(
+            [len(self), levels], self.embeddings.dtype, group, self.embeddings.device
+        )
+        counts = [rows for rows, _ in sizes]
+        levels = max(number for _, number in sizes)
+        if levels and not len(self):
+            # A rank without images cannot tell the levels of their labels.
+            self.labels = self.labels.new_zeros(0, levels)
         labels = self.labels if self.labels.dim() == 2 else self.labels[:, None]
         numbers = torch.cat([labels, self.ids[:, None]], dim=1)
         numbers = all_gather_rows(numbers, counts, group)
