@@ -50,12 +50,6 @@ VALUES = [
     ('InBatchSoftmaxLoss', dict(frequency='none', refined=True), "Fix: frequency='counts'"),
     ('InBatchSoftmaxLoss', dict(frequency='exact'), "frequency='exact' is unknown"),
     ('InBatchSoftmaxLoss', dict(frequency='none', num_buckets=4), 'num_buckets=4 has no effect'),
-    (
-        'InBatchSoftmaxLoss',
-        dict(num_buckets=4, scope='local', gather='ring'),
-        "gather='ring' has no effect",
-    ),
-    ('InBatchSoftmaxLoss', dict(num_buckets=4, gather='tree'), "gather='tree' is unknown"),
     ('IndividualCLIPLoss', dict(num_samples=3, tau=0.01, tau_min=0.1), '0 < tau_min <= tau'),
     ('InfoNCELoss', dict(tau=0), 'tau must be > 0'),
     ('InfoNCELoss', dict(hardness_strength=-1), 'hardness_strength must be >= 0'),
