@@ -329,7 +329,7 @@ def test_the_blocks_of_the_page(kind, capsys):
 def test_overfits_one_batch(kind):
     steps = 300 if kind in ('rfdetr', *GROUPED) else 200
     # The queries of these see 2 x 2 pixels; DAB-DETR's own loss has 0.5 after 400 steps.
-    steps = {'ConditionalDetr': 400, 'DabDetr': 800}.get(kind, steps)
+    steps = {'ConditionalDetr': 400, 'DabDetr': 800, 'LwDetr': 600, 'RfDetr': 600}.get(kind, steps)
     lr = {**dict.fromkeys(DENOISING, 4e-3), **dict.fromkeys(TORCHVISION, 3e-3), 'rfdetr': 1e-3}
     lr['DabDetr'] = 3e-3
     # With quality=0 RF-DETR has 0.67 here; its own loss, which knows the IoU, has 1.
