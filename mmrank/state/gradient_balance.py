@@ -15,6 +15,11 @@ from mmrank.errors import UserError
 from .base import SavedState
 from .running_mean import RunningMean
 
+_CHECKPOINTED = (
+    'balance_gradients cannot measure gradients inside torch.utils.checkpoint. Fix: call the loss '
+    'outside of it, as in loss(checkpoint(model, x), target)'
+)
+
 Features = TypeVar('Features', Tensor, Sequence[Tensor])
 
 
@@ -84,6 +89,8 @@ class GradientBalance(RunningMean):
             box: Scalar loss of the boxes. Both are losses of the features that :meth:`watch` noted
                 last, and their graph stays.
         """
+        if self.training and inside_backward():
+            raise UserError(_CHECKPOINTED)
         if self.moves and torch.is_grad_enabled():
             if self._features:
                 self._measure(cls, box)
@@ -185,9 +192,11 @@ def _square_norm(loss: Tensor, features: list[Tensor], scale: float) -> Tensor:
     """Float64 square of the gradient's norm, times a power of ``scale``."""
     if not loss.requires_grad:
         return torch.zeros((), dtype=torch.float64, device=loss.device)
-    found = torch.autograd.grad(
-        loss, features, torch.full_like(loss, scale), retain_graph=True, allow_unused=True
-    )
+    scales = torch.full_like(loss, scale)
+    try:
+        found = torch.autograd.grad(loss, features, scales, retain_graph=True, allow_unused=True)
+    except ValueError as error:
+        raise UserError(_CHECKPOINTED) from error
     norms = [x.float().norm().double() for x in found if x is not None]
     if not norms:
         return torch.zeros((), dtype=torch.float64, device=loss.device)

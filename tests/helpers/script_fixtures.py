@@ -41,12 +41,15 @@ def run_script(monkeypatch, capsys):
     """Runs a script in this process: status, output and errors."""
     from mmengine.logging import MMLogger
     from mmengine.registry import DefaultScope
+    from mmengine.visualization import Visualizer
 
     def run(path, *arguments):
         # A logger of an earlier test writes to that test's output, which is closed by now.
         MMLogger._instance_dict.clear()
-        # A run is named by its second: an earlier one of that second would leave its own scope.
+        # A run is named by its second: an earlier one of that second would leave its scope here.
         DefaultScope._instance_dict.clear()
+        for kind in (Visualizer, *Visualizer.__subclasses__()):
+            kind._instance_dict.clear()
         monkeypatch.setattr(sys, 'argv', [str(path), *map(str, arguments)])
         try:
             with own_loading(), pytest.raises(SystemExit) as caught:

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from torch.utils.checkpoint import checkpoint
 
 from mmrank.errors import UserError
 from mmrank.losses import (
@@ -126,6 +127,14 @@ def test_two_ranks_are_one_process():
     alone = _steps(0, 1)
     for found in run_on_ranks(_steps, 2, 2):
         torch.testing.assert_close(found, alone, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize('reentrant', [True, False])
+def test_a_checkpointed_loss_is_refused(reentrant):
+    """Its gradients cannot be measured: no graph at first, no state when it runs again."""
+    total = _embedding_sum(balance_gradients=True)
+    with pytest.raises(UserError, match='Fix: call the loss outside of it'):
+        checkpoint(total, *_embeddings(), use_reentrant=reentrant).backward()
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def rows():
             yield pytest.param(*row.values, id=row.id, marks=[pytest.mark.slow] * is_slow)
 
 
-@pytest.mark.parametrize(('subject', 'check'), rows())
+@pytest.mark.parametrize(('subject', 'check'), list(rows()))
 def test_contract(subject, check):
     """The checks of mmrank.testing, stricter in what may be refused."""
     result = check(subject)
