@@ -34,8 +34,8 @@ def parse_loss(text: str) -> tuple[str, dict]:
         raise UserError(f'--losses {text}: {OWN} has no settings. Fix: set them in the config')
     if name != OWN and MODELS.get(f'mmrank.{name}') is None:
         raise UserError(
-            f'--losses {text}: mmrank has no loss {name!r}. Fix: {OWN} (of the config), focal loss as '
-            'QualityFocalLoss:use_iou=False,alpha=0.25, or a name of docs/pages/losses.md'
+            f'--losses {text}: mmrank has no loss {name!r}. Fix: {OWN} (of the config), focal loss '
+            'as QualityFocalLoss:use_iou=False,alpha=0.25, or a name of docs/pages/losses.md'
         )
     return name, settings
 
