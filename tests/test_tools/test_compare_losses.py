@@ -201,6 +201,9 @@ def test_the_answer_says_what_is_level():
     alone = answer({'own': {'m': {1: 1.0}}, 'other': {'m': {1: 3.0}}}, 'm')
     assert (alone.best, alone.level) == ('other', ('own',))
     assert 'tells nothing' in alone.sentence
+    # Detectors report 26.4 and 26.5: one step of rounding in each pair.
+    steps = {seed: value + 0.1 for seed, value in own.items()}
+    assert answer({'own': {'m': own}, 'step': {'m': steps}}, 'm').level == ('own',)
     lower = answer({'own': {'m': own}, 'best': {'m': ahead}}, 'm', lower_better=True)
     assert lower.best == 'own'
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ..seeds.statistics import Values, compare_paired
 
+#: Detectors report their metrics in steps of it.
+STEP = 0.1
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -19,8 +22,8 @@ class Answer:
 def answer(values: Values, metric: str, lower_better: bool = False) -> Answer:
     """The answer of the (method, metric, seed) ``values``; one of level losses is the largest mean.
 
-    A loss is level with the best one where the 95 % interval of their paired difference holds 0, or
-    where there are fewer than two pairs.
+    A loss is level with the best one where the 95 % interval of their paired difference holds 0,
+    where all pairs differ by one :data:`STEP`, or where there are fewer than two pairs.
     """
     runs = {name: found[metric] for name, found in values.items() if found[metric]}
     sign = -1 if lower_better else 1
@@ -35,7 +38,9 @@ def answer(values: Values, metric: str, lower_better: bool = False) -> Answer:
         found = compare_paired(runs[best], runs[name])
         low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
         widths.append((high - low) / 2)
-        if low <= 0 <= high:
+        # One step of the metric in every pair is its rounding, and no interval of no width.
+        is_rounding = low == high and abs(low) < 1.5 * STEP
+        if is_rounding or low <= 0 <= high:
             level.append(name)
         else:
             behind[name] = (found['difference'], low, high)
