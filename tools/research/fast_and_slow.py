@@ -195,7 +195,7 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('set', metavar='SET')
-    parser.add_argument('--budget', default='4m', help='as of compare_losses.py (default: 4m)')
+    parser.add_argument('--budget', default='4m', help='see compare_losses.py (default: 4m)')
     return parser.parse_args()
 
 

@@ -35,7 +35,7 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
-from lib.common.records import append_rows, current_commit, past_rows
+from lib.common.training_plan import Record
 from mmrank.errors import show_user_errors
 from mmrank.functional import average_precision, partial_auroc
 
@@ -209,14 +209,12 @@ def measure(
     plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
 ) -> Iterator[dict]:
     """Rows of the record for each seed."""
-    commit = current_commit()
     for seed in seeds:
         begin = time.process_time()
         for step, found in train(data, {**method['loss'], **best}, seed, plan, 'test'):
             yield dict(
                 seed=seed,
                 step=step,
-                commit=commit,
                 seconds=f'{time.process_time() - begin:.1f}',
                 settings=json.dumps(best),
                 **{name: f'{value:.5f}' for name, value in found.items()},
@@ -231,17 +229,19 @@ def run(plan_file: Path, features: Path, out: Path) -> None:
         tuned = options.pop('tuned')
         data = photographs(features, **options)
         one_label = bool((data['train'][1].sum(1) == 1).all())
-        file = out / f'{plan_file.stem}_{name}.csv'
-        past = past_rows(file, fields)
-        done = [(x['method'], int(x['seed']), x['settings']) for x in past]
+        record = Record(out / f'{plan_file.stem}_{name}.csv', fields)
         for method, spec in plan['methods'].items():
-            known = {seed: json.loads(found) for name, seed, found in done if name == method}
+            known = {
+                int(row['seed']): json.loads(row['settings'])
+                for row in record.rows
+                if row['method'] == method
+            }
             seeds = [seed for seed in plan['seeds'] if seed not in known]
             if not seeds or (spec.get('one_label') and not one_label):
                 continue
             best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
             rows = list(measure(plan, data, spec, best, seeds))
-            append_rows(file, [dict(row, method=method) for row in rows], fields)
+            record.add([dict(row, method=method) for row in rows])
             print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
 
 

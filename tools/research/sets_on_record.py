@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.records import read_final_rows
-from lib.own_data.look_up import FILE, Counts, count, entry_of, write
+from lib.own_data.look_up import FILE, Counts, count
 from lib.seeds.statistics import compare_paired
 from mmrank.errors import show_user_errors
+from mmrank.files import write_atomically
 
 RECORDS = Path(__file__).with_name('records')
 #: What a record measured. {} stands for the name of the set.
@@ -94,7 +96,7 @@ def sets_on_record(data: Path | None) -> dict[str, dict]:
             if path.is_file() and (claim != 'dense_{}' or not found):
                 found.append(winner(path, what))
         found = [x for x in found if x is not None]
-        made[name] = entry_of(title, counts, found)
+        made[name] = dict(title=title, counts=asdict(counts), found=found)
     return made
 
 
@@ -105,7 +107,8 @@ def main() -> None:
     )
     parser.add_argument('--data', type=Path, help='folder of the data sets')
     args = parser.parse_args()
-    write(FILE, sets_on_record(args.data))
+    text = json.dumps(sets_on_record(args.data), indent=1) + '\n'
+    write_atomically(text.encode(), FILE)
     print(f'wrote {FILE}')
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ class Counts:
         boxes_an_image: Mean number of boxes of these.
         classes: Classes that have a box.
         side: Median square root of the share of the image that a box covers.
-        imbalance: Boxes of the largest class over those of the smallest.
+        imbalance: Boxes of the largest class, divided by boxes of the smallest.
     """
 
     images: int
@@ -117,13 +117,3 @@ def _won(found: Mapping) -> str:
             text += f'; {verb} {other["name"]}, {other["difference"]:+.2f} '
             text += f'[{low:+.2f}, {high:+.2f}]'
     return text
-
-
-def write(path: Path, sets: Mapping[str, Mapping]) -> None:
-    """Write the sets on record."""
-    path.write_text(json.dumps(sets, indent=1) + '\n', encoding='utf-8')
-
-
-def entry_of(title: str, counts: Counts, found: list[Mapping]) -> dict:
-    """An entry of the file."""
-    return dict(title=title, counts=asdict(counts), found=found)

@@ -44,7 +44,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lib.common.records import append_rows, current_commit, past_rows
+from lib.common.training_plan import Record
 from mmrank.errors import show_user_errors
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
@@ -293,26 +293,24 @@ def run(plan_file: Path, out: Path) -> None:
     columns += CAUSES if plan.get('watch') else ()
     # What is looked at is not a trial of a setting.
     stage = 'tune' if plan['stage'] == 'choose' and not plan.get('watch') else 'final'
-    commit = current_commit()
     for name, spec in plan['data'].items():
         stored = torch.load(spec['file'], weights_only=True)
-        record = out / f'{plan_file.stem}_{name}.csv'
-        past = past_rows(record, columns)
-        done = {(row['method'], row['seed'], row['settings']) for row in past}
+        record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
         methods = [x for x in plan['methods'] if name in x.get('sets', [name])]
         for seed in plan['seeds']:
             parts = parts_of(stored, spec['apart'], plan['stage'], seed)
             for method, trial in ((x, y) for x in methods for y in trials_of(x, plan)):
                 settings = json.dumps(trial)
-                if (method['name'], str(seed), settings) in done:
+                facts = dict(method=method['name'], seed=seed, settings=settings)
+                if record.find(**facts):
                     continue
-                begin, rows = time.process_time(), []
+                begin = time.process_time()
+                rows = []
                 for step, figures in train(trial, seed, parts, plan):
                     seconds = f'{time.process_time() - begin:.1f}'
-                    facts = (stage, method['name'], seed, step, commit, seconds, settings)
                     shown = {key: f'{value:.5f}' for key, value in figures.items()}
-                    rows.append(dict(zip(FACTS, facts)) | shown)
-                append_rows(record, rows, columns)
+                    rows.append(dict(facts, stage=stage, step=step, seconds=seconds, **shown))
+                record.add(rows)
             print(name, seed, flush=True)
 
 
