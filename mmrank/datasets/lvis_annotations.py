@@ -8,9 +8,7 @@ which not every object is annotated (``not_exhaustive_category_ids``): Gupta et 
 from collections.abc import Collection, Iterator, Mapping
 from urllib.parse import urlsplit
 
-from mmrank.datasets.checks.coco_report import FIXES
 from mmrank.datasets.checks.data_report import Findings, is_id, shown
-from mmrank.errors import UserError
 
 NEGATIVE, INCOMPLETE = 'neg_category_ids', 'not_exhaustive_category_ids'
 
@@ -63,32 +61,6 @@ def scan_federated(document: Mapping, known: Collection, required: bool, found: 
             f'{shown(category_id)}, and {NEGATIVE} names it',
             is_error=False,
         )
-
-
-def renumber_classes(image: dict, new_ids: Mapping, present: Collection = ()) -> dict:
-    """An image whose lists of classes have new ids, without classes that have none.
-
-    Those with an object, ``present``, are not verified absent.
-    """
-    lists = {}
-    for key, left_out in ((NEGATIVE, present), (INCOMPLETE, ())):
-        if isinstance(image.get(key), list):
-            ids = (new_ids.get(x) for x in image[key] if is_id(x) or isinstance(x, float))
-            lists[key] = [x for x in dict.fromkeys(ids) if x is not None and x not in left_out]
-    return {**image, **lists} if lists else image
-
-
-def require_federated(document: Mapping, ann_file: object) -> None:
-    """Refuse LVIS annotations that do not say what images lack."""
-    known = {cat['id'] for cat in document['categories']}
-    for image in document['images']:
-        for key in (NEGATIVE, INCOMPLETE):
-            problem = _fault(image, key, known)
-            if problem is not None:
-                raise UserError(
-                    f'annotation file {ann_file}: the image of id {shown(image["id"])} {problem}. '
-                    f'Fix: {FIXES["federated field"]}'
-                )
 
 
 def _fault(image: dict, key: str, known: Collection) -> str | None:

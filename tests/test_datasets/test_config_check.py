@@ -7,8 +7,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
+from lib.coco.merging import merge_coco
 from mmrank.datasets.checks.coco_check import check_config
-from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 

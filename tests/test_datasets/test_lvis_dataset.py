@@ -11,7 +11,7 @@ from mmengine.config import Config
 from noisy_boxes import as_lvis, make_document, write_json
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.lvis_annotations import complete_lvis, require_federated
+from mmrank.datasets.lvis_annotations import complete_lvis
 from mmrank.errors import UserError
 from mmrank.registry import DATASETS
 
@@ -58,8 +58,6 @@ def test_a_missing_field_is_an_error_where_it_is_needed(field):
     with pytest.raises(UserError, match=f'has no {field!r}') as caught:
         report.raise_if_bad()
     assert str(caught.value).count('Fix:') == 1
-    with pytest.raises(UserError, match=f'of id 2 has no {field!r}. Fix'):
-        require_federated(found, 'lvis.json')
     # Of COCO's files nothing is expected.
     plain = make_document()
     assert not problems(plain)[1]

@@ -21,14 +21,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_cleaning import clean_coco
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.coco_merging import merge_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import Split, compare_labels, find_shared_images
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lib.coco.cleaning import clean_coco
+from lib.coco.merging import merge_coco
 
 
 def parse_args() -> argparse.Namespace:

@@ -93,7 +93,7 @@ def test_annotations_without_what_images_lack_are_refused(data):
     del document['images'][3]['neg_category_ids']
     write_json(path, document)
     assert is_lvis(document)
-    with pytest.raises(UserError, match='of id 4 has no .neg_category_ids'):
+    with pytest.raises(UserError, match=r'\(id 4\) has no .neg_category_ids'):
         run_benchmark([], path)
 
 

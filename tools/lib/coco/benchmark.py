@@ -17,9 +17,9 @@ from lib.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
 from lib.coco.pr_curves import PRCurves
 from lib.coco.runs import ModelResult
 from lib.coco.tables import BenchmarkRow
-from mmrank.datasets.checks.coco_check import check_coco_file
+from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
-from mmrank.datasets.lvis_annotations import is_lvis, require_federated
+from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
 from mmrank.evaluation.box_evaluation import (
     check_predictions,
@@ -96,8 +96,8 @@ def run_benchmark(
     on_step('reading annotations')
     document = read_coco_json(ann_file)
     evaluators = []
+    inspect_coco(document, ann_file, federated=is_lvis(document)).raise_if_bad()
     if is_lvis(document):
-        require_federated(document, ann_file)
         if evaluator != 'auto':
             raise UserError(
                 f'evaluator {evaluator!r} does not support LVIS, and {ann_file} has LVIS '
@@ -106,7 +106,6 @@ def run_benchmark(
         require_lvis()
     else:
         evaluators = find_evaluators(evaluator)
-        check_coco_file(ann_file)
     on_step('reading predictions')
     models, notes = read_models(results, document, allow_empty=allow_empty)
     name = evaluators[0].name if evaluators else 'lvis'

@@ -1,8 +1,9 @@
 """Several COCO documents as one: new ids, classes by their names."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from mmrank.datasets.lvis_annotations import renumber_classes
+from mmrank.datasets.checks.data_report import is_id
+from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
 from mmrank.errors import UserError
 
 
@@ -40,3 +41,16 @@ def merge_coco(documents: Mapping[str, dict]) -> dict:
             number = len(merged['annotations']) + 1
             merged['annotations'].append({**ann, **places, 'id': number})
     return merged
+
+
+def renumber_classes(image: dict, new_ids: Mapping, present: Collection = ()) -> dict:
+    """An image whose lists of classes have new ids, without classes that have none.
+
+    Those with an object, ``present``, are not verified absent.
+    """
+    lists = {}
+    for key, left_out in ((NEGATIVE, present), (INCOMPLETE, ())):
+        if isinstance(image.get(key), list):
+            ids = (new_ids.get(x) for x in image[key] if is_id(x) or isinstance(x, float))
+            lists[key] = [x for x in dict.fromkeys(ids) if x is not None and x not in left_out]
+    return {**image, **lists} if lists else image

@@ -4,11 +4,12 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 
+from lib.coco.merging import renumber_classes
+from lib.coco.tidying import tidy_classes, tidy_images, tidy_masks
 from mmrank.datasets.checks.coco_annotations import LARGEST_PIXEL, is_number_id
 from mmrank.datasets.checks.coco_inspect import inspect_coco
-from mmrank.datasets.checks.coco_tidying import tidy_classes, tidy_images, tidy_masks
 from mmrank.datasets.checks.data_report import is_id, is_number
-from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE, renumber_classes
+from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE
 from mmrank.errors import UserError
 
 _PARTS = {'images': 'image_id', 'categories': 'category_id'}
