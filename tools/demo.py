@@ -24,13 +24,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from lib.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from lib.coco.detections import draw_detections
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, rich_table, write_tables
 from lib.common.live_progress import LiveProgressHook
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIGS = {

@@ -95,7 +95,6 @@ BLOCKS = [
     (SCALING, 'mmrank.ShardedTablesParallel'),
     # tests/test_evaluation/test_gallery_index.py measures by them.
     (SCALING, 'mmrank.RetrievalMetric'),
-    (CALIBRATION, 'best_f1_thresholds'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),
     # tests/test_tools/test_stock_deployment.py runs it.

@@ -11,6 +11,7 @@ a zip archive, and counts the 100 best boxes of an image.
 
 import argparse
 import json
+import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -18,7 +19,10 @@ from pathlib import Path
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.box_evaluation import check_predictions, load_predictions, shown_box
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lib.coco.box_evaluation import check_predictions, load_predictions, shown_box
 
 #: Boxes of an image that count.
 COUNTED = 100

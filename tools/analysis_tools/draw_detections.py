@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.coco.box_evaluation import load_ground_truth
 from lib.coco.detections import draw_detections
 from lib.coco.tables import named_evaluations
 from lib.common.command_line import benchmark_parser, check_outputs

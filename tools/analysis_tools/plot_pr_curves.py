@@ -6,7 +6,8 @@
 
 The prediction files are what mmdet's CocoMetric writes when a config sets
 val_evaluator.outfile_prefix (PREFIX writes PREFIX.bbox.json). The figure has
-the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class.
+the mean over classes at IoU 0.5, 0.75 and 0.50:0.95, then a panel a class. The
+score at which each class has its best F1, a threshold to act on, is printed.
 """
 
 import argparse
@@ -16,10 +17,10 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.box_evaluation import load_ground_truth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.coco.box_evaluation import best_f1_thresholds, load_ground_truth
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, named_evaluations, rich_table
 from lib.common.command_line import benchmark_parser, check_outputs
@@ -45,6 +46,10 @@ def main() -> None:
     evaluations = named_evaluations(truth, args.predictions)
     header, rows = comparison_rows(evaluations)
     Console().print(rich_table(header, rows, args.ann_file))
+    for name, evaluation in evaluations.items():
+        print(f'Scores with the best F1 at IoU 0.5, {name}:')
+        for cat_id, score in best_f1_thresholds(evaluation).items():
+            print(f'  {truth.cats[cat_id]["name"]} {score:.3g}')
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
     print(f'Wrote {plot_pr_curves(curves, args.out, args.max_classes)}')
 

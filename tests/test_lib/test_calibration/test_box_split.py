@@ -11,9 +11,9 @@ from pycocotools.coco import COCO
 
 from lib.calibration.box_split import BoxSplit
 from lib.calibration.fitting import METHODS, fit_calibration
+from lib.coco.box_evaluation import match_boxes
 from lib.synthetic.boxes import make_annotations, make_predictions
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import match_boxes
 
 
 def iou_of(one, other, crowd=False):

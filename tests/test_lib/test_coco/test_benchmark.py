@@ -11,6 +11,7 @@ from PIL import Image
 from rich.console import Console
 from run_records import run_record
 
+from lib.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from lib.coco.detections import (
     class_colours,
     draw_side_by_side,
@@ -28,7 +29,6 @@ from lib.coco.tables import (
 )
 from lib.synthetic.boxes import make_predictions
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.box_evaluation import evaluate_boxes, load_ground_truth
 
 NAN = float('nan')
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lib.coco.detections import draw_detections
-from lib.coco.pr_curves import PRCurves, plot_pr_curves
-from lib.coco.tables import comparison_rows, rich_table, write_tables
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-from mmrank.evaluation.box_evaluation import (
+from lib.coco.box_evaluation import (
     best_f1_thresholds,
     class_average_precision,
     evaluate_boxes,
     load_ground_truth,
     summary,
 )
+from lib.coco.detections import draw_detections
+from lib.coco.pr_curves import PRCurves, plot_pr_curves
+from lib.coco.tables import comparison_rows, rich_table, write_tables
+from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 @pytest.fixture(scope='module')

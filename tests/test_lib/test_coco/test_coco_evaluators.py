@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from noisy_boxes import make_document, make_predictions, write_json
 
+from lib.coco.box_evaluation import STAT_NAMES, summary
 from lib.coco.evaluators import FASTER, PYCOCOTOOLS, check_equality, find_evaluators
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import STAT_NAMES, summary
 
 
 def evaluate(choice, ann_file, boxes):

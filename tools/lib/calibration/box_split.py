@@ -11,9 +11,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor
 
-from mmrank.calibration.calibration_file import Calibration
-from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import (
+from lib.coco.box_evaluation import (
     check_predictions,
     class_average_precision,
     class_matches,
@@ -21,6 +19,8 @@ from mmrank.evaluation.box_evaluation import (
     load_predictions,
     match_boxes,
 )
+from mmrank.calibration.calibration_file import Calibration
+from mmrank.errors import UserError
 
 from .splits import JudgedScores, SplitFigures, as_float32
 

@@ -5,6 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lib.coco.box_evaluation import (
+    check_predictions,
+    class_average_precision,
+    load_predictions,
+    summary,
+)
 from lib.coco.evaluators import (
     BoxEvaluator,
     check_equality,
@@ -21,12 +27,6 @@ from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import (
-    check_predictions,
-    class_average_precision,
-    load_predictions,
-    summary,
-)
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 _HIDDEN_FIGURES = ('ARs', 'ARm', 'ARl')

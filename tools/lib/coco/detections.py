@@ -18,9 +18,9 @@ from pycocotools import mask as box_overlap
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from lib.coco.box_evaluation import best_f1_thresholds, evaluate_boxes
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import MissingFileError, UserError
-from mmrank.evaluation.box_evaluation import best_f1_thresholds, evaluate_boxes
 
 MATCH_IOU = 0.5
 # Inches of a panel's width; the height follows the images.

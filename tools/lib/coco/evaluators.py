@@ -1,7 +1,7 @@
 """COCO's box evaluation by pycocotools or faster-coco-eval, and LVIS's by the package lvis.
 
 The first two return an object with the interface of ``COCOeval``, so that what reads its figures
-(:mod:`mmrank.evaluation.box_evaluation`, the curves, the tables) does not care which it was.
+(:mod:`lib.coco.box_evaluation`, the curves, the tables) does not care which it was.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from lib.coco.box_evaluation import STAT_NAMES, NumberedIds, match_boxes, number_objects
 from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import STAT_NAMES, NumberedIds, match_boxes, number_objects
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'

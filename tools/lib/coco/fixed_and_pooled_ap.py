@@ -16,9 +16,9 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from lib.coco.box_evaluation import number_objects
 from lib.coco.evaluators import index_quietly
 from mmrank.datasets.lvis_annotations import INCOMPLETE, NEGATIVE, complete_lvis
-from mmrank.evaluation.box_evaluation import number_objects
 
 PER_CLASS = 10_000
 _ALL_AREAS = [0, 1e10]

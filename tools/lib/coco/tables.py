@@ -11,9 +11,9 @@ from pycocotools.cocoeval import COCOeval
 from rich.markup import escape
 from rich.table import Table
 
+from lib.coco.box_evaluation import class_average_precision, evaluate_boxes, summary
 from lib.coco.runs import RunRecord
 from lib.common.names import best_cells
-from mmrank.evaluation.box_evaluation import class_average_precision, evaluate_boxes, summary
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table, write_table
 

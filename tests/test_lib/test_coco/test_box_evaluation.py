@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from noisy_boxes import make_document, make_predictions, write_json
 
-from lib.coco.evaluators import find_evaluators
-from mmrank.errors import UserError
-from mmrank.evaluation.box_evaluation import (
+from lib.coco.box_evaluation import (
     best_f1_thresholds,
     check_predictions,
     class_average_precision,
@@ -19,6 +17,8 @@ from mmrank.evaluation.box_evaluation import (
     paired_iou,
     summary,
 )
+from lib.coco.evaluators import find_evaluators
+from mmrank.errors import UserError
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
 
