@@ -9,8 +9,10 @@ its own metric. A short trial first tells how many steps and seeds the budget gi
 command goes on after an interruption, and gives the same table. --look-up ANN.json trains nothing.
 
 A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
-the loss of the config as it is. --out gets winner.py, which inherits your config and trains the
-whole network on the recommended loss, and trainings/ with report.md, CSV files and boxplot.png.
+the loss of the config as it is. Of losses that are level, GradedAPLoss is recommended for a
+detector and StableAPLoss for other models, if it is one of them. --out gets winner.py, which
+inherits your config and trains the whole network on the recommended loss, and trainings/ with
+report.md, CSV files and boxplot.png.
 """
 
 import os
@@ -47,6 +49,7 @@ from lib.own_data.head_losses import (
     loss_changes,
     parse_loss,
     stored_config,
+    usual_name,
     winner_text,
 )
 from lib.own_data.look_up import look_up
@@ -302,9 +305,11 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     report(console, plan, outcomes, [], [])
     if any(outcome.error for outcome in outcomes):
         return 1
-    found = answer(collect_values(plan, outcomes), args.metric)
+    texts = method_names(args.losses)
+    usual = usual_name(cfg.model, texts)
+    found = answer(collect_values(plan, outcomes), args.metric, usual=usual)
     console.print(found.sentence, style='bold', markup=False, highlight=False)
-    text = method_names(args.losses)[found.best]
+    text = texts[found.best]
     changes = loss_changes(cfg.model, text)
     winner = args.out / 'winner.py'
     base = Path(args.config).resolve()

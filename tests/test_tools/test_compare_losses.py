@@ -24,6 +24,7 @@ from lib.own_data.head_losses import (  # noqa: E402
     loss_changes,
     parse_loss,
     stored_config,
+    usual_name,
     winner_text,
 )
 from lib.own_data.look_up import Counts, count, look_up, unlike  # noqa: E402
@@ -196,7 +197,7 @@ def test_the_answer_says_what_is_level():
     near = {1: 22.2, 2: 22.9, 3: 22.9}
     found = answer({'own': {'m': own}, 'best': {'m': ahead}, 'near': {'m': near}}, 'm')
     assert (found.best, found.level) == ('best', ('near',))
-    assert 'Level: best, near' in found.sentence
+    assert 'best is recommended. Level: best, near.' in found.sentence
     assert 'ahead of own by 2.20' in found.sentence
     alone = answer({'own': {'m': {1: 1.0}}, 'other': {'m': {1: 3.0}}}, 'm')
     assert (alone.best, alone.level) == ('other', ('own',))
@@ -206,6 +207,38 @@ def test_the_answer_says_what_is_level():
     assert answer({'own': {'m': own}, 'step': {'m': steps}}, 'm').level == ('own',)
     lower = answer({'own': {'m': own}, 'best': {'m': ahead}}, 'm', lower_better=True)
     assert lower.best == 'own'
+
+
+def test_the_usual_loss_is_recommended_only_where_it_is_level():
+    ours = {1: 20.0, 2: 21.0, 3: 20.5}
+    near = {1: 20.2, 2: 20.9, 3: 20.9}
+    ahead = {seed: value + 2 + 0.1 * seed for seed, value in ours.items()}
+    level = answer({'near': {'m': near}, 'ours': {'m': ours}}, 'm', usual='ours')
+    assert (level.best, level.level) == ('ours', ('near',))
+    assert level.sentence.startswith('ours is recommended. Level: near, ours.')
+    behind = answer({'ahead': {'m': ahead}, 'ours': {'m': ours}}, 'm', usual='ours')
+    assert (behind.best, behind.level) == ('ahead', ())
+    assert behind.sentence.startswith('ahead is ahead of all others.')
+
+
+@pytest.mark.parametrize(
+    ('model', 'usual'),
+    [
+        ({'bbox_head': {}}, 'weighted'),
+        ({'roi_head': {}}, 'weighted'),
+        ({'head': {}}, 'stable'),
+        ({'image_encoder': [], 'head': {}}, 'stable'),
+    ],
+)
+def test_the_usual_loss_of_a_model(model, usual):
+    losses = {
+        'own': 'own',
+        'stable': 'StableAPLoss:tau=auto',
+        'weighted': 'GradedAPLoss:loss_weight=0.3',
+        'plain': 'GradedAPLoss',
+    }
+    assert usual_name(model, losses) == usual
+    assert usual_name(model, {'own': 'own'}) is None
 
 
 def boxes_file(path, sides, image_side=100):

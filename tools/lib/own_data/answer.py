@@ -19,11 +19,19 @@ class Answer:
     sentence: str
 
 
-def answer(values: Values, metric: str, lower_better: bool = False) -> Answer:
-    """The answer of the (method, metric, seed) ``values``; one of level losses is the largest mean.
+def answer(
+    values: Values, metric: str, lower_better: bool = False, usual: str | None = None
+) -> Answer:
+    """The answer of the (method, metric, seed) ``values``.
 
-    A loss is level with the best one where the 95 % interval of their paired difference holds 0,
+    A loss is level with the best mean where the 95 % interval of their paired difference holds 0,
     where all pairs differ by one :data:`STEP`, or where there are fewer than two pairs.
+
+    Args:
+        values: Figures of the runs.
+        metric: The one that is compared.
+        lower_better: Whether a small figure is a good one.
+        usual: The loss that is recommended if it is level with the best mean. None: the best mean.
     """
     runs = {name: found[metric] for name, found in values.items() if found[metric]}
     sign = -1 if lower_better else 1
@@ -44,16 +52,20 @@ def answer(values: Values, metric: str, lower_better: bool = False) -> Answer:
             level.append(name)
         else:
             behind[name] = (found['difference'], low, high)
-    return Answer(best, tuple(level), _sentence(best, level, behind, widths, len(runs[best])))
+    recommended = usual if usual in level else best
+    sentence = _sentence(best, level, behind, widths, len(runs[best]))
+    if level:
+        sentence = f'{recommended} is recommended. {sentence}'
+    others = [name for name in (best, *level) if name != recommended]
+    return Answer(recommended, tuple(others), sentence)
 
 
 def _sentence(
     best: str, level: list[str], behind: Mapping[str, tuple], widths: list[float], seeds: int
 ) -> str:
+    text = f'{best} is ahead of all others.'
     if level:
-        text = f'Level: {", ".join([best, *level])}; any of these.'
-    else:
-        text = f'{best} is ahead of all others.'
+        text = f'Level: {", ".join([best, *level])}.'
     for name, (difference, low, high) in behind.items():
         text += f' {best} is ahead of {name} by {abs(difference):.2f} [{low:+.2f}, {high:+.2f}].'
     told = [x for x in widths if math.isfinite(x)]

@@ -14,6 +14,9 @@ from mmrank.registry import MODELS
 OWN = 'own'
 #: Classes that store and read features, which the configs name.
 MODULE = 'lib.own_data.stored_features'
+#: What mmrank recommends for detectors, and for classifiers and retrieval heads.
+USUAL_OF_BOXES = 'GradedAPLoss'
+USUAL_OF_IMAGES = 'StableAPLoss'
 
 
 def parse_loss(text: str) -> tuple[str, dict]:
@@ -38,6 +41,17 @@ def parse_loss(text: str) -> tuple[str, dict]:
             'as QualityFocalLoss:use_iou=False,alpha=0.25, or a name of docs/pages/losses.md'
         )
     return name, settings
+
+
+def usual_name(model: Mapping, losses: Mapping[str, str]) -> str | None:
+    """Name of the first loss that mmrank recommends for such a model; None if none of them.
+
+    Args:
+        model: Settings of the model.
+        losses: Text of each loss by its name.
+    """
+    usual = USUAL_OF_IMAGES if 'head' in model else USUAL_OF_BOXES
+    return next((name for name, text in losses.items() if parse_loss(text)[0] == usual), None)
 
 
 def loss_changes(model: Mapping, text: str) -> dict:

@@ -33,9 +33,11 @@ def test_the_winner_is_compared_with_the_next_and_the_stock_loss(tmp_path):
 
 def test_correlation_and_what_following_costs():
     slow = dict(a={'1': 10.0, '2': 12.0}, b={'1': 20.0, '2': 20.0}, c={'1': 15.0, '2': 15.0})
-    fast = dict(a={'1': 1.0}, b={'1': 2.0}, c={'1': 3.0})
+    fast = dict(a={'1': 1.0, '2': 1.5}, b={'1': 2.0, '2': 2.9}, c={'1': 3.0, '2': 3.5})
     item = Compared('x', 'a', 'b', slow, fast)
-    assert item.followed == 'c'
+    # b is ours, and level with c.
+    assert item.choices() == ('b', 'c', 'a', 'b')
+    assert item._replace(ours='a').followed == 'c'
     assert item.correlations() == (pytest.approx(0.5), pytest.approx(1 / 3))
     assert [item.lost(name) for name in ('c', 'a', 'b')] == [5.0, 9.0, 0.0]
 
