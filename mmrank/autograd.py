@@ -100,21 +100,21 @@ def _unwrapped(values: Tensor) -> Tensor:
     return values
 
 
-def on_host(values: Tensor) -> bool:
+def can_sync(values: Tensor) -> bool:
     """Whether the host may look at values, as NumPy does, without waiting for them."""
     return values.device.type == 'cpu' and not is_compiling() and not inside_transform()
 
 
-def fails(holds: Tensor, message: str) -> bool:
-    """Whether a condition on values fails.
+def violated(condition: Tensor, message: str) -> bool:
+    """Whether a () bool condition on values does not hold.
 
     On a GPU and in a compiled graph it is an assertion with the message, without waiting.
     """
     if inside_transform():
-        holds = _unwrapped(_unwrapped(holds).all())
-    if holds.device.type == 'cpu' and not is_compiling():
-        return not holds
-    torch._assert_async(holds, message)
+        condition = _unwrapped(_unwrapped(condition).all())
+    if condition.device.type == 'cpu' and not is_compiling():
+        return not condition
+    torch._assert_async(condition, message)
     return False
 
 

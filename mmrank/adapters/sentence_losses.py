@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional import average_precision
@@ -208,14 +208,14 @@ class SentenceRetrievalLoss(SentenceLoss):
     @staticmethod
     def _classes(labels: Tensor) -> Tensor:
         """The column label; UserError for the -1 of SNLI, and for the scores of STS."""
-        if fails((labels >= 0).all(), "the column 'label' holds classes below 0"):
+        if violated((labels >= 0).all(), "the column 'label' holds classes below 0"):
             raise UserError(
                 f"the column 'label' holds {labels.min().item()}, which would be a class like any "
                 "other. Fix: dataset.filter(lambda row: row['label'] >= 0); of pairs of texts that "
                 'entail each other or not, those that do, without the column label'
             )
         whole = labels == labels.long()
-        if fails(whole.all(), "the column 'label' holds scores in place of classes"):
+        if violated(whole.all(), "the column 'label' holds scores in place of classes"):
             raise UserError(
                 f"the column 'label' holds {labels[~whole][0].item():.3g}, a score of a pair in "
                 'place of a class. Fix: of pairs with a score, '

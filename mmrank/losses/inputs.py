@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import fails, on_host
+from mmrank.autograd import can_sync, violated
 from mmrank.distributed import scale_gradient
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, refuse_nan, whole
+from mmrank.functional.metrics.labels import check_tensors, refuse_nan
 from mmrank.gathering import all_gather_lists, join
 
 
@@ -39,7 +39,9 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
     if not labels.is_floating_point():
         return labels.long()  # a smaller type wraps the number of classes it is compared with
     refuse_nan(name, labels, 'give each image its class')
-    if labels.numel() and fails((labels == labels.floor()).all(), f'{name} are no whole numbers'):
+    if labels.numel() and violated(
+        (labels == labels.floor()).all(), f'{name} are no whole numbers'
+    ):
         raise UserError(
             f'{name} must be whole numbers of classes, got numbers from {labels.min().item()} to '
             f'{labels.max().item()}. Fix: labels.long()'
@@ -109,7 +111,9 @@ class EmbeddingBatch:
         self.query_labels, self.gallery_labels = self._levels[-1]
         self._same = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
-        if len(self.query_labels) and fails((self.query_labels >= 0).all(), 'a label is below 0'):
+        if len(self.query_labels) and violated(
+            (self.query_labels >= 0).all(), 'a label is below 0'
+        ):
             raise UserError(
                 f'query_labels must be >= 0, got {self.query_labels.min().item()}, which would be '
                 'a class like any other. Fix: keep = labels >= 0; pass embeddings[keep] and '
@@ -146,7 +150,7 @@ class EmbeddingBatch:
         # which a gradient scaler sees.
         is_infinite = ~(longest.isfinite() & other.isfinite())
         fits = is_infinite | (product < torch.finfo(dtype).max)
-        if fails(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
+        if violated(fits, 'inner products of the embeddings overflow. Fix: embeddings of length 1'):
             raise UserError(
                 f'inner products of embeddings with entries up to {longest.item():.3g} and '
                 f'{other.item():.3g} overflow {dtype}. Fix: embeddings of length 1, as by '
@@ -165,7 +169,9 @@ class EmbeddingBatch:
         shared = torch.zeros_like(self._same, dtype=torch.uint8)
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
-            if fails((~same | (shared == number)).all(), 'a level does not refine the one before'):
+            if violated(
+                (~same | (shared == number)).all(), 'a level does not refine the one before'
+            ):
                 raise UserError(
                     f'level {number} of the labels does not refine level {number - 1}: two images '
                     'share a class there, but not one level before. Fix: labels from coarse to '
@@ -189,14 +195,14 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
     if target.dim() == 2 and num_classes == 1:
         has_class = target[:, 0] > 0  # 0 and 1 of one list
     elif target.dim() == 1:
-        target = whole(target)
+        target = target if target.is_floating_point() else target.long()
         has_class = (target >= 0) & (target < num_classes)
     else:
         raise ValueError(
             'values of boxes need (n,) class indices, one box a row, got a '
             f'target of shape {tuple(target.shape)}'
         )
-    owners = torch.from_numpy(np.flatnonzero(has_class.numpy())) if on_host(target) else None
+    owners = torch.from_numpy(np.flatnonzero(has_class.numpy())) if can_sync(target) else None
     if values.dim() != 1 or (owners is not None and len(values) != len(owners)):
         raise ValueError(
             'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
@@ -237,7 +243,7 @@ def box_values(
     if loss.box_input == 'quality':
         # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
         outside = (values < -1e-3) | (values > 1.001)
-        if fails(~outside.any(), 'quality is not in [0, 1]'):
+        if violated(~outside.any(), 'quality is not in [0, 1]'):
             raise UserError(
                 f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
                 "positive's box"

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import fails, on_host
+from mmrank.autograd import can_sync, violated
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, refuse_nan, shares, zeros_and_ones
 
@@ -48,7 +48,7 @@ class RankedLists:
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, the same on all ranks of the group."""
         mask = self.is_negative
-        if len(mask) == 1 and on_host(mask):
+        if len(mask) == 1 and can_sync(mask):
             number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
         else:
             # Block by block: a sum of bool makes a copy in int64 on a CPU.
@@ -73,10 +73,10 @@ def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple
     """
     scores = is_positive.numel()
     width = is_positive.size(1)
-    if not on_host(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
+    if not can_sync(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
         columns = torch.arange(width, device=is_positive.device)
         return columns.expand(is_positive.shape), is_positive
-    if on_host(is_positive):
+    if can_sync(is_positive):
         # Several times faster than nonzero() where few are positive.
         flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
     else:
@@ -157,7 +157,7 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     if target.is_floating_point():
         fits &= target == target.floor()
     whole_numbers = f'target must be whole numbers from 0 to {highest}, the classes of the scores'
-    if fails(fits.all(), whole_numbers):
+    if violated(fits.all(), whole_numbers):
         background = f' ({num_classes} = background)' if highest == num_classes else ''
         raise ValueError(
             f'target holds class indices from {target.min().item()} to {target.max().item()}, but '

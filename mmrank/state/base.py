@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from mmrank.autograd import TrainingState, fails
+from mmrank.autograd import TrainingState
+from mmrank.functional.metrics.labels import check_index
 
 
 class SavedState(TrainingState):
@@ -58,20 +58,6 @@ class SavedState(TrainingState):
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:
-    """Check that ``rows`` are (lists,) integers in ``[0, size)``; ``name`` is for messages.
-
-    On a GPU an index out of range is a device-side assertion.
-    """
-    if rows.is_floating_point() or rows.dtype == torch.bool:
-        raise TypeError(f'{name} must be integers, got {rows.dtype}; call {name}.long()')
-    if rows.shape != (lists,):
-        raise ValueError(
-            f'{name} must be ({lists},), one for each list, got shape {tuple(rows.shape)}'
-        )
-    if rows.numel() == 0:
-        return
-    if fails(((rows >= 0) & (rows < size)).all(), f'{name} is not in [0, num_classes={size})'):
-        raise ValueError(
-            f'{name} holds indices from {int(rows.min())} to {int(rows.max())}, but there are '
-            f'{size} classes; set num_classes to the number of classes of the training set'
-        )
+    """Check (lists,) rows of a state of ``size``; see :func:`check_index`."""
+    fix = 'num_classes=the number of classes of the training set'
+    check_index(name, rows, size, fix, shape=(lists,))

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.checks import check_count
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_index
 from mmrank.gathering import all_gather_rows
 
 from .base import SavedState
@@ -102,7 +103,7 @@ def check_pairs(
     check_entities('rows', rows, shape[0])
     check_entities('cols', cols, shape[1])
     keys = (rows.long() * shape[1] + cols.long()).sort().values
-    if fails((keys[1:] != keys[:-1]).all(), f'a pair occurs more than once in {what}'):
+    if violated((keys[1:] != keys[:-1]).all(), f'a pair occurs more than once in {what}'):
         key = int(keys[1:][keys[1:] == keys[:-1]][0])
         row, col = divmod(key, shape[1])
         raise UserError(
@@ -113,25 +114,15 @@ def check_pairs(
 
 
 def check_entities(name: str, indices: Tensor, size: int) -> None:
-    """Check that ``indices`` are integers in ``[0, size)``; on a GPU by a device-side assertion."""
-    if indices.is_floating_point() or indices.dtype == torch.bool:
-        raise TypeError(f'{name} must be integers, got {indices.dtype}; call {name}.long()')
-    if indices.numel() == 0:
-        return
-    indices = indices.long()  # a smaller type would wrap the size
-    if fails(((indices >= 0) & (indices < size)).all(), f'{name} is not in [0, {size})'):
-        raise ValueError(
-            f'{name} holds indices from {int(indices.min())} to '
-            f'{int(indices.max())}, but there are {size} (indices 0 to '
-            f'{size - 1}); make the entities of the data and the counts agree'
-        )
+    """Check indices of one of ``size`` entities; see :func:`check_index`."""
+    check_index(name, indices, size, 'make the entities of the data and the counts agree')
 
 
 def check_counts(name: str, counts: Tensor, size: int) -> None:
     """Check that ``counts`` are (size,) numbers >= 1; on a GPU by a device-side assertion."""
     if counts.shape != (size,):
         raise ValueError(f'{name} must be ({size},) to fit shape=(m, n), got {tuple(counts.shape)}')
-    if fails((counts >= 1).all(), f'{name} must be >= 1: pairs of each row and column'):
+    if violated((counts >= 1).all(), f'{name} must be >= 1: pairs of each row and column'):
         index = int((~(counts >= 1)).nonzero()[0, 0])
         raise UserError(
             f'{name}[{index}]={counts[index].item()}: every row and column '
@@ -148,7 +139,7 @@ def check_columns(cols: Tensor, col_counts: Tensor, what: str) -> None:
     """
     found = torch.zeros_like(col_counts)
     found.index_add_(0, cols.long(), torch.ones_like(found[:1]).expand(len(cols)))
-    if fails(
+    if violated(
         (found <= col_counts).all(), f'a column occurs in {what} more often than it has pairs'
     ):
         col = int((found > col_counts).nonzero()[0, 0])

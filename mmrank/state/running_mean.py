@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import on_host
+from mmrank.autograd import can_sync
 from mmrank.checks import check_count, check_share
 from mmrank.errors import UserError
 
@@ -63,7 +63,7 @@ class OutlierWarning:
         """Take in which values of a batch were clipped, a bool tensor."""
         if self.given:
             return
-        if on_host(clipped):
+        if can_sync(clipped):
             if clipped.any():
                 self._warn()
         elif clipped.device.type == 'cuda':

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import on_host
+from mmrank.autograd import can_sync
 from mmrank.checks import check_share
 
 from .sample_state import SampleState
@@ -85,7 +85,7 @@ class SampleGroups:
         ids, order = ids.sort()
         differs = ids[1:] != ids[:-1]
         # The host may look only where it need not wait.
-        self._distinct = on_host(ids) and bool(differs.all())
+        self._distinct = can_sync(ids) and bool(differs.all())
         if not self._distinct:
             segment = torch.zeros_like(ids)
             segment[1:] = differs.cumsum(0)

@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import fails, inside_backward, is_compiling
+from mmrank.autograd import inside_backward, is_compiling
 from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError, UserTypeError
+from mmrank.functional.metrics.labels import check_index
 from mmrank.gathering import all_gather_rows
 
 from .row_route import ShardRows
@@ -217,30 +218,15 @@ class SampleState(ShardedState):
             super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def check_sample_ids(ids: Tensor, count: int, size: int | None = None) -> None:
-    """Check that ``ids`` is a (count,) integer tensor, with a ``size`` in ``[0, size)``.
-
-    On a GPU an index out of range is a device-side assertion.
-    """
+def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:
+    """Check that ``ids`` is a (count,) tensor of samples; see :func:`check_index`."""
     if not isinstance(ids, Tensor):
         raise UserTypeError(
             f'sample_idx must be a tensor of integers, got {type(ids).__name__}. Fix: '
             'torch.as_tensor(sample_idx)'
         )
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TypeError(f'sample_idx must be integers, got {ids.dtype}; call sample_idx.long()')
-    if ids.shape != (count,):
-        raise ValueError(
-            f'sample_idx must be ({count},), one for each sample of the '
-            f'batch, got shape {tuple(ids.shape)}'
-        )
-    if size is None or not count:
-        return
-    ids = ids.long()  # a smaller type would wrap the size
-    fits = ((ids >= 0) & (ids < size)).all()
-    if fails(fits, f'sample_idx is not in [0, num_samples={size})'):
-        raise ValueError(
-            f'sample_idx holds indices from {int(ids.min())} to {int(ids.max())}, but '
-            f'num_samples={size}; set num_samples of the loss to the length of the training set, '
-            'and let its samples be counted from 0'
-        )
+    fix = (
+        'num_samples=the length of the training set, whose samples are counted from 0, and one '
+        'index for each sample of the batch'
+    )
+    check_index('sample_idx', ids, size, fix, shape=(count,))

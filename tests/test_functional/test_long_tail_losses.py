@@ -13,7 +13,7 @@ from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.pairs.surrogates import SquaredHinge
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
 from mmrank.losses.pointwise.ldam import ldam_margins, ldam_sigmoid, ldam_softmax
-from mmrank.state.kept_positives import moving_ranks
+from mmrank.state.positive_history import moving_ranks
 
 
 def randn(*shape, seed=0):

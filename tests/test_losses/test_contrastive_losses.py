@@ -251,9 +251,9 @@ def test_normalisation_is_an_option():
     ('name', 'views', 'ids', 'error', 'message'),
     [
         ('isogclr', data(3), None, ValueError, 'requires sample_idx'),
-        ('isogclr', data(3), [0, 12, 1], ValueError, 'num_samples=12'),
-        ('isogclr', data(3), [0, 1], ValueError, r'must be \(3,\)'),
-        ('info_nce', data(3), [0, 1], ValueError, r'must be \(3,\)'),
+        ('isogclr', data(3), [0, 12, 1], ValueError, r'in \[0, 12\)\. Fix: num_samples='),
+        ('isogclr', data(3), [0, 1], ValueError, r'must have shape \(3,\)'),
+        ('info_nce', data(3), [0, 1], ValueError, r'must have shape \(3,\)'),
         ('info_nce', [data(3)[0], data(4)[0]], None, ValueError, 'same sampl'),
         ('clip', [torch.zeros(3)] * 2, None, ValueError, 'view1 and view2'),
         ('clip', [torch.zeros(3, 2).int()] * 2, None, TypeError, 'int32'),

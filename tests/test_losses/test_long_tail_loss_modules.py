@@ -116,7 +116,7 @@ def test_soap_state_is_saved_and_not_averaged_over_ranks():
 
 def test_soap_repeated_samples_and_overflow():
     state = SampleRanks(5, gamma=0.5)
-    ids = state.entries_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
+    ids = state.index_of(torch.tensor([3, 3, 0]), torch.device('cpu'))
     one = torch.ones(3, 1).bool()
     state.update(ids, torch.tensor([[[1.0], [3], [1]], [[2.0], [4], [5]]]), one)
     table = torch.zeros(2, 5)
@@ -139,7 +139,7 @@ def test_soap_refuses_bad_indices():
         loss(scores, target)
     with pytest.raises(ValueError, match=r'needs sample_idx of shape \(12,\)'):
         loss(scores, target, sample_idx=ids[:3])
-    with pytest.raises(ValueError, match='but num_samples=40'):
+    with pytest.raises(ValueError, match=r'in \[0, 40\)\. Fix: num_samples='):
         loss(scores, target, sample_idx=ids + SAMPLES)
     with pytest.raises(TypeError, match='must be integers'):
         loss(scores, target, sample_idx=ids.double())

@@ -44,7 +44,7 @@ def visit(state, g):
 
 
 def ranks(state, g):
-    entries = state.entries_of(torch.randperm(9, generator=g)[:4], CPU)
+    entries = state.index_of(torch.randperm(9, generator=g)[:4], CPU)
     batch = torch.rand(len(state.names), *entries.shape, generator=g) + 0.1
     state.update(entries, batch, torch.rand(entries.shape, generator=g) > 0.3)
     return state.step(entries, batch)

@@ -184,9 +184,9 @@ def test_row_dtypes(dtype):
 @pytest.mark.parametrize(
     ('rows', 'error', 'message'),
     [
-        ([0, 3], ValueError, 'from 0 to 3, but there are 3 classes'),
-        ([-1, 0], ValueError, 'from -1 to 0, but there are 3 classes'),
-        ([0], ValueError, r'rows must be \(2,\), one for each list'),
+        ([0, 3], ValueError, r'from 0 to 3, but .* \[0, 3\).*Fix: num_classes='),
+        ([-1, 0], ValueError, r'from -1 to 0, but .* \[0, 3\).*Fix: num_classes='),
+        ([0], ValueError, r'rows must have shape \(2,\)'),
         ([0.0, 1.0], TypeError, 'rows must be integers'),
     ],
 )

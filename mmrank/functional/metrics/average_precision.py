@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
 
@@ -155,7 +155,7 @@ def partial_auroc(
 
 def _check_gains(name: str, gains: Tensor) -> None:
     """Raise ValueError for a gain below 0, such as the -1 of padding."""
-    if gains.numel() and fails(~(gains < 0).any(), f'{name} must be >= 0'):
+    if gains.numel() and violated(~(gains < 0).any(), f'{name} must be >= 0'):
         raise UserError(
             f'{name} must be >= 0, got {gains.min().item()}. Fix: 0 for what is not relevant; '
             'padding has scores of -inf and 0 here'

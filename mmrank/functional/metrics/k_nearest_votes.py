@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 
-from .labels import check_range, check_tensors, whole
+from .labels import check_index, check_tensors
 from .top_k_inner_product import top_k_with_scores
 
 
@@ -46,7 +46,7 @@ def k_nearest_votes(
             f'{tuple(queries.shape)}, {tuple(bank.shape)} and {tuple(bank_labels.shape)}'
         )
     fix = 'num_classes of the data set; keep = bank_labels >= 0; bank[keep] and bank_labels[keep]'
-    check_range('bank_labels', whole(bank_labels), num_classes, fix)
+    check_index('bank_labels', bank_labels, num_classes, fix)
     excluded = torch.zeros(0, dtype=torch.long, device=queries.device)
     if bank is queries:
         excluded = torch.arange(len(queries), device=queries.device)

@@ -3,13 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.errors import UserError, UserTypeError
-
-
-def whole(labels: Tensor) -> Tensor:
-    """Integer labels as int64: a smaller type wraps the number of classes it is compared with."""
-    return labels if labels.is_floating_point() else labels.long()
 
 
 def check_tensors(**values: object) -> None:
@@ -31,7 +26,7 @@ def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     if not values.is_floating_point() or not values.numel():
         return
     broken = values.isnan()
-    if fails(~broken.any(), f'{name} is NaN; {fix}'):
+    if violated(~broken.any(), f'{name} is NaN; {fix}'):
         raise UserError(
             f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
             f'{int(broken.sum())} of {values.numel()} entries; {fix}'
@@ -47,7 +42,7 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     if values.dtype == torch.bool or not values.numel():
         return values.bool()
     ones = values == 1
-    if fails((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
+    if violated((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
         refuse_nan(name, values, 'give each entry 0 or 1')
         raise UserError(
             f'{name} must be 0 and 1, got numbers from {values.min().item()} to '
@@ -56,18 +51,30 @@ def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
     return ones
 
 
-def check_range(name: str, values: Tensor, size: int, fix: str) -> None:
-    """Raise UserError for integers outside of ``[0, size)``; on a GPU a device-side assertion."""
-    message = f'{name} must be in [0, {size}). Fix: {fix}'
-    if values.numel() and fails(((values >= 0) & (values < size)).all(), message):
-        low = values.min().item()
-        high = values.max().item()
-        raise UserError(f'{name} must be in [0, {size}), got {low} to {high}. Fix: {fix}')
+def check_index(
+    name: str, index: Tensor, size: int, fix: str, shape: tuple[int, ...] | None = None
+) -> None:
+    """Check integers in ``[0, size)``, of a ``shape`` if there is one; else TypeError or UserError.
+
+    On a GPU a wrong number is a device-side assertion, which does not make the host wait.
+    """
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f'{name} must be integers, got {index.dtype}; call {name}.long()')
+    if shape is not None and index.shape != shape:
+        raise ValueError(f'{name} must have shape {shape}, got {tuple(index.shape)}')
+    if not index.numel():
+        return
+    index = index.long()  # a smaller type would wrap the size
+    if violated(((index >= 0) & (index < size)).all(), f'{name} is not in [0, {size})'):
+        raise UserError(
+            f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
+            f'must be in [0, {size}). Fix: {fix}'
+        )
 
 
 def shares(name: str, values: Tensor, fix: str) -> Tensor:
     """The values, if they are in [0, 1]; else ValueError, on a GPU a device-side assertion."""
-    if values.numel() and fails(
+    if values.numel() and violated(
         ((values >= 0) & (values <= 1)).all(), f'{name} must be in [0, 1]. Fix: {fix}'
     ):
         refuse_nan(name, values, fix)

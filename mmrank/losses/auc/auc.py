@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.autograd import on_host
+from mmrank.autograd import can_sync
 from mmrank.checks import check_share, one_of
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
@@ -101,7 +101,7 @@ def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tenso
     number = (all_counted.sum(1, keepdim=True).double() * share - 1e-9).ceil().clamp(min=1)
     place = every.size(1) - number.long()
     every = every.masked_fill(~all_counted, -torch.inf)
-    if on_host(every):
+    if can_sync(every):
         # In a twentieth of the time of a sort.
         every = every.to(torch.promote_types(every.dtype, torch.float32)).numpy()
         ordered = torch.from_numpy(np.partition(every, np.unique(place), axis=1))

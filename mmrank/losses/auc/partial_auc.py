@@ -8,19 +8,24 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.weighed_sums import SumsAbove, TiltedSums, weighed_sums
+from mmrank.losses.pairs.weighted_sums import ThresholdedSum, TiltedSum, weighted_sums
 from mmrank.losses.ranking.base import RankedLists
-from mmrank.state.kept_positives import PositiveState, RunningLogMean, SampleThresholds, SampleTilts
+from mmrank.state.positive_history import (
+    PositiveState,
+    RunningLogMean,
+    SampleThresholds,
+    SampleTilts,
+)
 
-from .kept_positives import KeptPositivesLoss, mean_of
+from .history_loss import HistoryLoss, mean_of
 
 
-class PartialAUCLoss(KeptPositivesLoss):
+class PartialAUCLoss(HistoryLoss):
     """Pairs of hard negatives, and of hard positives, weigh more than others.
 
     ``mean_ij p_ij l(s_i - t_j)`` with constant weights p and the squared hinge ``l(x) = max(0, 1 -
     x/margin)^2``. What the weights need of the data set is kept for each positive, see
-    :class:`KeptPositivesLoss`: a batch shows few of the highest negatives. Source: Zhu et al., When
+    :class:`HistoryLoss`: a batch shows few of the highest negatives. Source: Zhu et al., When
     AUC meets DRO, ICML 2022.
 
     - One-way, soft (SOPA-s), the default: ``p_ij = exp(l_ij/lam) / u_i``, u the moving average of
@@ -92,7 +97,7 @@ class PartialAUCLoss(KeptPositivesLoss):
             self.norm = RunningLogMean(num_classes if mode == 'per_class' else 1, gamma)
 
     @property
-    def kept(self) -> PositiveState:
+    def history(self) -> PositiveState:
         return self.state
 
     def list_losses(self, lists: RankedLists) -> Tensor:
@@ -111,20 +116,20 @@ class PartialAUCLoss(KeptPositivesLoss):
     def _above_thresholds(
         self, lists: RankedLists, number: Tensor, state: SampleThresholds
     ) -> tuple[Tensor, Tensor]:
-        """(L, 1) and (L, P) factors of a positive and its weighed sums."""
-        thresholds = state.kept(self.entries(lists))[0]
-        sums, above, _ = weighed_sums(lists, SumsAbove(self.margin, thresholds))
+        """(L, 1) and (L, P) factors of a positive and its weighted sums."""
+        thresholds = state.values_at(self.history_index(lists))[0]
+        sums, above, _ = weighted_sums(lists, ThresholdedSum(self.margin, thresholds))
         # Without negatives it is NaN, which is not stored.
-        self.keep((above / number)[None], lists)
+        self.remember((above / number)[None], lists)
         self._watch(lists, threshold=thresholds)
         return 1 / (state.max_fpr * number.clamp(min=1)), sums
 
     def _tilted(self, lists: RankedLists, number: Tensor) -> tuple[Tensor, Tensor]:
-        """(L, P) factors of a positive and its weighed sums."""
-        sums, total, most = weighed_sums(lists, TiltedSums(self.margin, self.lam))
+        """(L, P) factors of a positive and its weighted sums."""
+        sums, total, most = weighted_sums(lists, TiltedSum(self.margin, self.lam))
         log_batch = (most + (total / number).log())[None]
-        log_u = self.state.step(self.entries(lists), log_batch)[0]
-        self.keep(log_batch, lists)
+        log_u = self.state.step(self.history_index(lists), log_batch)[0]
+        self.remember(log_batch, lists)
         self._watch(lists, objective=self.lam * log_u)
         log_factor = most - log_u
         if self.power is not None:

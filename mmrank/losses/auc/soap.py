@@ -7,9 +7,9 @@ from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.state.kept_positives import SampleRanks
+from mmrank.state.positive_history import SampleRanks
 
-from .kept_positives import KeptPositivesLoss, mean_of
+from .history_loss import HistoryLoss, mean_of
 
 
 def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
@@ -47,7 +47,7 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, risk, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 
-class SOAPLoss(KeptPositivesLoss):
+class SOAPLoss(HistoryLoss):
     """SOAP: average precision with moving averages of each positive's ranks.
 
     ``mean_i 1 - u_i1/u_i2``, with u the moving averages of the surrogate ranks ``g_i = mean_s l(s_i
@@ -55,7 +55,7 @@ class SOAPLoss(KeptPositivesLoss):
     hinge ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas
     Under Precision-Recall Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is
     ``margin^2`` times ours, a factor that drops out). The averages cover the batches that showed
-    the positive, see :class:`KeptPositivesLoss`.
+    the positive, see :class:`HistoryLoss`.
 
     Args:
         num_samples: Number of samples in the training set, or more.
@@ -93,16 +93,16 @@ class SOAPLoss(KeptPositivesLoss):
         self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state, storage)
 
     @property
-    def kept(self) -> SampleRanks:
+    def history(self) -> SampleRanks:
         return self.ranks
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
         batch = surrogate_ranks(lists, self.hinge)
-        moving = self.ranks.step(self.entries(lists), batch)
+        moving = self.ranks.step(self.history_index(lists), batch)
         losses = soap_of_ranks(batch, moving, mask)
-        self.keep(batch, lists)
+        self.remember(batch, lists)
         self.diagnostics = {
             'num_positive': mask.sum(),
             'u_positive': mean_of(moving[0], mask),

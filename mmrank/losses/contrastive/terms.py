@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable
 
 #: Similarities at a time, at most.
 BLOCK_ENTRIES = 1 << 20
@@ -57,7 +57,7 @@ class SameSample:
         n = row_ids.numel()
         m = column_ids.numel()
         # Elsewhere the host would have to wait for what it finds.
-        is_seen = on_host(row_ids)
+        is_seen = can_sync(row_ids)
         if is_seen and column_ids is row_ids and _all_differ(row_ids):
             self.rows_others = self.columns_others = torch.full((n,), n - 1)
             self.pairs = (torch.arange(n), torch.arange(n))

@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable
 
 from .buffers import Buffers
 from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
@@ -48,7 +48,7 @@ def graded_pairs(
     other = scores.unsqueeze(1)
     better = torch.where(mask, grade.double(), 0).unsqueeze(2)
     worse = torch.where(mask, grade.double(), torch.inf).unsqueeze(1)
-    size = _CACHED_PAIRS if on_host(pos) else _PAIRS_PER_BLOCK
+    size = _CACHED_PAIRS if can_sync(pos) else _PAIRS_PER_BLOCK
     for part in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
         shape = own[:, part].expand(-1, -1, pos.size(1))
         gaps = buffers.like('gaps', shape, own.dtype)
@@ -137,7 +137,7 @@ def _sums_by_moments(
 class _GradedPairSum(Function):
     @staticmethod
     def forward(ctx, pos, mask, grade, weight, surrogate):
-        many = len(pos) == 1 and pos.size(1) >= _MANY_POSITIVES and on_host(pos)
+        many = len(pos) == 1 and pos.size(1) >= _MANY_POSITIVES and can_sync(pos)
         found = None
         if many and surrogate.has_intervals and mask.all():
             found = _sums_by_moments(pos[0], grade[0], weight[0], surrogate.tau)

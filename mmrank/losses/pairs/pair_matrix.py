@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import on_host
+from mmrank.autograd import can_sync
 
 from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
@@ -65,7 +65,7 @@ def _groups(pos_mask: Tensor, width: int) -> list[_Group]:
     """
     everything = [_Group(None, None, pos_mask)]
     # On a device the host would wait for the counts.
-    if not on_host(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
+    if not can_sync(pos_mask) or pos_mask.numel() * width < _PAIRS_TO_REGROUP:
         return everything
     counts = pos_mask.sum(1)
     if 4 * int(counts.sum()) >= 3 * pos_mask.numel():
@@ -100,7 +100,7 @@ class PairMatrix:
         keep = None if neg_mask is None else group.rows(neg_mask)
         # On a device each block launches kernels, and compiling writes each of them out.
         block = _PAIRS_PER_BLOCK
-        if on_host(pos):
+        if can_sync(pos):
             block = min(block, _CACHED_BYTES // pos.element_size())
         lists, width, _ = pos.shape
         length = neg.size(1)

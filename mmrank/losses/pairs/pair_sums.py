@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
 
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums
@@ -68,9 +68,9 @@ def pair_evaluator(surrogate: Surrogate, pos_mask: Tensor, width: int, method: s
     if method == 'auto':
         few = pos_mask.size(1) <= _FEW_POSITIVES
         # On a device it is not measured, and the host would wait for the count.
-        if on_host(pos_mask) and not few:
+        if can_sync(pos_mask) and not few:
             few = int(pos_mask.sum()) <= _FEW_POSITIVES * len(pos_mask)
-        if pairs <= DENSE_PAIRS or (few and on_host(pos_mask)):
+        if pairs <= DENSE_PAIRS or (few and can_sync(pos_mask)):
             return PairMatrix(surrogate)
     return IntervalSums(surrogate.tau)
 

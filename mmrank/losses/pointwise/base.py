@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
@@ -75,7 +75,7 @@ class PointwiseLoss(NamedSettings):
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
         finite = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
-        if weight is not None and fails(((weight >= 0) & weight.isfinite()).all(), finite):
+        if weight is not None and violated(((weight >= 0) & weight.isfinite()).all(), finite):
             raise UserError(f'{finite}; got {weight.min().item()} to {weight.max().item()}')
         group = world_group() if self.scope == 'global' else None
         if group is not None:

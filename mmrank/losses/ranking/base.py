@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import on_host
+from mmrank.autograd import can_sync
 from mmrank.checks import one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
@@ -154,7 +154,7 @@ class RankingLoss(HeadLoss):
         if self.zero_without_positives:
             counted = pos_mask.any(1, keepdim=True)
             # On a device the host would wait for the answer.
-            if not (on_host(counted) and counted.all()):
+            if not (can_sync(counted) and counted.all()):
                 scores = torch.where(counted, scores, 0)
             pos = torch.where(pos_mask, pos, 0)
         others = world if group is None else None

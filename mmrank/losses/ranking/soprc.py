@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
@@ -136,7 +136,7 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
             f'list, got shape {tuple(prior.shape)}'
         )
     prior = prior.double().reshape(-1)
-    if on_host(prior) and not ((prior > 0) & (prior < 1)).all():
+    if can_sync(prior) and not ((prior > 0) & (prior < 1)).all():
         raise ValueError(
             f'prior must be in (0, 1), got values from {prior.min().item()} to {prior.max().item()}'
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional.metrics.labels import check_tensors
@@ -124,7 +124,7 @@ def _levelled(scores: Tensor, levels: Tensor, mask: Tensor | None) -> RankedList
             f'levels must be integers, got {levels.dtype}. Fix: the number of levels that a score '
             'shares with the query; relevances of any size go into smooth_ap_loss(relevance=...)'
         )
-    if fails((levels >= 0).all(), 'levels must be >= 0. Fix: mask=levels >= 0'):
+    if violated((levels >= 0).all(), 'levels must be >= 0. Fix: mask=levels >= 0'):
         raise UserError(
             f'levels must be >= 0, got {levels.min().item()}. Fix: 0 for a negative, and '
             'mask=levels >= 0 with levels.clamp(min=0) to leave out what is unknown'

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.checks import check_at_least
 
 from .pointwise import Pointwise, SquarePointwise
@@ -89,7 +89,7 @@ class _PairScores(Function):
     def backward(ctx, grad):
         left, right, left_index, right_index = ctx.saved_tensors
         wanted = ctx.needs_input_grad
-        if not on_host(grad):
+        if not can_sync(grad):
             # A sparse matrix makes the host wait.
             of_left = (left, left_index)
             of_right = (right, right_index)

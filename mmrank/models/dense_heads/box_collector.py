@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.checks import one_of
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state.gradient_balance import scaled_loss, total_loss
@@ -141,7 +141,7 @@ class BoxCollector(nn.Module):
 
     @staticmethod
     def _check_count(positives: Tensor, rows: int, total: int) -> None:
-        if fails(positives == rows, 'loss_bbox got other boxes than positives'):
+        if violated(positives == rows, 'loss_bbox got other boxes than positives'):
             raise RuntimeError(
                 f'loss_bbox received {rows} boxes, but {int(positives)} of the {total} rows passed '
                 'to loss_cls are positives: this head chooses the boxes differently, so it does '

@@ -7,7 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.checks import check_positive
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
@@ -120,13 +120,13 @@ class InBatchRetrievalHead(BaseModule):
         paired = (labels[:size] == labels[size:]).all()
         paired = paired & (ids[:size] != ids[size:]).all()
         agree = ((expected[known] == labels) & (ids == known)).all()
-        if fails(paired, 'the two halves of the batch are not two images of one class each'):
+        if violated(paired, 'the two halves of the batch are not two images of one class each'):
             raise ValueError(
                 'the two halves of the batch are not two images of one class '
                 "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
                 'with a batch_size of the data loader of twice its pairs'
             )
-        if fails(agree, 'sample_idx and gt_label differ from those of the training set'):
+        if violated(agree, 'sample_idx and gt_label differ from those of the training set'):
             raise ValueError(
                 'sample_idx and gt_label of the batch differ from those of the training set; data '
                 'sets joined by a ConcatDataset repeat their indices: use one data set'

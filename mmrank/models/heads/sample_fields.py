@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import fails
+from mmrank.autograd import violated
 from mmrank.errors import UserError
 
 
@@ -166,5 +166,5 @@ def _binary(labels: list[Tensor], device) -> Tensor:
 
 
 def _check(fits: Tensor, message: Callable[[], str]) -> None:
-    if fails(fits.all(), 'a label is not a class of the data set'):
+    if violated(fits.all(), 'a label is not a class of the data set'):
         raise ValueError(message())

@@ -211,9 +211,9 @@ def test_int32_indices_and_strided_scores():
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        (dict(rows=torch.tensor([0, 3])), r'rows holds .* there are 3'),
+        (dict(rows=torch.tensor([0, 3])), r'rows holds .* in \[0, 3\)'),
         (dict(rows=torch.tensor([0, -1])), 'from -1'),
-        (dict(cols=torch.tensor([0, 4])), r'cols holds .* there are 4'),
+        (dict(cols=torch.tensor([0, 4])), r'cols holds .* in \[0, 4\)'),
         (
             dict(rows=torch.tensor([0, 0]), cols=torch.tensor([2, 2])),
             r'row 0, column 2\) occurs more than once',

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.checks import check_at_least
-from mmrank.functional.metrics.labels import check_range, check_tensors
+from mmrank.functional.metrics.labels import check_index, check_tensors
 
 from .input import StoredEmbeddings, prepare_sets
 from .ranking import count_positives, rank_positives
@@ -271,7 +271,7 @@ def nearest_in_gallery(
         own = torch.arange(len(queries), device=queries.device)
     check_tensors(own=own)
     if own is not None:
-        check_range('own', own, len(gallery), 'the row of each query in the gallery')
+        check_index('own', own, len(gallery), 'the row of each query in the gallery')
     if isinstance(gallery, StoredEmbeddings):
         return _nearest_stored(queries, gallery, count, similarity, own)
     # One class: the gallery keeps its order.

@@ -36,76 +36,69 @@ class PositiveState(SampleState):
     which that is not finite takes none: an overflow must not spoil later batches.
     """
 
-    def __init__(
-        self,
-        num_samples: int,
-        num_classes: int,
-        initial: dict[str, float],
-        load_state: bool = True,
-        storage: str = 'device',
-    ) -> None:
+    initial: ClassVar[dict[str, float]]  # before the first visit, by quantity
+
+    def __init__(self, num_samples: int, num_classes: int, load_state: bool, storage: str) -> None:
         check_count('num_samples', num_samples, fix=SIZE_FIX)
         if storage not in ('device', 'sharded'):
             raise ValueError(
                 f"storage must be 'device' or 'sharded', got {storage!r}: "
                 'which samples are positives is known on the device'
             )
-        super().__init__(num_samples * num_classes, initial, storage, load_state)
+        super().__init__(num_samples * num_classes, self.initial, storage, load_state)
         self.num_samples = num_samples
         self.num_columns = num_classes
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        """One step of (quantities, ...) entries, of what a batch says of them."""
+        """One step of (quantities, ...) values, of what a batch says of them."""
         raise NotImplementedError
 
     def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) mean of what a batch says of a positive in (n,) rows."""
         return groups.mean(values, usable)
 
-    def entries_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
+    def index_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
         """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
         check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
         ids = sample_idx.to(device, non_blocking=True).long()
         return ids[:, None] + self.num_samples * torch.arange(self.num_columns, device=device)
 
-    def kept(self, entries: Tensor) -> Tensor:
-        """(quantities, S) float64 of the table, at entries of shape S."""
-        found = self.fetch(entries.flatten(), entries.device)
-        return found.view(len(self.names), *entries.shape).double()
+    def values_at(self, index: Tensor) -> Tensor:
+        """(quantities, S) float64 of the table, at indices of shape S."""
+        found = self.fetch(index.flatten(), index.device)
+        return found.view(len(self.names), *index.shape).double()
 
-    def step(self, entries: Tensor, batch: Tensor) -> Tensor:
-        """(quantities, S) float64 after a batch, without storing them, at entries of shape S."""
-        return self.moved(self.kept(entries), batch)
+    def step(self, index: Tensor, batch: Tensor) -> Tensor:
+        """(quantities, S) float64 after a batch, without storing them, at indices of shape S."""
+        return self.moved(self.values_at(index), batch)
 
-    def update(self, entries: Tensor, batch: Tensor, mask: Tensor) -> None:
+    def update(self, index: Tensor, batch: Tensor, mask: Tensor) -> None:
         """Take in a batch, the same on all ranks, if the state moves.
 
         ``mask`` is False for padding.
         """
         if not self.moves:
             return
-        entries = entries.flatten()
+        index = index.flatten()
         batch = batch.detach().flatten(1)
         mask = mask.flatten()
         if self.group is not None:
             # All ranks know the batch: each takes what is in its shard.
-            here = entries % self.shard.parts == self.shard.part
-            entries = entries[here]
+            here = index % self.shard.parts == self.shard.part
+            index = index[here]
             batch = batch[:, here]
             mask = mask[here]
-        groups = SampleGroups(entries)
+        groups = SampleGroups(index)
         usable = mask & batch.float().isfinite().all(0)
         mean = torch.stack([self.mean(groups, x, usable) for x in batch])
-        old = self.read(entries, batch.device)
+        old = self.read(index, batch.device)
         new = self.moved(old, mean).to(old.dtype)
         # Padding may share its index with a positive: both store the same.
-        self.store(entries, torch.where(groups.sum(usable.double()) > 0, new, old))
+        self.store(index, torch.where(groups.sum(usable.double()) > 0, new, old))
 
 
 class PositiveAverages(PositiveState):
     """Base of moving averages; ``gamma`` is the weight of the batch in (0, 1]."""
-
-    first: ClassVar[dict[str, float]]  # Entries before the first visit, by name
 
     def __init__(
         self,
@@ -116,7 +109,7 @@ class PositiveAverages(PositiveState):
         storage: str = 'device',
     ) -> None:
         check_share('gamma', gamma)
-        super().__init__(num_samples, num_classes, dict(self.first), load_state, storage)
+        super().__init__(num_samples, num_classes, load_state, storage)
         self.gamma = gamma
 
 
@@ -126,7 +119,7 @@ class SampleRanks(PositiveAverages):
     0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
     """
 
-    first: ClassVar[dict[str, float]] = {'u_positive': 0.0, 'u_all': 0.0}
+    initial: ClassVar[dict[str, float]] = {'u_positive': 0.0, 'u_all': 0.0}
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         return moving_ranks(old, batch, self.gamma)
@@ -138,7 +131,7 @@ class SampleTilts(PositiveAverages):
     ``u <- (1 - gamma) u + gamma g``; a batch says log g. ``gamma`` is in (0, 1].
     """
 
-    first: ClassVar[dict[str, float]] = {'log_u': -math.inf}
+    initial: ClassVar[dict[str, float]] = {'log_u': -math.inf}
 
     def moved(self, old: Tensor, batch: Tensor) -> Tensor:
         return moving_log_mean(old, batch, self.gamma)
@@ -153,6 +146,8 @@ class SampleThresholds(PositiveState):
     ``s <- s - eta (1 - share / max_fpr)`` from 0; a batch says the share of losses above s.
     """
 
+    initial: ClassVar[dict[str, float]] = {'threshold': 0.0}
+
     def __init__(
         self,
         num_samples: int,
@@ -165,7 +160,7 @@ class SampleThresholds(PositiveState):
         check_share('max_fpr', max_fpr)
         if not 0 < eta < math.inf:
             raise ValueError(f'eta must be a finite number > 0, got {eta!r}')
-        super().__init__(num_samples, num_classes, {'threshold': 0.0}, load_state, storage)
+        super().__init__(num_samples, num_classes, load_state, storage)
         self.max_fpr = max_fpr
         self.eta = eta
 

@@ -1,8 +1,8 @@
 """Sums of the squared hinge over pairs, each times a weight that is a constant.
 
 ``l = max(0, 1 - x/margin)^2`` of x, a positive's score minus a negative's score.
-:class:`TiltedSums` has weights ``exp(l/lam)`` and makes the matrix of pairs, in blocks.
-:class:`SumsAbove` has the weight 1 for losses above a threshold of the positive, which are the
+:class:`TiltedSum` has weights ``exp(l/lam)`` and makes the matrix of pairs, in blocks.
+:class:`ThresholdedSum` has the weight 1 for losses above a threshold of the positive, which are the
 losses of its highest negatives: it sorts them. All in float64.
 """
 
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import Function, is_compiling, on_host, once_differentiable
+from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
 
 from .buffers import Buffers
 from .surrogates import SCORE_LIMIT, clamp_infinite
@@ -26,7 +26,7 @@ _CACHED_BLOCK = 2**17
 _KEPT = 2**22
 
 
-class TiltedSums:
+class TiltedSum:
     """Weights ``exp(l/lam - m)``, with m the largest ``l/lam`` of a positive."""
 
     def __init__(self, margin: float, lam: float) -> None:
@@ -34,7 +34,7 @@ class TiltedSums:
         self.lam = lam
 
     def _parts(self, pos: Tensor, neg: Tensor) -> Iterator[tuple[slice, slice]]:
-        most = _CACHED_BLOCK if on_host(pos) else _BLOCK
+        most = _CACHED_BLOCK if can_sync(pos) else _BLOCK
         lists, width = neg.shape
         length = max(min(most // max(lists, 1), width), 1)
         for columns in column_blocks(width, length):
@@ -100,7 +100,7 @@ class TiltedSums:
         return out
 
 
-class SumsAbove:
+class ThresholdedSum:
     """Weight 1 for the losses above (L, P) ``thresholds``, 0 for the others."""
 
     def __init__(self, margin: float, thresholds: Tensor) -> None:
@@ -108,10 +108,10 @@ class SumsAbove:
         self.thresholds = thresholds.detach()
 
     def sums(self, pos: Tensor, neg: Tensor, neg_mask: Tensor, group) -> tuple[Tensor, tuple]:
-        """See :class:`TiltedSums`."""
+        """See :class:`TiltedSum`."""
         pos = clamp_infinite(pos.double())
         neg = torch.where(neg_mask, clamp_infinite(neg.double()), -math.inf)
-        if on_host(neg):
+        if can_sync(neg):
             # Faster than the sort of torch.
             order = torch.from_numpy(neg.neg().numpy().argsort(1))
         else:
@@ -137,7 +137,7 @@ class SumsAbove:
     def gradient(
         self, grad: Tensor, pos: Tensor, neg: Tensor, order: Tensor, number: Tensor
     ) -> Tensor:
-        """See :class:`TiltedSums`."""
+        """See :class:`TiltedSum`."""
         grad = grad * (2 / self.margin**2)
         # Of each negative the positives that count it: those that count more than are above it.
         own = torch.stack([grad, grad * pos])
@@ -147,7 +147,7 @@ class SumsAbove:
         return torch.empty_like(neg).scatter_(1, order, weight * (self.margin + neg) - scores)
 
 
-class _WeighedSums(Function):
+class _WeightedSum(Function):
     @staticmethod
     def forward(ctx, pos, neg, neg_mask, kind, group):
         sums, extra = kind.sums(pos, neg, neg_mask, group)
@@ -163,14 +163,14 @@ class _WeighedSums(Function):
         return found
 
     @staticmethod
-    @once_differentiable('weighed_sums')
+    @once_differentiable('weighted_sums')
     def backward(ctx, grad, *_):
         pos, neg, slopes, *extra = ctx.saved_tensors
         own = ctx.kind.gradient(grad, *extra)
         return (grad * slopes).to(pos.dtype), own.to(neg.dtype), None, None, None
 
 
-def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, ...]:
+def weighted_sums(lists, kind: TiltedSum | ThresholdedSum) -> tuple[Tensor, ...]:
     """``sum_j w_ij l(s_i - t_j)`` and ``sum_j w_ij`` for every positive of L lists.
 
     Args:
@@ -180,8 +180,8 @@ def weighed_sums(lists, kind: TiltedSums | SumsAbove) -> tuple[Tensor, ...]:
 
     Returns:
         Two (L, P) float64 sums, of which the first is differentiable once, in the scores; at
-        padding any finite number. Infinite scores act as +-1e30. Third, m of :class:`TiltedSums`.
+        padding any finite number. Infinite scores act as +-1e30. Third, m of :class:`TiltedSum`.
     """
     # A tensor that is two arguments of a Function is traced wrong (torch 2.12).
     pos = torch.where(lists.pos_mask, lists.pos, 0)
-    return _WeighedSums.apply(pos, lists.scores, lists.is_negative, kind, lists.group)
+    return _WeightedSum.apply(pos, lists.scores, lists.is_negative, kind, lists.group)

@@ -1,4 +1,4 @@
-"""Base of ranking losses that keep numbers of each positive."""
+"""Base of ranking losses with a history of each positive."""
 
 from typing import cast
 
@@ -10,14 +10,14 @@ from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.ranking.base import RankingLoss
-from mmrank.state.kept_positives import PositiveState
+from mmrank.state.positive_history import PositiveState
 
 
-class KeptPositivesLoss(RankingLoss):
-    """Loss of a classifier whose lists have as values the places of their positives in a state.
+class HistoryLoss(RankingLoss):
+    """Loss of a classifier whose lists have as values the indices of their positives in a history.
 
-    The state is saved and the same on all ranks. With ``scope='global'`` it is the state of a
-    single process, with ``scope='local'`` each rank ranks the positives that it has.
+    The history is saved and the same on all ranks. With ``scope='global'`` it is a single
+    process's, with ``scope='local'`` each rank ranks the positives that it has.
     """
 
     zero_without_positives = True
@@ -25,13 +25,13 @@ class KeptPositivesLoss(RankingLoss):
     no_retrieval = 'keeps averages of the samples of a classifier'
 
     @property
-    def kept(self) -> PositiveState:
-        """The state."""
+    def history(self) -> PositiveState:
+        """What is known of each positive from earlier batches."""
         raise NotImplementedError
 
     @property
     def num_samples(self) -> int:
-        return self.kept.num_samples
+        return self.history.num_samples
 
     def forward(
         self,
@@ -60,30 +60,29 @@ class KeptPositivesLoss(RankingLoss):
                 f'index of each row in the training set, got {found}; use '
                 "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
             )
-        entries = self.kept.entries_of(sample_idx, cls_score.device)
+        index = self.history.index_of(sample_idx, cls_score.device)
         # float64 holds every index.
-        entries = self.lists_of(entries).double()
-        losses = self.rank(*lists, entries)
+        losses = self.rank(*lists, self.lists_of(index).double())
         return self.loss_weight * cast(Tensor, losses)
 
     @staticmethod
-    def entries(lists: RankedLists) -> Tensor:
-        """(L, P) int64 places of the positives in the state."""
+    def history_index(lists: RankedLists) -> Tensor:
+        """(L, P) int64 indices of the positives in the history."""
         return lists.required_values().detach().long()
 
-    def keep(self, batch: Tensor, lists: RankedLists) -> None:
+    def remember(self, batch: Tensor, lists: RankedLists) -> None:
         """Store (quantities, L, P) numbers of a batch; of all ranks, where others have theirs."""
-        entries = self.entries(lists)
+        index = self.history_index(lists)
         mask = lists.pos_mask
         batch = batch.detach()
         if lists.state_group is not None:
-            rows = torch.cat([entries.double()[None], batch]).flatten(0, 1)
+            rows = torch.cat([index.double()[None], batch]).flatten(0, 1)
             rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)
             joined = rows.view(1 + len(batch), len(mask), -1)
             mask = masks[: len(mask)]
-            entries = joined[0].long()
+            index = joined[0].long()
             batch = joined[1:]
-        self.kept.update(entries, batch, mask)
+        self.history.update(index, batch, mask)
 
 
 def mean_of(values: Tensor, mask: Tensor) -> Tensor:
