@@ -135,46 +135,114 @@ methods:
 """
 
 
-def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path):
-    (tmp_path / 'plan.yaml').write_text(PLAN)
-    plan = TrainingPlan(tmp_path / 'plan.yaml')
-    pairs = {name: [(seed, x['name']) for seed, x in plan.pairs(name)] for name in plan.data}
-    assert pairs == {
-        'left': [(3, 'a'), (3, 'b'), (4, 'a')],
-        'right': [(3, 'a'), (3, 'b'), (3, 'c'), (4, 'a'), (4, 'c')],
-    }
-    assert [method['rate'] for method in plan.methods] == [0.1, 0.2, 0.1]
-    assert [plan.settings(x) for x in plan.methods[:2]] == [
-        '{"loss": {"type": "X"}}',
-        '{"rate": 0.2}',
-    ]
+@pytest.fixture
+def read_plan(tmp_path):
+    """Reads a plan of some text."""
+
+    def read(text):
+        (tmp_path / 'plan.yaml').write_text(text)
+        return TrainingPlan(tmp_path / 'plan.yaml')
+
+    return read
+
+
+def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path, read_plan):
+    plan = read_plan(PLAN)
     columns = ('method', 'seed', 'commit', 'mAP')
     record = Record(tmp_path / 'deep' / 'left.csv', columns)
+    right = [*plan.missing('right', Record(tmp_path / 'right.csv'))]
+    assert [(stage, seed, x['name']) for stage, seed, x in right] == [
+        ('final', seed, name) for seed, name in zip((3, 3, 3, 4, 4), 'abcac')
+    ]
+    assert [x['rate'] for _, _, x in right[:3]] == [0.1, 0.2, 0.1]
+    assert [x['settings'] for _, _, x in right[:2]] == ['{"loss": {"type": "X"}}', '{"rate": 0.2}']
     record.add([dict(method='a', seed=3, mAP=0.5, more='is left out')])
     for found in (record, Record(record.path, columns), Record(record.path)):
-        assert found.find(method='a', seed=3)['mAP'] == '0.5'
-        assert found.find(method='a', seed=4) is None
+        left = [(seed, x['name']) for _, seed, x in plan.missing('left', found)]
+        assert left == [(3, 'b'), (4, 'a')]
+        assert found.rows[0]['mAP'] == '0.5'
     with pytest.raises(UserError, match='second time'):
         record.add([dict(method='a', seed=3, mAP=0.6)])
     with pytest.raises(UserError, match='other columns'):
         Record(record.path, ('method', 'seed'))
 
 
-def test_a_plan_of_a_folder_has_one_set(tmp_path):
-    (tmp_path / 'shapes.yaml').write_text('{seeds: [0], data: data/x, methods: [{name: a}]}')
-    assert TrainingPlan(tmp_path / 'shapes.yaml').data == {'shapes': 'data/x'}
+TUNED = """
+seeds: [3, 4]
+data: x
+tune: {seeds: [1, 2], grid: {rate: [0.1, 0.3]}}
+methods:
+- {name: a, loss: {type: X}}
+- {name: b, tune: {loss: [{type: Y}, {type: Z}], rate: [0.2]}}
+"""
+COLUMNS = ('stage', 'method', 'seed', 'step', 'commit', 'settings', 'mAP')
+
+
+def train_all(plan, record):
+    """Train what is missing, the better the larger the rate is; what was trained."""
+    done = []
+    for stage, seed, method in plan.missing('plan', record, 'mAP'):
+        facts = dict(stage=stage, method=method['name'], seed=seed, settings=method['settings'])
+        mean = method['rate'] + (method['loss']['type'] == 'Z') - 0.01 * seed
+        # What a training has on its way decides nothing.
+        record.add(
+            [dict(facts, step=step, mAP=value) for step, value in ((1, 9 - mean), (2, mean))]
+        )
+        done.append((stage, seed, method['name'], method['rate'], method['loss']['type']))
+    return done
+
+
+def test_the_best_trial_is_trained_on_the_other_seeds(tmp_path, read_plan):
+    record = Record(tmp_path / 'x.csv', COLUMNS)
+    done = train_all(read_plan(TUNED), record)
+    trials = [('a', 0.1, 'X'), ('a', 0.3, 'X'), ('b', 0.2, 'Y'), ('b', 0.2, 'Z')]
+    assert done[:8] == [('tune', seed, *trial) for seed in (1, 2) for trial in trials]
+    best = [('a', 0.3, 'X'), ('b', 0.2, 'Z')]
+    assert done[8:] == [('final', seed, *trial) for seed in (3, 4) for trial in best]
+    assert not train_all(read_plan(TUNED), Record(tmp_path / 'x.csv', COLUMNS))
+    more = train_all(read_plan(TUNED.replace('[3, 4]', '[3, 4, 5]')), record)
+    assert more == [('final', 5, *trial) for trial in best]
+    only_trials = read_plan(TUNED.replace('seeds: [3, 4]', ''))
+    assert train_all(only_trials, Record(tmp_path / 'y.csv', COLUMNS)) == done[:8]
+
+
+def test_a_record_without_stages_keeps_no_trial(tmp_path, read_plan):
+    """As it was written before trials were: what its final rows were trained with still counts."""
+    path = tmp_path / 'x.csv'
+    write_rows(path, [row('a', 3, settings='{"rate": 0.1}', commit='')], (*FIELDS, 'commit'))
+    record = Record(path, ('stage', *FIELDS, 'commit'))
+    plan = read_plan(TUNED)
+    for stage, seed, method in plan.missing('plan', record, 'mAP'):
+        facts = dict(stage=stage, seed=seed, settings=method['settings'])
+        record.add([row(method['name'], mAP=method['rate'], **facts)])
+    rows = read_rows(path)
+    assert [(x['method'], x['seed']) for x in rows] == [
+        *(('a', '3'), ('b', '3'), ('a', '4'), ('b', '4'))
+    ]
+    assert all('0.1' in x['settings'] for x in rows if x['method'] == 'a')
+
+
+def test_a_choice_without_a_trial_is_refused(tmp_path, read_plan):
+    plan = read_plan(TUNED.replace('seeds: [1, 2], ', ''))
+    with pytest.raises(UserError, match="'a' was not tried with {'rate': 0.1}. Fix: seeds of tune"):
+        next(plan.missing('plan', Record(tmp_path / 'x.csv', COLUMNS), 'mAP'))
+
+
+def test_a_plan_of_a_folder_has_one_set(read_plan):
+    plan = read_plan('{seeds: [0], data: data/x, methods: [{name: a}]}')
+    assert plan.data == {'plan': 'data/x'}
 
 
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
         ('seeds: [0]', 'has no data. Fix'),
+        ('{data: x, methods: [{name: a}]}', 'has no seeds. Fix'),
         ('{seeds: [0], data: x, methods: [{name: a}, {name: a}]}', 'name of its own for each'),
         ('{seeds: [0], data: x, methods: [{loss: a}]}', 'name of its own for each'),
         ('{seeds: [0', 'cannot be read'),
     ],
 )
-def test_a_faulty_plan_is_named(tmp_path, text, message):
-    (tmp_path / 'plan.yaml').write_text(text)
+def test_a_faulty_plan_is_named(read_plan, text, message):
     with pytest.raises(UserError, match=message):
-        TrainingPlan(tmp_path / 'plan.yaml')
+        read_plan(text)

@@ -369,9 +369,7 @@ def main() -> None:
         spec = plan.data[name]
         record = Record(args.out / f'{name}.csv', COLUMNS)
         splits = None
-        for seed, method in plan.pairs(name):
-            if record.find(method=method['name'], seed=seed):
-                continue
+        for _, seed, method in plan.missing(name, record):
             splits = splits or prepare(spec)
             start = time.process_time()
             figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
@@ -380,7 +378,7 @@ def main() -> None:
                 seed=seed,
                 step=len(splits[0]['targets']) // 2 // BATCH * spec['epochs'],
                 seconds=round(time.process_time() - start, 1),
-                settings=plan.settings(method),
+                settings=method['settings'],
                 **{key: f'{value:.4f}' for key, value in zip(FIGURES, figures)},
             )
             record.add([row])

@@ -225,11 +225,7 @@ def main() -> None:
     plan = TrainingPlan(args.plan)
     ((name, data),) = plan.data.items()
     record = Record(args.out / f'{name}.csv')
-    jobs = [
-        (dict(method, settings=plan.settings(method)), seed, Path(data))
-        for seed, method in plan.pairs(name)
-        if not record.find(method=method['name'], seed=seed, step=method.get('steps', 400))
-    ]
+    jobs = [(method, seed, Path(data)) for _, seed, method in plan.missing(name, record)]
     context, failed = multiprocessing.get_context('spawn'), 0
     with context.Pool(args.workers) as pool:
         for number, (error, new) in enumerate(pool.imap_unordered(_train, jobs), 1):

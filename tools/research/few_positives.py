@@ -2,40 +2,35 @@ r"""Losses on classes with few positives in a batch, on stored features of photo
 
     python tools/research/few_positives.py features GROCERY data/few_positives.pt
     python tools/research/few_positives.py run tools/research/few_positives.yaml \
-        data/few_positives.pt tools/research/records
+        tools/research/records
 
 ``features`` stores the pooled features of EfficientNet-Lite0 (ImageNet weights) of the Grocery
 Store photographs (GROCERY from dataset_converters/grocery.py), four random crops of each training
-photograph; a training of one layer then takes seconds. ``run`` tunes each method on the validation
-photographs with seeds of their own, equally many trials for all, and measures fresh seeds on the
-test photographs, a record for each set (see results.py). It goes on where it was; seeds that are
-new in the plan take the settings of the record.
+photograph; a training of one layer then takes seconds. ``run`` tries the grid of each method on the
+validation photographs with seeds of their own, equally many trials for all, and measures fresh
+seeds on the test photographs, a record for each set (see results.py).
 
-The plan: ``sets`` (``labels``: ``fine``, or ``both`` levels; ``ratio`` of a longer tail; ``tuned``:
-the metric), ``iterations``, ``evals`` (steps to measure on the way), ``batch_size``,
-``tune_seeds``, ``seeds``, ``learning_rates``, ``metrics`` of the record, and ``methods``: ``loss``,
-with ``settings`` to tune and ``learning_rates`` of its own, ``one_label`` where it is left out for
-images with several.
+The plan is one of ``tools/lib/common/training_plan.py``. Data: ``file`` of the features, ``labels``
+(``fine``, or ``both`` levels), ``ratio`` of a longer tail and ``tuned``, the metric of the trials.
+Methods: ``loss`` and ``lr``. For all ``iterations``, ``evals`` (steps to measure on the way),
+``batch_size`` and ``metrics`` of the record.
 """
 
 import argparse
-import itertools
-import json
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
-from lib.common.training_plan import Record
+from lib.common.records import TUNE
+from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
 from mmrank.functional import average_precision, partial_auroc
 
@@ -43,7 +38,7 @@ from mmrank.functional import average_precision, partial_auroc
 METRICS = ('mAP', 'exclusive_mAP', 'AP_of_all')
 #: Partial AUC over the classes: FPR up to 0.05, and of it where the TPR is 0.5 and more.
 PARTIAL = {'pAUC': {'max_fpr': 0.05}, 'two_way_pAUC': {'max_fpr': 0.05, 'min_tpr': 0.5}}
-FACTS = ('method', 'seed', 'step', 'commit', 'seconds', 'settings')
+FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 VIEWS = 4
 #: Features (n, views, D) and labels (n, C) of 0 and 1 of each split.
 Photographs = dict[str, tuple[Tensor, Tensor]]
@@ -85,9 +80,9 @@ def make_features(folder: Path, out: Path) -> None:
     torch.save(result, out)
 
 
-def photographs(path: Path, labels: str = 'fine', ratio: float | None = None) -> Photographs:
+def photographs(file: str, labels: str = 'fine', ratio: float | None = None) -> Photographs:
     """``labels``: ``fine``, or ``both`` levels; ``ratio`` of the largest class to the smallest."""
-    stored = torch.load(path, weights_only=True)
+    stored = torch.load(file, weights_only=True)
     parts = {}
     for split, part in stored.items():
         x, y = part['features'], part['labels']
@@ -135,18 +130,16 @@ def build_loss(settings: dict, labels: Tensor) -> nn.Module:
 
 
 def train(
-    data: Photographs, settings: dict, seed: int, plan: dict, split: str
+    data: Photographs, method: dict, seed: int, plan: dict, split: str
 ) -> Iterator[tuple[int, dict]]:
     """Train one layer; figures of the split, in [0, 1], at the steps of ``evals`` and the last."""
-    options = dict(settings)
-    lr = options.pop('lr')
     x, y = data['train']
     torch.manual_seed(seed)
     layer = nn.Linear(x.size(2), y.size(1))
     nn.init.normal_(layer.weight, 0, 0.01)
     nn.init.zeros_(layer.bias)
-    loss = build_loss(options, y)
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.01)
+    loss = build_loss(method['loss'], y)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=method['lr'], weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan['iterations'])
     chosen = batches(len(x), plan['batch_size'], seed)
     for step in range(plan['iterations']):
@@ -187,62 +180,32 @@ def figures(scores: Tensor, labels: Tensor) -> dict[str, float]:
     )
 
 
-def tune(plan: dict, data: Photographs, method: dict, tuned: str) -> dict:
-    """The best of the trials of a method on the validation photographs."""
-    rates = method.get('learning_rates', plan['learning_rates'])
-    trials = [
-        dict(setting, lr=lr)
-        for setting, lr in itertools.product(method.get('settings', [{}]), rates)
-    ]
-
-    def mean(trial: dict) -> float:
-        ends = [
-            [*train(data, {**method['loss'], **trial}, x, plan, 'val')][-1][1]
-            for x in plan['tune_seeds']
-        ]
-        return float(np.mean([end[tuned] for end in ends]))
-
-    return max(trials, key=mean)
-
-
-def measure(
-    plan: dict, data: Photographs, method: dict, best: dict, seeds: list[int]
-) -> Iterator[dict]:
-    """Rows of the record for each seed."""
-    for seed in seeds:
-        begin = time.process_time()
-        for step, found in train(data, {**method['loss'], **best}, seed, plan, 'test'):
-            yield dict(
-                seed=seed,
-                step=step,
-                seconds=f'{time.process_time() - begin:.1f}',
-                settings=json.dumps(best),
-                **{name: f'{value:.5f}' for name, value in found.items()},
-            )
-
-
-def run(plan_file: Path, features: Path, out: Path) -> None:
-    """Write the records of a plan, method by method."""
-    plan = yaml.safe_load(plan_file.read_text())
-    fields = [*FACTS, *plan.get('metrics', METRICS)]
-    for name, options in plan['sets'].items():
+def run(plan_file: Path, out: Path) -> None:
+    """Write the record of each set of a plan."""
+    plan = TrainingPlan(plan_file)
+    columns = [*FACTS, *plan.fields.get('metrics', METRICS)]
+    for name, spec in plan.data.items():
+        options = dict(spec)
         tuned = options.pop('tuned')
-        data = photographs(features, **options)
-        one_label = bool((data['train'][1].sum(1) == 1).all())
-        record = Record(out / f'{plan_file.stem}_{name}.csv', fields)
-        for method, spec in plan['methods'].items():
-            known = {
-                int(row['seed']): json.loads(row['settings'])
-                for row in record.rows
-                if row['method'] == method
-            }
-            seeds = [seed for seed in plan['seeds'] if seed not in known]
-            if not seeds or (spec.get('one_label') and not one_label):
-                continue
-            best = next(iter(known.values()), None) or tune(plan, data, spec, tuned)
-            rows = list(measure(plan, data, spec, best, seeds))
-            record.add([dict(row, method=method) for row in rows])
-            print(name, method, rows[0]['settings'], [row[tuned] for row in rows][:3], flush=True)
+        data = photographs(**options)
+        record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
+        for stage, seed, method in plan.missing(name, record, tuned):
+            begin = time.process_time()
+            split = 'val' if stage == TUNE else 'test'
+            rows = [
+                dict(
+                    stage=stage,
+                    method=method['name'],
+                    seed=seed,
+                    step=step,
+                    seconds=f'{time.process_time() - begin:.1f}',
+                    settings=method['settings'],
+                    **{key: f'{value:.5f}' for key, value in found.items()},
+                )
+                for step, found in train(data, method, seed, plan.fields, split)
+            ]
+            record.add(rows)
+            print(name, stage, method['name'], seed, rows[-1][tuned], flush=True)
 
 
 @show_user_errors()
@@ -251,7 +214,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('what', choices=['features', 'run'])
-    parser.add_argument('paths', nargs='+', type=Path)
+    parser.add_argument('paths', nargs=2, type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     (make_features if args.what == 'features' else run)(*args.paths)

@@ -13,9 +13,13 @@ from filelock import FileLock, Timeout
 from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
 
-#: ``stage`` (``tune``, ``final``, the default, or ``curve``, a validation on the way), ``seed`` (or
-#: fold), ``step`` (iterations), ``seconds`` (of CPU), ``hash`` (of the config and all options),
-#: ``settings`` (JSON). All other columns are metrics, but for ``result`` (JSON).
+#: Stages of a row: a trial of settings, a training that counts, and a validation on the way of one.
+TUNE = 'tune'
+FINAL = 'final'
+CURVE = 'curve'
+#: ``stage`` (by default final), ``seed`` (or fold), ``step`` (iterations), ``seconds`` (of CPU),
+#: ``hash`` (of the config and all options), ``settings`` (JSON). All other columns are metrics, but
+#: for ``result`` (JSON).
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'hash', 'settings')
 _WHOLE = ('seed', 'step')
 _JSON = ('settings', 'result')
@@ -51,12 +55,12 @@ def past_rows(path: str | Path, fields: Iterable[str] | None = None) -> list[dic
 
 def read_final_rows(path: str | Path) -> list[dict[str, str]]:
     """Rows of a record without the rows of the tuning and of curves."""
-    return [row for row in read_rows(path) if row.get('stage', 'final') == 'final']
+    return [row for row in read_rows(path) if row.get('stage', FINAL) == FINAL]
 
 
 def read_curve_rows(path: str | Path) -> list[dict[str, str]]:
     """The validations of a record, or else its final rows, which may be of several steps."""
-    rows = [row for row in read_rows(path) if row.get('stage') == 'curve']
+    rows = [row for row in read_rows(path) if row.get('stage') == CURVE]
     return rows or read_final_rows(path)
 
 
@@ -143,9 +147,9 @@ def _check(path: Path, rows: Iterable[Mapping[str, str]], numbers: Iterable[int]
                     f'{where}: {name}={value!r:.100} of {row["method"]!r} {fault}. {_AGAIN}, or '
                     'take the method out of the plan'
                 )
-        stage = row.get('stage') or 'final'
+        stage = row.get('stage') or FINAL
         key = (stage, *(row.get(name) for name in ('method', 'seed', 'step')))
-        if stage == 'tune':  # of which a seed has several
+        if stage == TUNE:  # of which a seed has several
             key += (row.get('hash'), row.get('settings'))
         if key in seen:
             raise UserError(

@@ -1,11 +1,17 @@
 """Plans of small trainings, each recorded as soon as it ends: a stopped plan goes on where it was.
 
-A plan file has ``seeds``, ``data`` (sets by name, or a folder) and ``methods``, each with a
+A plan file has ``data`` (sets by name, or a folder), ``seeds`` and ``methods``, each with a
 ``name``, optionally ``seeds`` (how many of the plan's it is trained on) and ``sets`` (names of its
 data sets), and with what its tool reads. ``common`` holds for all methods.
+
+``tune`` has a ``grid``, the values to try by setting, and the ``seeds`` to try them on; ``tune`` of
+a method adds to its grid, or has other values. The combination with the best mean is then trained
+on ``seeds``. A plan without ``seeds`` tries only.
 """
 
+import itertools
 import json
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +20,10 @@ import yaml
 
 from mmrank.errors import UserError
 
-from .records import append_rows, current_commit, past_rows
+from .records import FINAL, TUNE, append_rows, current_commit, past_rows
 
-_OF_PLAN = ('name', 'seeds', 'sets')
+#: What the plan itself reads of a method.
+_OF_PLAN = ('name', 'seeds', 'sets', 'tune')
 
 
 class Record:
@@ -24,7 +31,8 @@ class Record:
 
     Args:
         path: The CSV file, which need not be there.
-        columns: Its columns; None takes the columns of the file, or else of the first rows.
+        columns: Its columns; None takes the columns of the file, or else of the first rows. A file
+            without the column ``stage`` keeps no trials.
     """
 
     def __init__(self, path: Path, columns: Iterable[str] | None = None) -> None:
@@ -32,26 +40,31 @@ class Record:
         self._columns = None if columns is None else [*columns]
         self._commit = current_commit()
         #: All rows, as text.
-        self.rows = past_rows(path, self._columns)
+        self.rows = past_rows(path)
+        if self.rows and self._columns and 'stage' not in self.rows[0]:
+            self._columns = [name for name in self._columns if name != 'stage']
+        past_rows(path, self._columns)  # refuses other metrics
 
-    def find(self, **facts: Any) -> dict[str, str] | None:
-        """The first row with these values, as text; None where it is still to be trained."""
-        wanted = {key: str(value) for key, value in facts.items()}
-        return next((row for row in self.rows if wanted.items() <= row.items()), None)
+    def rows_of(self, stage: str, method: str) -> list[dict[str, str]]:
+        """Rows of a method; without a column ``stage`` all are final."""
+        return [
+            row for row in self.rows if row['method'] == method and row.get('stage', FINAL) == stage
+        ]
 
     def add(self, rows: Sequence[Mapping]) -> None:
         """Write the rows of a training, all or none; the commit is filled in."""
         rows = [dict(row, commit=self._commit) for row in rows]
         columns = self._columns or [*rows[0]]
-        append_rows(self.path, rows, columns)
-        self.rows += [{name: str(row[name]) for name in columns} for row in rows]
+        if 'stage' in columns or rows[0].get('stage', FINAL) == FINAL:
+            append_rows(self.path, rows, columns)
+        self.rows += [{name: str(value) for name, value in row.items()} for row in rows]
 
 
 class TrainingPlan:
     """A plan file.
 
     Raises:
-        UserError: If the file has no plan, or a method no name of its own.
+        UserError: If the file has no plan, or a method no name of its own on a data set.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,30 +73,97 @@ class TrainingPlan:
         except (OSError, yaml.YAMLError) as error:
             raise UserError(f'plan {path} cannot be read: {error}. Fix: a YAML file') from error
         fields = fields if isinstance(fields, dict) else {}
-        missing = [name for name in ('seeds', 'data', 'methods') if not fields.get(name)]
+        tune = fields.get('tune', {})
+        self.seeds = [*fields.get('seeds', ())]
+        self.tune_seeds = [*tune.get('seeds', ())]
+        missing = [name for name in ('data', 'methods') if not fields.get(name)]
+        if not self.seeds and not self.tune_seeds:
+            missing.append('seeds')
         if missing:
             raise UserError(f'plan {path} has no {missing[0]}. Fix: seeds, data and methods')
-        names = [method.get('name') for method in fields['methods']]
-        if None in names or len({*names}) < len(names):
-            raise UserError(f'plan {path} has the methods {names}. Fix: a name of its own for each')
         #: All fields of the file, for what a tool reads more of it.
         self.fields = fields
         data = fields['data']
         #: What the file says of each data set; one that is a folder has the name of the plan.
         self.data = data if isinstance(data, dict) else {path.stem: data}
-        self.seeds = [*fields['seeds']]
-        self.methods = [{**fields.get('common', {}), **own} for own in fields['methods']]
-        self._own = dict(zip(names, fields['methods']))
+        self._grid = tune.get('grid', {})
+        for name in self.data:
+            names = [method.get('name') for method in self._methods_of(name)]
+            if None in names or len({*names}) < len(names):
+                raise UserError(
+                    f'plan {path} has the methods {names}. Fix: a name of its own for each'
+                )
 
-    def pairs(self, name: str) -> Iterator[tuple[int, dict]]:
-        """Seed and method of each training on a data set, seed by seed."""
-        for seed in self.seeds:
-            for method in self.methods:
-                is_planned = seed in self.seeds[: method.get('seeds')]
-                if is_planned and name in method.get('sets', [name]):
-                    yield seed, method
+    def missing(
+        self, name: str, record: Record, metric: str = ''
+    ) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Stage, seed and method of each training that a record lacks, trials first, seed by seed.
 
-    def settings(self, method: Mapping) -> str:
-        """What the plan says of a method alone, as a record has it."""
-        own = self._own[method['name']]
-        return json.dumps({key: value for key, value in own.items() if key not in _OF_PLAN})
+        Add the rows of a training to the record before the next one is asked for.
+
+        Args:
+            name: The data set.
+            record: Its record.
+            metric: Column of the record by which trials are compared; more is better.
+
+        Yields:
+            The method has ``common``, what was chosen for it, and ``settings``: all that the plan
+            says of this method alone, as a record has it.
+        """
+        methods = self._methods_of(name)
+        left = {own['name']: self._seeds_left(own, record) for own in methods}
+        for seed, own in itertools.product(self.tune_seeds, methods):
+            for choice in self._choices(own) if left[own['name']] or not self.seeds else ():
+                known = _rows_with(record.rows_of(TUNE, own['name']), choice)
+                if str(seed) not in [row['seed'] for row in known]:
+                    yield TUNE, seed, self._method(own, choice)
+        for seed, own in itertools.product(self.seeds, methods):
+            if seed in left[own['name']]:
+                yield FINAL, seed, self._method(own, self._best(own, record, metric))
+
+    def _seeds_left(self, own: Mapping, record: Record) -> list[int]:
+        """Seeds on which a method is still to be trained."""
+        known = [row['seed'] for row in record.rows_of(FINAL, own['name'])]
+        return [seed for seed in self.seeds[: own.get('seeds')] if str(seed) not in known]
+
+    def _methods_of(self, name: str) -> list[dict]:
+        """What the file says of the methods of a data set."""
+        return [own for own in self.fields['methods'] if name in own.get('sets', [name])]
+
+    def _choices(self, own: Mapping) -> list[dict]:
+        """Each combination of the grid of a method."""
+        grid = {**self._grid, **own.get('tune', {})}
+        return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+
+    def _method(self, own: Mapping, choice: Mapping) -> dict[str, Any]:
+        settings = {key: value for key, value in own.items() if key not in _OF_PLAN} | choice
+        common = self.fields.get('common', {})
+        return {**common, **settings, 'name': own['name'], 'settings': json.dumps(settings)}
+
+    def _best(self, own: Mapping, record: Record, metric: str) -> dict:
+        """The choice that a record has of earlier seeds, or else the best of its trials."""
+        choices = self._choices(own)
+        name = own['name']
+        for choice in choices:
+            if len(choices) == 1 or _rows_with(record.rows_of(FINAL, name), choice):
+                return choice
+        trials = record.rows_of(TUNE, name)
+        last = max((int(row['step']) for row in trials), default=0)
+        ends = [row for row in trials if int(row['step']) == last]
+        means = []
+        for choice in choices:
+            values = [float(row[metric]) for row in _rows_with(ends, choice)]
+            if not values:
+                raise UserError(f'{name!r} was not tried with {choice}. Fix: seeds of tune')
+            means.append(statistics.fmean(values))
+        return choices[means.index(max(means))]
+
+
+def _rows_with(rows: Iterable[dict[str, str]], choice: Mapping) -> list[dict[str, str]]:
+    """The rows whose settings hold a choice."""
+    found = []
+    for row in rows:
+        settings = json.loads(row['settings'])
+        if all(settings.get(key) == value for key, value in choice.items()):
+            found.append(row)
+    return found

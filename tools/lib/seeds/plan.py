@@ -21,7 +21,7 @@ from mmengine.config import Config
 
 from mmrank.errors import UserError
 
-TUNE, FINAL = 'tune', 'final'
+from ..common.records import FINAL, TUNE
 
 
 @dataclass(frozen=True)

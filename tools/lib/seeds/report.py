@@ -15,7 +15,7 @@ from rich.table import Table
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
-from ..common.records import FACTS, write_rows
+from ..common.records import CURVE, FACTS, FINAL, write_rows
 from .plan import Run, SeedPlan, choice_label
 from .plots import draw_box_plot
 from .runs import Outcome, RunQueue
@@ -130,9 +130,9 @@ def write_runs_csv(plan: SeedPlan, outcomes: Sequence[Outcome], path: str | os.P
         row.update(hash=run.folder.name[-8:], settings=json.dumps(dict(run.choice)))
         rows.append({**row, **outcome.metrics})
         # What it measured on its way; its seconds are the row above's.
-        for step, found in facts.get('curve', []) if run.stage == 'final' else []:
+        for step, found in facts.get('curve', []) if run.stage == FINAL else []:
             known = {key: value for key, value in found.items() if math.isfinite(value)}
-            rows.append({**row, **known, 'stage': 'curve', 'step': step, 'seconds': ''})
+            rows.append({**row, **known, 'stage': CURVE, 'step': step, 'seconds': ''})
     return write_rows(Path(path), rows, fields)
 
 

@@ -10,14 +10,14 @@ and searches images of classes that it has not seen. Products, or alphabets, of 
 choosing: a seed trains on two thirds of them and is measured on the rest. Odd numbers are for the
 claim: a seed is measured on half of them, and trains on all others.
 
-The plan: ``stage`` (``choose`` or ``claim``), ``seeds``, ``iterations``, ``rates``, ``data`` (by
-name: ``file``, and ``apart``, the level of the labels that is split: 0 classes, 1 alphabets) and
-``methods``. A method has a ``name`` and ``losses``, its trials, each with every one of ``rates``
-(which may be its own); optionally ``batch`` (classes, images of each), ``memory`` (images of a
-cross-batch memory), ``sets``, ``levels`` (true: the loss is told the coarse classes, too) and
-``anneal``: settings of the loss with their first and last value, geometric between. With ``watch``,
-steps at which a training is looked at, the record has :data:`CAUSES` in addition to the figures;
-with ``level_figures: true`` H-AP and NDCG at ten. ``STEM_SET.csv`` goes on where it was.
+The plan is one of ``tools/lib/common/training_plan.py``: trials use the classes for choosing, the
+other trainings those for the claim unless ``classes: choosing``. Data: ``file``, and ``apart``, the
+level of the labels that is split (0 classes, 1 alphabets). Methods: ``loss``, ``rate``, optionally
+``batch`` (classes, images of each), ``memory`` (images of a cross-batch memory), ``levels`` (true:
+the loss is told the coarse classes, too) and ``anneal``: settings of the loss with their first and
+last value, geometric between. For all ``iterations``; with ``watch``, steps at which a training is
+looked at, the record has :data:`CAUSES` in addition to the figures; with ``level_figures: true``
+H-AP and NDCG at ten. A set has the record ``STEM_SET.csv``.
 
 ``symbols``: FOLDER has ``labels.csv`` (``name``, ``subgroup``) and, for every house that draws the
 symbols, a folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource-twitter`` and
@@ -27,8 +27,7 @@ symbols, a folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource
 import argparse
 import copy
 import csv
-import itertools
-import json
+import functools
 import sys
 import time
 import zipfile
@@ -37,14 +36,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import yaml
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lib.common.training_plan import Record
+from lib.common.records import FINAL
+from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
@@ -112,21 +111,21 @@ def store_features(ink: Tensor, levels: list[list[str]], out: Path) -> None:
     torch.save(dict(train=train, test=dict(features=features(ink)[:, None], labels=labels)), out)
 
 
-def split_classes(labels: Tensor, apart: int, stage: str, seed: int) -> tuple[Tensor, Tensor]:
+def split_classes(labels: Tensor, apart: int, is_claim: bool, seed: int) -> tuple[Tensor, Tensor]:
     """Classes to train on, and classes to be measured on, of the (n, levels) labels."""
     units = labels[:, apart].unique()
-    own = units[0::2] if stage == 'choose' else units[1::2]
+    own = units[1::2] if is_claim else units[0::2]
     order = torch.randperm(len(own), generator=torch.Generator().manual_seed(seed))
-    tested = own[order[: max(len(own) // (3 if stage == 'choose' else 2), 1)]]
-    used = own if stage == 'choose' else units
+    tested = own[order[: max(len(own) // (2 if is_claim else 3), 1)]]
+    used = units if is_claim else own
     trained = used[~torch.isin(used, tested)]
     return tuple(labels[torch.isin(labels[:, apart], x), 0].unique() for x in (trained, tested))
 
 
-def parts_of(stored: dict, apart: int, stage: str, seed: int) -> tuple[Tensor, ...]:
+def parts_of(stored: dict, apart: int, is_claim: bool, seed: int) -> tuple[Tensor, ...]:
     """Standardised (n, views, D) features and (n, 2) classes, coarse first: trained, and others."""
     train, test = stored['train'], stored['test']
-    sets = split_classes(train['labels'], apart, stage, seed)
+    sets = split_classes(train['labels'], apart, is_claim, seed)
     kept = [torch.isin(x['labels'][:, 0], own) for x, own in zip((train, test), sets)]
     x, other = (part['features'][rows] for part, rows in zip((train, test), kept))
     levels = [part['labels'][rows].flip(1) for part, rows in zip((train, test), kept)]
@@ -277,41 +276,28 @@ def built(loss: dict, y: Tensor) -> nn.Module:
     return found
 
 
-def trials_of(method: dict, plan: dict) -> list[dict]:
-    """Every loss of a method with every rate."""
-    settings = ('batch', 'memory', 'levels', 'anneal')
-    more = {key: method[key] for key in settings if key in method}
-    pairs = itertools.product(method['losses'], method.get('rates', plan['rates']))
-    return [dict(loss=loss, rate=rate, **more) for loss, rate in pairs]
-
-
 def run(plan_file: Path, out: Path) -> None:
     """Write the record of each set of a plan, seed by seed."""
-    plan = yaml.safe_load(plan_file.read_text())
+    plan = TrainingPlan(plan_file)
+    fields = plan.fields
     columns = [*FACTS, *FIGURES]
-    columns += LEVEL_FIGURES if plan.get('level_figures') else ()
-    columns += CAUSES if plan.get('watch') else ()
-    # What is looked at is not a trial of a setting.
-    stage = 'tune' if plan['stage'] == 'choose' and not plan.get('watch') else 'final'
-    for name, spec in plan['data'].items():
+    columns += LEVEL_FIGURES if fields.get('level_figures') else ()
+    columns += CAUSES if fields.get('watch') else ()
+    for name, spec in plan.data.items():
         stored = torch.load(spec['file'], weights_only=True)
+        split = functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
         record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
-        methods = [x for x in plan['methods'] if name in x.get('sets', [name])]
-        for seed in plan['seeds']:
-            parts = parts_of(stored, spec['apart'], plan['stage'], seed)
-            for method, trial in ((x, y) for x in methods for y in trials_of(x, plan)):
-                settings = json.dumps(trial)
-                facts = dict(method=method['name'], seed=seed, settings=settings)
-                if record.find(**facts):
-                    continue
-                begin = time.process_time()
-                rows = []
-                for step, figures in train(trial, seed, parts, plan):
-                    seconds = f'{time.process_time() - begin:.1f}'
-                    shown = {key: f'{value:.5f}' for key, value in figures.items()}
-                    rows.append(dict(facts, stage=stage, step=step, seconds=seconds, **shown))
-                record.add(rows)
-            print(name, seed, flush=True)
+        for stage, seed, method in plan.missing(name, record, FIGURES[0]):
+            is_claim = stage == FINAL and fields.get('classes') != 'choosing'
+            begin = time.process_time()
+            rows = []
+            for step, figures in train(method, seed, split(is_claim, seed), fields):
+                shown = {key: f'{value:.5f}' for key, value in figures.items()}
+                facts = dict(stage=stage, method=method['name'], seed=seed, step=step)
+                facts['seconds'] = f'{time.process_time() - begin:.1f}'
+                rows.append(facts | shown | dict(settings=method['settings']))
+            record.add(rows)
+            print(name, method['name'], seed, flush=True)
 
 
 @show_user_errors()

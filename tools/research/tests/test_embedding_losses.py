@@ -10,15 +10,14 @@ from research.retrieval import embedding_losses as study
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 TRIPLET = dict(type='mmrank.PMLLoss', loss=dict(type='TripletMarginLoss', margin=0.1))
 PLAN = dict(
-    stage='claim',
     seeds=[100, 101],
     iterations=3,
-    rates=[0.003],
+    common=dict(rate=0.003),
     watch=[1, 3],
     methods=[
-        dict(name='ours', losses=[STABLE_AP], memory=60),
-        dict(name='triplet', losses=[TRIPLET], batch=[5, 3], sets=['made_up']),
-        dict(name='elsewhere', losses=[STABLE_AP], sets=['none']),
+        dict(name='ours', loss=STABLE_AP, memory=60),
+        dict(name='triplet', loss=TRIPLET, batch=[5, 3], sets=['made_up']),
+        dict(name='elsewhere', loss=STABLE_AP, sets=['none']),
     ],
 )
 
@@ -52,17 +51,44 @@ def test_a_plan_is_recorded_and_goes_on(tmp_path):
         assert all(0 <= float(row[x]) <= 1 for x in (*study.FIGURES, *study.CAUSES[:3]))
 
 
+def test_trials_choose_the_loss_that_is_claimed(tmp_path, monkeypatch):
+    part = dict(features=torch.randn(192, 2, 16), labels=_labels())
+    torch.save(dict(train=part, test=part), tmp_path / 'features.pt')
+    plan = dict(
+        data=dict(made_up=dict(file=str(tmp_path / 'features.pt'), apart=1)),
+        seeds=[100],
+        iterations=2,
+        tune=dict(seeds=[0], grid=dict(rate=[0.0, 0.01])),
+        methods=[dict(name='ours', tune=dict(loss=[STABLE_AP, TRIPLET]))],
+    )
+    (tmp_path / 'plan.yaml').write_text(yaml.safe_dump(plan))
+    classes = []
+    split = study.split_classes
+
+    def keep(labels, apart, is_claim, seed):
+        classes.append((is_claim, seed))
+        return split(labels, apart, is_claim, seed)
+
+    monkeypatch.setattr(study, 'split_classes', keep)
+    study.run(tmp_path / 'plan.yaml', tmp_path)
+    rows = list(csv.DictReader((tmp_path / 'plan_made_up.csv').read_text().splitlines()))
+    assert [x['stage'] for x in rows] == ['tune'] * 4 + ['final']
+    assert classes == [(False, 0), (True, 100)]
+    best = max(rows[:4], key=lambda x: float(x['mAP']))
+    assert rows[4]['settings'] == best['settings']
+
+
 def test_levels_proxies_and_settings_that_change(tmp_path, monkeypatch):
     part = dict(features=torch.randn(192, 2, 16), labels=_labels())
     torch.save(dict(train=part, test=part), tmp_path / 'features.pt')
     proxies = dict(type='ProxyAnchorLoss', num_classes=1, embedding_size=study.LENGTH)
     proxies = dict(type='mmrank.PMLLoss', loss=proxies)
     methods = [
-        dict(name='levels', losses=[dict(type='mmrank.HAPLoss')], levels=True),
-        dict(name='narrower', losses=[STABLE_AP], anneal=dict(tau=[0.8, 0.1])),
+        dict(name='levels', loss=dict(type='mmrank.HAPLoss'), levels=True),
+        dict(name='narrower', loss=STABLE_AP, anneal=dict(tau=[0.8, 0.1])),
         dict(
             name='mixed',
-            losses=[dict(type='mmrank.SumLoss', losses=[STABLE_AP, proxies])],
+            loss=dict(type='mmrank.SumLoss', losses=[STABLE_AP, proxies]),
             anneal=dict(weights=[[0.1, 0.9], [0.9, 0.1]]),
         ),
     ]
@@ -109,8 +135,8 @@ def test_classes_of_a_claim_choose_nothing():
     chosen, claimed = set(), set()
     for apart in (0, 1):
         for seed in range(20):
-            trained, tested = study.split_classes(labels, apart, 'choose', seed)
-            fresh, unseen = study.split_classes(labels, apart, 'claim', seed)
+            trained, tested = study.split_classes(labels, apart, False, seed)
+            fresh, unseen = study.split_classes(labels, apart, True, seed)
             assert not {*trained.tolist()} & {*tested.tolist()}
             assert {*fresh.tolist()}.isdisjoint(unseen.tolist())
             chosen |= {(apart, x) for x in (*trained.tolist(), *tested.tolist())}

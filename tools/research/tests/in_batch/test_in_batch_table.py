@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from mmengine.config import Config
 
 from lib.synthetic.interactions import InteractionsSpec, write_interactions
@@ -129,22 +130,26 @@ def test_sizes_of_the_data(run, config, tmp_path):
 
 def test_record_of_two_towers_is_tuned_alike_and_gone_on_with(tmp_path, monkeypatch):
     write_interactions(tmp_path, InteractionsSpec(40, 30, per_user=8))
-    record = tmp_path / 'two_towers.csv'
-    methods = ['softmax, refined logQ, mixed', 'sogram, square']
-    monkeypatch.setitem(two_towers.METHODS, methods[0], (two_towers.COUNTS, 8))
+    plan = yaml.safe_load((ROOT / 'tools/research/two_towers.yaml').read_text('utf-8'))
+    plan.update(data=str(tmp_path), steps=2, batch_size=12)
+    plan['tune']['grid'] = dict(lr=[0.5, 0.25])
+    names = ['softmax, refined logQ, mixed', 'sogram, square']
+    plan['methods'] = [x for x in plan['methods'] if x['name'] in names]
+    plan['methods'][0]['uniform'] = 8
+    path = tmp_path / 'plan.yaml'
 
     def run(*seeds):
-        words = f'{tmp_path} {tmp_path} --batch-size 12 --steps 2 --learning-rates 0.5 0.25 --seeds'
-        arguments = [*words.split(), *seeds, '--methods', *methods]
-        monkeypatch.setattr(sys, 'argv', ['two_towers.py', *arguments])
+        path.write_text(yaml.safe_dump(plan | dict(seeds=[*seeds])), 'utf-8')
+        monkeypatch.setattr(sys, 'argv', ['two_towers.py', str(path), str(tmp_path)])
         two_towers.main()
-        return list(csv.DictReader(record.read_text().splitlines()))
+        return list(csv.DictReader((tmp_path / 'plan.csv').read_text().splitlines()))
 
-    first = run('0')
+    first = run(0)
     assert [(row['stage'], row['method']) for row in first] == [
-        (stage, method) for method in methods for stage in ('tune', 'tune', 'final')
+        *(('tune', name) for name in names for _ in range(2)),
+        *(('final', name) for name in names),
     ]
     assert all(0 <= float(row[metric]) <= 1 for row in first for metric in two_towers.METRICS)
-    again = run('0', '1')
+    again = run(0, 1)
     assert again[: len(first)] == first
     assert [row['seed'] for row in again[len(first) :]] == ['1', '1']
