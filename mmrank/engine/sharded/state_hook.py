@@ -9,6 +9,7 @@ import torch
 from mmengine.dist import broadcast_object_list, get_rank, get_world_size, is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend, join_path, put
 from mmengine.hooks import Hook
+from mmengine.runner import find_latest_checkpoint
 
 from mmrank.engine.resume.whole_checkpoint import all_succeed
 from mmrank.engine.runners import unwrap_model, writes_itself
@@ -47,20 +48,18 @@ class ShardedStateHook(Hook):
 
     def __init__(self) -> None:
         self._runner: object | None = None
-        self._source: str | None = None  # the checkpoint that was loaded
-        self._loaded: list[str] = []  # its shards
+        self._loaded: list[str] = []  # shards of the checkpoint that was loaded
         self._saved: list[str] = []  # of the checkpoint that is being saved
         self._swept: set[str] = set()
 
     def before_run(self, runner) -> None:
-        if self._runner is runner or writes_itself(runner):
+        """Let all processes take part in a checkpoint, where a state is in shards."""
+        strategy = getattr(runner, 'strategy', None)
+        if self._runner is runner or getattr(strategy, 'saves_shards', False):
             return
-        self._runner = runner
-        runner.save_checkpoint = partial(self._save, runner, runner.save_checkpoint)
-        # FlexibleRunner resumes without the other one.
-        for name in ('load_checkpoint', 'resume'):
-            load = getattr(runner, name)
-            setattr(runner, name, partial(self._load, load))
+        if _has_shards(runner) and not writes_itself(runner):
+            self._runner = runner
+            runner.save_checkpoint = partial(self._save, runner, runner.save_checkpoint)
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         self._loaded = list(checkpoint.get(SHARD_FILES_KEY, []))
@@ -70,7 +69,7 @@ class ShardedStateHook(Hook):
         model = unwrap_model(runner.model)
         states = sharded_states(model).values()
         if writes_itself(runner):
-            if any(not state.shard.is_whole for state in states):
+            if _has_shards(runner):
                 raise UserError(
                     "storage='sharded' of a loss needs another runner: mmengine's FlexibleRunner "
                     'does not show hooks which checkpoint it loads. Fix: '
@@ -80,20 +79,16 @@ class ShardedStateHook(Hook):
         for state in states:
             state.is_saved = True
         if any(state.awaits_any for state in states):
-            load_shards(model, read_shards(self._source, self._loaded))
+            named = runner._resume if isinstance(runner._resume, str) else runner._load_from
+            source = named or find_latest_checkpoint(runner.work_dir)
+            load_shards(model, read_shards(source, self._loaded))
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         if self._saved:
             checkpoint[SHARD_FILES_KEY] = self._saved
 
-    def _load(self, load, filename, *args, **kwargs):
-        self._source = str(filename)
-        return load(filename, *args, **kwargs)
-
     def _save(self, runner, save, out_dir, filename, *args, **kwargs):
         content = save_shard(unwrap_model(runner.model))
-        if not content or getattr(getattr(runner, 'strategy', None), 'saves_shards', False):
-            return save(out_dir, filename, *args, **kwargs)
         place = dict(backend_args=kwargs.get('backend_args'))
         is_local = isinstance(get_file_backend(str(out_dir), **place), LocalBackend)
         if is_local and is_main_process() and str(out_dir) not in self._swept:
@@ -117,3 +112,9 @@ class ShardedStateHook(Hook):
         if is_local and is_main_process():
             remove_shards(Path(out_dir) / filename, keep=names)
         return result
+
+
+def _has_shards(runner) -> bool:
+    """Whether a state of the model is spread over the processes."""
+    states = sharded_states(unwrap_model(runner.model)).values()
+    return not all(state.shard.is_whole for state in states)
