@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mmrank.errors import UserError
 from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
 from mmrank.required_package import required_package
-from mmrank.state import GradientBalance
 
-from .detectors import centre_of, check_fit, check_ranks
+from .detectors import RankingSettings, centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels
 from .query_criterion import LAST, QueryCriterion, copies_of
 
@@ -61,13 +60,11 @@ class DetectorLosses(nn.Module):
     :class:`.query_criterion.QueryCriterion`.
     """
 
-    def __init__(
-        self, loss: HeadLoss, config, centre_scores: bool, balance: GradientBalance | None = None
-    ) -> None:
+    def __init__(self, settings: RankingSettings, config) -> None:
         super().__init__()
-        self.centre_scores = centre_scores
-        self.gradient_balance = balance
-        self.rankings = self.rankings_of(loss, config)
+        self.centre_scores = settings.centre_scores
+        self.gradient_balance = settings.balance
+        self.rankings = self.rankings_of(settings.loss, config)
 
     def watch(self, layer: nn.Module, args: tuple, outputs):
         """Forward hook of the last decoder layer, whose output classes and boxes share."""
@@ -257,35 +254,29 @@ def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
     check_fractions([x['boxes'] for x in labels])
 
 
-def attach(
-    model: PreTrainedModel,
-    loss: HeadLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-    balance: GradientBalance | None,
-) -> None:
+def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
     check_ranks(model, isinstance(model.loss_function, DetectorLosses), False)
     name, config = type(model).__name__, model.config
-    if balance_boxes:
+    if settings.balance_boxes:
         raise UserError(
             f'balance_boxes=True is not supported for {name}, whose layers have box losses of '
             'their own weights. Fix: remove it; set the weights of the box losses in the config'
         )
-    check_fit(loss, config.num_labels, (None, 'quality'), name)
+    check_fit(settings.loss, config.num_labels, (None, 'quality'), name)
     if getattr(config, 'mal_alpha', None) is not None:
         raise UserError(
             f'mal_alpha={config.mal_alpha!r} weighs the negatives of the proposals. The loss that '
             f'they keep in {name} has no such weight. Fix: mal_alpha=None, the default'
         )
     made = RTDetrLosses if hasattr(config, 'weight_loss_vfl') else DeformableDetrLosses
-    criterion = made(loss, config, centre_scores, balance)
+    criterion = made(settings, config)
     criterion.to(model.device).train(model.training)
     # What model.loss_function = criterion calls; torch would hide a module behind the property.
     type(model).loss_function.fset(model, criterion)
     model.register_forward_hook(show_centred)
     model.register_forward_pre_hook(check_objects, with_kwargs=True)
-    if balance is not None:
+    if settings.balance is not None:
         model.model.decoder.layers[-1].register_forward_hook(criterion.watch)
 
 

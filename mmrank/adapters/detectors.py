@@ -1,5 +1,6 @@
 """Any supported detector of another library on a ranking loss."""
 
+from dataclasses import dataclass
 from importlib import import_module
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses import HeadLoss, KeepsSampleState
-from mmrank.state.gradient_balance import build_balance
+from mmrank.state.gradient_balance import GradientBalance, build_balance
 
 #: Served classes, with the module that serves them and those derived from them.
 SERVED = {
@@ -26,6 +27,16 @@ SERVED = {
     'RfDetrForObjectDetection': 'detection_transformers',
     'RFDETRModelModule': 'rfdetr_module',
 }
+
+
+@dataclass(frozen=True)
+class RankingSettings:
+    """What an adapter puts into a model; see :func:`use_ranking_loss`."""
+
+    loss: HeadLoss
+    centre_scores: bool
+    balance_boxes: bool
+    balance: GradientBalance | None
 
 
 def use_ranking_loss(
@@ -84,7 +95,8 @@ def use_ranking_loss(
             'Fix: pass for example mmrank.losses.GradedAPLoss() or VarifocalLoss()'
         )
     balance = build_balance(balance_gradients, balance_boxes)
-    _adapter_of(model).attach(model, loss, centre_scores, balance_boxes, balance)
+    settings = RankingSettings(loss, centre_scores, balance_boxes, balance)
+    _adapter_of(model).attach(model, settings)
     return model
 
 

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses import HeadLoss, IABCELoss
+from mmrank.losses import IABCELoss
 from mmrank.made_class import MadeClass, make_class
-from mmrank.state import GradientBalance
 
-from .detectors import centre_of, check_fit, check_ranks
+from .detectors import RankingSettings, centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels
 from .query_criterion import LAST, QueryCriterion, copies_of
 
@@ -49,19 +48,13 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
     return ({**outputs, 'pred_logits': centred}, *others)
 
 
-def attach(
-    module: nn.Module,
-    loss: HeadLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-    balance: GradientBalance | None,
-) -> None:
+def attach(module: nn.Module, settings: RankingSettings) -> None:
     """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
-    criterion, name = module.criterion, type(module).__name__
+    criterion, loss, name = module.criterion, settings.loss, type(module).__name__
     check_ranks(module, isinstance(criterion, QuerySetCriterion), False)
     refused = {
-        'balance_boxes=True': balance_boxes,
-        'balance_gradients': balance is not None,
+        'balance_boxes=True': settings.balance_boxes,
+        'balance_gradients': settings.balance is not None,
         'a keypoint model': 'keypoints' in criterion.losses,
     }
     if any(refused.values()):
@@ -74,7 +67,7 @@ def attach(
     criterion.__class__ = ranked_criterion_class(type(criterion))
     criterion.rankings = copies_of(loss, names, proposals).to(module.model.class_embed.bias.device)
     criterion.rankings.train(criterion.training)
-    if centre_scores:
+    if settings.centre_scores:
         hook = partial(show_centred, criterion)
         criterion.centring = module.postprocess.register_forward_pre_hook(hook)
 

@@ -1,39 +1,28 @@
 """RetinaNet and FCOS of torchvision on a ranking loss."""
 
-import copy
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses import HeadLoss
-from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.made_class import MadeClass, make_class
-from mmrank.required_package import required_package
-from mmrank.state import GradientBalance
+from mmrank.made_class import make_class
 
-from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
+from .torchvision_parts import RankingPart, put_loss, take_loss
 
-with required_package(
-    'torchvision',
-    'The adapter of RetinaNet and FCOS',
-    'install the torchvision that fits your torch, see pytorch.org',
-):
-    from torchvision.models.detection._utils import Matcher
-    from torchvision.models.detection.fcos import FCOSHead
-    from torchvision.models.detection.retinanet import RetinaNetHead
-    from torchvision.ops import generalized_box_iou_loss
+# After torchvision_parts, which says how to install torchvision.
+# isort: split
+
+from torchvision.models.detection._utils import Matcher
+from torchvision.models.detection.fcos import FCOSHead
+from torchvision.models.detection.retinanet import RetinaNetHead
+from torchvision.ops import generalized_box_iou_loss
 
 
-class RankingHead(MadeClass):
-    """Mixin for heads: the classification loss becomes ``ranking_loss``, saved with the head."""
-
-    ranking_loss: HeadLoss
-    gradient_balance: GradientBalance | None
-    centre_scores: bool
-    balance_boxes: bool
+class RankingHead(RankingPart):
+    """Mixin for dense heads: all anchors or points of a batch are one ranking."""
 
     def forward(self, x: list[Tensor]) -> dict[str, Tensor]:
         """Outputs of the host head, in eval mode with centred scores."""
@@ -83,13 +72,7 @@ class RankingHead(MadeClass):
             # Not the host's. One row keeps the outputs on the graph.
             graph = head_outputs['bbox_regression'][:1, :1].sum() * 0
             losses['bbox_regression'] = ranked['loss_bbox'] + graph
-        if self.balance_boxes:
-            losses['bbox_regression'] = losses['bbox_regression'] * box_balance(
-                losses['classification'], losses['bbox_regression']
-            )
-        if self.gradient_balance is not None:
-            losses = self.gradient_balance.scaled(losses, ['classification'], ['bbox_regression'])
-        return losses
+        return self.balanced(losses, 'classification', 'bbox_regression')
 
     def _box_values(self, targets, head_outputs, anchors, matched_idxs) -> dict[str, Tensor]:
         """Values of the positives' boxes that the loss requires."""
@@ -123,15 +106,9 @@ def ranking_head_class(host: type) -> type:
     return make_class(ranking_head_class, host, (RankingHead, host), 'on a ranking loss')
 
 
-def attach(
-    model: nn.Module,
-    loss: HeadLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-    balance: GradientBalance | None,
-) -> None:
+def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
-    head = model.head
+    head, loss = model.head, settings.loss
     check_ranks(model, isinstance(head, RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise UserTypeError(
@@ -141,18 +118,12 @@ def attach(
     check_fit(
         loss, head.classification_head.num_classes, (None, 'quality', 'loss'), type(model).__name__
     )
-    if balance_boxes and loss.box_input == 'loss':
+    if settings.balance_boxes and loss.box_input == 'loss':
         raise UserError(
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
             'balance_boxes'
         )
-    # Not a head around the head: the keys of state_dict stay.
-    head.__class__ = ranking_head_class(type(head))
-    device = head.classification_head.cls_logits.weight.device
-    head.ranking_loss = copy.deepcopy(loss).to(device).train(head.training)
-    head.centre_scores = centre_scores
-    head.balance_boxes = balance_boxes
-    head.gradient_balance = None if balance is None else balance.to(device).train(head.training)
+    put_loss(head, ranking_head_class, settings, head.classification_head.cls_logits)
 
 
 def detach(model: nn.Module) -> None:
@@ -165,8 +136,7 @@ def detach(model: nn.Module) -> None:
         with torch.no_grad():
             # The class runs fastest.
             bias -= centre.repeat(bias.numel() // centre.numel())
-    head.__class__ = head.host
-    del head.ranking_loss, head.centre_scores, head.balance_boxes, head.gradient_balance
+    take_loss(head)
 
 
 def _labels_of(target: dict, matched: Tensor, num_classes: int) -> Tensor:

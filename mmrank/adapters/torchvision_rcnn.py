@@ -1,40 +1,29 @@
 """Faster, Mask and Keypoint R-CNN of torchvision on a ranking loss."""
 
-import copy
 from functools import cache
 
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses import HeadLoss
-from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.made_class import MadeClass, make_class
-from mmrank.required_package import required_package
-from mmrank.state import GradientBalance
+from mmrank.made_class import make_class
 
-from .detectors import aligned_iou, centre_of, check_fit, check_ranks
+from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
+from .torchvision_parts import RankingPart, put_loss, take_loss
 
-with required_package(
-    'torchvision',
-    'The adapter of Faster R-CNN',
-    'install the torchvision that fits your torch, see pytorch.org',
-):
-    from torchvision.models.detection.roi_heads import RoIHeads
+# After torchvision_parts, which says how to install torchvision.
+# isort: split
+
+from torchvision.models.detection.roi_heads import RoIHeads
 
 
-class RankingRoIHeads(MadeClass):
-    """Mixin for RoI heads: the classification loss becomes a ranking of all sampled boxes.
+class RankingRoIHeads(RankingPart):
+    """Mixin for RoI heads: all sampled boxes of a batch are one ranking.
 
     The score of a class is ``log(p / (1 - p))`` of its softmax probability p, so what is ranked is
     what the detector shows, and weights that were trained with cross-entropy already rank well.
     """
-
-    ranking_loss: HeadLoss
-    gradient_balance: GradientBalance | None
-    centre_scores: bool
-    balance_boxes: bool
 
     def check_targets(self, targets: list[dict] | None) -> None:
         """As the host; also refuses labels that it would take for the background."""
@@ -66,11 +55,8 @@ class RankingRoIHeads(MadeClass):
             hook.remove()
             watch.remove()
             self.noted = []
-        if self.training and self.balance_boxes:
-            cls, box = losses['loss_classifier'], losses['loss_box_reg']
-            losses['loss_box_reg'] = box * box_balance(cls, box)
-        if self.training and self.gradient_balance is not None:
-            losses = self.gradient_balance.scaled(losses, ['loss_classifier'], ['loss_box_reg'])
+        if self.training:
+            losses = self.balanced(losses, 'loss_classifier', 'loss_box_reg')
         return result, losses
 
     def _watch(self, _, features: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -125,15 +111,9 @@ def ranking_roi_heads_class(host: type) -> type:
     return make_class(ranking_roi_heads_class, host, (RankingRoIHeads, host), 'on a ranking loss')
 
 
-def attach(
-    model: nn.Module,
-    loss: HeadLoss,
-    centre_scores: bool,
-    balance_boxes: bool,
-    balance: GradientBalance | None,
-) -> None:
+def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
-    heads = model.roi_heads
+    heads, loss = model.roi_heads, settings.loss
     check_ranks(model, isinstance(heads, RankingRoIHeads), False)
     predictor = getattr(heads.box_predictor, 'cls_score', None)
     if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):
@@ -147,13 +127,7 @@ def attach(
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
-    # Not heads around the heads: the keys of state_dict stay.
-    heads.__class__ = ranking_roi_heads_class(type(heads))
-    device = predictor.weight.device
-    heads.ranking_loss = copy.deepcopy(loss).to(device).train(heads.training)
-    heads.gradient_balance = None if balance is None else balance.to(device).train(heads.training)
-    heads.centre_scores = centre_scores
-    heads.balance_boxes = balance_boxes
+    put_loss(heads, ranking_roi_heads_class, settings, predictor)
     heads.noted = []
 
 
@@ -165,6 +139,5 @@ def detach(model: nn.Module) -> None:
         bias = heads.box_predictor.cls_score.bias
         with torch.no_grad():
             bias[0] += centre_of(heads.ranking_loss, bias.detach()).mean()
-    heads.__class__ = heads.host
-    del heads.ranking_loss, heads.gradient_balance
-    del heads.centre_scores, heads.balance_boxes, heads.noted
+    take_loss(heads)
+    del heads.noted

@@ -1,5 +1,6 @@
 """Rank & Sort loss: positives above negatives, sorted by their quality."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
 from mmrank.losses.split_lists import like_scores
+from mmrank.state.gradient_balance import GradientBalance, scaled_loss, total_loss
 
 from .ap_loss import (
     ErrorDrivenLoss,
@@ -124,6 +126,29 @@ def box_balance(loss_cls: Tensor, loss_bbox: Tensor) -> Tensor:
         dist.all_reduce(losses, group=group)
     ratio = (losses[0] / losses[1]).abs()
     return torch.where(ratio.isfinite() & (losses[1] != 0), ratio, 1.0)
+
+
+def balanced_parts(
+    losses: dict,
+    cls_keys: Sequence[str],
+    box_keys: Sequence[str],
+    balance_boxes: bool,
+    gradient_balance: GradientBalance | None,
+) -> dict:
+    """Copy the losses of a head, one part scaled where the head's settings say so.
+
+    ``balance_boxes`` multiplies the losses of ``box_keys`` by :func:`box_balance`, the other one
+    scales the losses of ``cls_keys``.
+    """
+    found = dict(losses)
+    if balance_boxes:
+        cls = sum(total_loss(losses[key]) for key in cls_keys)
+        ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
+        for key in box_keys:
+            found[key] = scaled_loss(losses[key], ratio)
+    if gradient_balance is not None:
+        found = gradient_balance.scaled(found, cls_keys, box_keys)
+    return found
 
 
 class RankSortLoss(ErrorDrivenLoss):

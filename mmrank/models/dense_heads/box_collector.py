@@ -5,18 +5,9 @@ from torch import Tensor, nn
 
 from mmrank.autograd import violated
 from mmrank.checks import one_of
-from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.state.gradient_balance import scaled_loss, total_loss
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
-
-
-def scale_to_classification(losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-    """Copy the losses of a head, the ones of ``box_keys`` multiplied by :func:`box_balance`."""
-    cls = sum(total_loss(losses[key]) for key in cls_keys)
-    ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
-    return {**losses, **{key: scaled_loss(losses[key], ratio) for key in box_keys}}
 
 
 def requires_boxes(loss: nn.Module) -> bool:

@@ -5,7 +5,7 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 
 from mmrank.losses.protocols import TakesBoxValues
-from mmrank.made_class import MadeClass
+from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.federated_annotations import (
     check_federated_host,
     check_federated_loss,
@@ -15,22 +15,15 @@ from mmrank.models.federated_annotations import (
 )
 from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
 from mmrank.registry import MODELS
-from mmrank.state.gradient_balance import build_balance, total_loss
+from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
-from .box_collector import (
-    BoxCollector,
-    check_balance,
-    check_box_loss,
-    has_boxes,
-    requires_boxes,
-    scale_to_classification,
-)
+from .box_collector import BoxCollector, check_balance, check_box_loss, has_boxes, requires_boxes
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 
 
-class RankingHeadMixin(MadeClass):
+class RankingHeadMixin(BalancedHead):
     """Settings that the mixins of all dense heads share.
 
     Attributes:
@@ -40,38 +33,19 @@ class RankingHeadMixin(MadeClass):
     gathers_scores = True
 
     def __init__(
-        self,
-        *args,
-        loss_cls: dict,
-        centre_scores: bool = True,
-        balance_boxes: bool = False,
-        balance_gradients: float | None = None,
-        federated: bool = False,
-        **kwargs,
+        self, *args, loss_cls: dict, centre_scores: bool = True, federated: bool = False, **kwargs
     ) -> None:
         super().__init__(*args, loss_cls=loss_cls, **kwargs)
-        self.gradient_balance = build_balance(balance_gradients, balance_boxes)
         self.federated = federated
         if federated:
             check_federated_host(self.host)
             check_federated_loss(self.loss_cls, self.host.__name__)
-        self.centre_scores, self.balance_boxes = centre_scores, balance_boxes
+        self.centre_scores = centre_scores
         self.training_set = TrainingSet()
 
     def forward(self, features, *args, **kwargs):
         """Outputs of the host head."""
-        if self.gradient_balance is not None:
-            features = self.gradient_balance.watch(features)
-        return super().forward(features, *args, **kwargs)
-
-    def _balanced(self, losses: dict, cls_keys: list[str], box_keys: list[str]) -> dict:
-        """The losses, their class or their box part scaled if the config says so."""
-        if self.balance_boxes:
-            losses = scale_to_classification(losses, cls_keys, box_keys)
-        if self.gradient_balance is not None:
-            losses = self.gradient_balance.scaled(losses, cls_keys, box_keys)
-            losses['class_factor'] = self.gradient_balance.current()
-        return losses
+        return super().forward(self._watched(features), *args, **kwargs)
 
     @property
     def _where(self) -> str:

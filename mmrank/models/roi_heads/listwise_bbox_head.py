@@ -9,18 +9,17 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.losses import HeadLoss
 from mmrank.losses.loss_type import with_num_classes
-from mmrank.losses.ranking.rank_sort import box_balance
-from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.made_class import host_class, make_class
+from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
-from mmrank.state.gradient_balance import build_balance
 
 _AVERAGES = ('rois', 'positives')
 
 
-class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
+class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
     """Mixin for box heads: passes the loss the boxes it ranks.
 
     :func:`mmrank.models.roi_heads.FederatedRoIHead` sets ``image_metas``; None where each image is
@@ -29,16 +28,8 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
 
     image_metas: Sequence[Mapping] | None = None
 
-    def __init__(
-        self,
-        *args,
-        balance_boxes: bool = False,
-        balance_gradients: float | None = None,
-        box_average: str = 'rois',
-        **kwargs,
-    ) -> None:
+    def __init__(self, *args, box_average: str = 'rois', **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.gradient_balance = build_balance(balance_gradients, balance_boxes)
         one_of('box_average', box_average, _AVERAGES)
         if not isinstance(self.loss_cls, HeadLoss):
             raise TypeError(
@@ -47,19 +38,20 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
             )
         if not self.with_cls:
             raise ValueError('with_cls=False leaves no scores to rank; use the box head itself')
-        if balance_boxes and box_average != 'rois':
+        if self.balance_boxes and box_average != 'rois':
             raise ValueError(
                 f'box_average={box_average!r} scales the box loss and balance_boxes=True removes '
                 'every scale again; set only one of them'
             )
-        weighs_boxes = balance_boxes or balance_gradients is not None or box_average != 'rois'
+        target = getattr(self.gradient_balance, 'target', None)
+        weighs_boxes = self.balance_boxes or target is not None or box_average != 'rois'
         if not self.with_reg and weighs_boxes:
             raise ValueError(
-                f'balance_boxes={balance_boxes}, balance_gradients={balance_gradients} and '
+                f'balance_boxes={self.balance_boxes}, balance_gradients={target} and '
                 f'box_average={box_average!r} weigh a box loss, but with_reg=False leaves the head '
                 'without one'
             )
-        self.balance_boxes, self.box_average = balance_boxes, box_average
+        self.box_average = box_average
         self.box_input = self.loss_cls.box_input
         if not self.with_reg and not self.loss_cls.requires_boxes:
             self.box_input = None
@@ -91,9 +83,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
 
     def forward(self, *features: Tensor) -> tuple:
         """Scores and boxes of the host head."""
-        if self.gradient_balance is not None:
-            features = self.gradient_balance.watch(features)
-        return super().forward(*features)
+        return super().forward(*self._watched(features))
 
     def loss(
         self,
@@ -137,14 +127,7 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, MadeClass):
             ranked['loss_bbox'] = ranked['loss_bbox'] + losses['loss_bbox']
         losses.update(ranked)
         losses.update(self.loss_cls.get_accuracy(cls_score, labels))
-        if self.balance_boxes:
-            losses['loss_bbox'] = losses['loss_bbox'] * box_balance(
-                losses['loss_cls'], losses['loss_bbox']
-            )
-        if self.gradient_balance is not None:
-            losses = self.gradient_balance.scaled(losses, ['loss_cls'], ['loss_bbox'])
-            losses['class_factor'] = self.gradient_balance.current()
-        return losses
+        return self._balanced(losses, ['loss_cls'], ['loss_bbox'])
 
     def _federated_weight(self, rois: Tensor, labels: Tensor, label_weights: Tensor) -> Tensor:
         """(n, C) weights that ignore classes which the images are not annotated for."""

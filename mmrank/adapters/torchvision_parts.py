@@ -1,0 +1,62 @@
+"""What the adapters of torchvision's detectors share."""
+
+import copy
+from collections.abc import Callable
+
+from torch import nn
+
+from mmrank.losses import HeadLoss
+from mmrank.losses.ranking.rank_sort import balanced_parts
+from mmrank.made_class import MadeClass
+from mmrank.required_package import required_package
+from mmrank.state import GradientBalance
+
+from .detectors import RankingSettings
+
+with required_package(
+    'torchvision',
+    "The adapter of torchvision's detectors",
+    'install the torchvision that fits your torch, see pytorch.org',
+):
+    import torchvision  # noqa: F401
+
+
+class RankingPart(MadeClass):
+    """Mixin for the heads of a detector: their class loss becomes ``ranking_loss``.
+
+    It is a module of the head, and so saved with it.
+    """
+
+    ranking_loss: HeadLoss
+    gradient_balance: GradientBalance | None
+    centre_scores: bool
+    balance_boxes: bool
+
+    def balanced(self, losses: dict, class_key: str, box_key: str) -> dict:
+        """Copy the losses, the class or the box loss scaled where the settings say so."""
+        return balanced_parts(
+            losses, [class_key], [box_key], self.balance_boxes, self.gradient_balance
+        )
+
+
+def put_loss(
+    part: nn.Module, made_by: Callable[[type], type], settings: RankingSettings, layer: nn.Module
+) -> None:
+    """Make ``part`` a :class:`RankingPart` with a copy of the loss, where ``layer`` is.
+
+    Its class changes; a module around it would change the keys of ``state_dict``.
+    """
+    part.__class__ = made_by(type(part))
+    device = layer.weight.device
+    part.ranking_loss = copy.deepcopy(settings.loss).to(device).train(part.training)
+    part.gradient_balance = settings.balance
+    if settings.balance is not None:
+        settings.balance.to(device).train(part.training)
+    part.centre_scores = settings.centre_scores
+    part.balance_boxes = settings.balance_boxes
+
+
+def take_loss(part: nn.Module) -> None:
+    """Undo :func:`put_loss`."""
+    part.__class__ = part.host
+    del part.ranking_loss, part.gradient_balance, part.centre_scores, part.balance_boxes
