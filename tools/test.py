@@ -18,6 +18,7 @@ try:
     from mmengine.config import Config, ConfigDict
     from mmengine.evaluator import DumpResults
 
+    from lib.common.error_door import run
     from mmrank.apis.entry_point import (
         build_runner,
         check_data,
@@ -25,7 +26,6 @@ try:
         load,
         train_or_test_parser,
     )
-    from mmrank.apis.error_door import run
     from mmrank.apis.work_folder import is_main_process
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError

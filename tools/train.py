@@ -18,6 +18,7 @@ try:
     from mmengine.config import Config
     from mmengine.device import get_device
 
+    from lib.common.error_door import run
     from mmrank.apis.entry_point import (
         build_runner,
         check_data,
@@ -25,7 +26,6 @@ try:
         load,
         train_or_test_parser,
     )
-    from mmrank.apis.error_door import run
     from mmrank.apis.work_folder import is_main_process, lock_work_dir, refuse_other_training
     from mmrank.errors import UserError
 except ModuleNotFoundError as error:

