@@ -23,10 +23,10 @@ try:
         build_runner,
         check_data,
         check_folder,
+        is_main_process,
         load,
         train_or_test_parser,
     )
-    from mmrank.apis.work_folder import is_main_process
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
     from mmrank.files import check_output, temporary_folder

@@ -19,14 +19,15 @@ try:
     from mmengine.device import get_device
 
     from lib.common.error_door import run
+    from lib.common.work_folder import lock_work_dir, refuse_other_training
     from mmrank.apis.entry_point import (
         build_runner,
         check_data,
         check_folder,
+        is_main_process,
         load,
         train_or_test_parser,
     )
-    from mmrank.apis.work_folder import is_main_process, lock_work_dir, refuse_other_training
     from mmrank.errors import UserError
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':

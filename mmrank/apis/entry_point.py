@@ -23,9 +23,9 @@ from mmengine.utils import import_modules_from_strings
 
 from mmrank.apis.config_file import check_config_file
 from mmrank.apis.config_names import check_file_names, check_option_names
-from mmrank.apis.work_folder import check_dump, is_main_process
 from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.errors import UserError
+from mmrank.files import refuse_link
 
 if TYPE_CHECKING:
     # It imports what all models need, transformers among them: seconds that the help of a tool, or
@@ -332,6 +332,21 @@ def check_folder(cfg: Config, path: str) -> None:
         )
 
 
+def check_dump(cfg: Config) -> None:
+    """Check the file to which mmengine writes the config: it is overwritten."""
+    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
+        return
+    path = Path(cfg.work_dir, Path(cfg.filename).name)
+    refuse_link(path)
+    if path.is_file() and path.samefile(cfg.filename):
+        source = path.read_text('utf-8')
+        if '_base_' in source or 'read_base' in source:
+            raise UserError(
+                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
+                'it and its bases add up to.\n  Fix: another --work-dir'
+            )
+
+
 def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] = ()) -> 'Runner':
     """Build mmengine's runner or the one that the config names.
 
@@ -366,6 +381,12 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         # Does nothing for a model without per-sample state.
         runner.register_hook(ShardedStateHook())
     return runner
+
+
+def is_main_process() -> bool:
+    """Whether this process reports for all; asked before there is a process group."""
+    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
+    return next((rank == '0' for rank in ranks if rank is not None), True)
 
 
 def check_data(cfg: Config, splits: tuple[str, ...]) -> list[str]:

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
-from mmrank.apis import folder_lock
-from mmrank.apis.folder_lock import FolderHeldError, FolderLock
+from lib.common import folder_lock
+from lib.common.folder_lock import FolderHeldError, FolderLock
 from mmrank.files import process_lives
 
 HOLD = """
 import sys, time
-from mmrank.apis.folder_lock import FolderLock
+sys.path.insert(0, sys.argv[2])
+from lib.common.folder_lock import FolderLock
 FolderLock(sys.argv[1]).acquire()
 print('held', flush=True)
 time.sleep(60)
@@ -29,7 +30,7 @@ time.sleep(60)
 def holder(tmp_path):
     """A process that holds ``<tmp_path>/lock``."""
     process = subprocess.Popen(
-        [sys.executable, '-c', HOLD, str(tmp_path / '.training.lock')],
+        [sys.executable, '-c', HOLD, str(tmp_path / '.training.lock'), str(TRAIN.parent)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),
@@ -70,7 +71,7 @@ def test_children_do_not_keep_the_lock(tmp_path):
     # As data loading workers, which outlive a killed training by seconds.
     code = HOLD.replace("print('held'", 'import os\nchild = os.fork()\nif child: print(child')
     process = subprocess.Popen(
-        [sys.executable, '-c', code, str(tmp_path / '.training.lock')],
+        [sys.executable, '-c', code, str(tmp_path / '.training.lock'), str(TRAIN.parent)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment(),

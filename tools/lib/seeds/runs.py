@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from mmrank.apis.folder_lock import FolderHeldError, FolderLock
+from lib.common.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
 from mmrank.files import refuse_link
 

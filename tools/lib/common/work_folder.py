@@ -1,20 +1,12 @@
 """The folder of a training: one training at a time in it, and nothing of another one is lost."""
 
-import os
 from pathlib import Path
 
 from mmengine.config import Config
 
-from mmrank.apis.folder_lock import FolderHeldError, FolderLock
+from lib.common.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
-from mmrank.files import refuse_link
 from mmrank.interruption import call_at_end
-
-
-def is_main_process() -> bool:
-    """Whether this process reports for all; asked before there is a process group."""
-    ranks = (os.environ.get(name) for name in ('RANK', 'SLURM_PROCID', 'OMPI_COMM_WORLD_RANK'))
-    return next((rank == '0' for rank in ranks if rank is not None), True)
 
 
 def lock_work_dir(work_dir: str, force: bool) -> FolderLock:
@@ -52,18 +44,3 @@ def refuse_other_training(cfg: Config) -> None:
             f'{folder} holds checkpoints of {configs[0]}, and {name} would overwrite them.\n  Fix: '
             'another --work-dir, or --resume to go on from them'
         )
-
-
-def check_dump(cfg: Config) -> None:
-    """Check the file to which mmengine writes the config: it is overwritten."""
-    if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
-        return
-    path = Path(cfg.work_dir, Path(cfg.filename).name)
-    refuse_link(path)
-    if path.is_file() and path.samefile(cfg.filename):
-        source = path.read_text('utf-8')
-        if '_base_' in source or 'read_base' in source:
-            raise UserError(
-                f'--work-dir {cfg.work_dir} holds the config, which would be overwritten by what '
-                'it and its bases add up to.\n  Fix: another --work-dir'
-            )
