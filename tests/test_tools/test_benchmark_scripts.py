@@ -21,17 +21,6 @@ def run_alone(script, *arguments):
     return done.stdout
 
 
-def test_retrieval_speed(run):
-    out = run('benchmarks/retrieval_speed', '--samples 600 --dimensions 8 --repeats 1')
-    for name in ('bare products', 'all figures', 'Recall@K alone'):
-        ratios = re.search(rf'│ {name} +│ [\d.]+ +│ ([\d.]+) +│ ([\d.]+)', out)
-        assert min(map(float, ratios.groups())) > 0
-    # Linux counts the memory of the parent until exec: no bound here.
-    assert re.search(r'peak memory: \d+\.\d+ GiB', out)
-    assert re.search(r'mAP: 0\.\d{4}\n', out)
-    assert re.search(r'queries_without_positive: \d+\n', out)
-
-
 def test_gallery_past_memory(run):
     out = run(
         'benchmarks/gallery_past_memory',
@@ -123,12 +112,3 @@ def test_wire_bytes():
     assert calls == '5'
     assert gathered == f'{40 * 5 / 1024:,.1f}'
     assert reduced == f'{(80 * 16 + 16) / 1024:,.1f}'
-
-
-def test_contrastive_speed(run):
-    out = run(
-        'benchmarks/contrastive_speed', '--batch 8 --dimensions 16 --samples 1000', '--repeats 1'
-    )
-    rows = dict(re.findall(r'│ ([^│]*?) +│ [\d.]+ +│ ([\d.]+) ', out))
-    assert float(rows['ResNet-18']) == 100
-    assert {'state alone', 'iSogCLR', 'iSogCLR, host', 'VICReg'} < set(rows)

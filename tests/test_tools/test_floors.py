@@ -1,6 +1,7 @@
 """Every loss and metric has a row in the table of floors."""
 
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -85,6 +86,16 @@ def test_profile_lists_operators(capsys, monkeypatch):
     assert 'aten::addmm_' in out
 
 
+def test_memory_holds_the_gradient(capsys, monkeypatch):
+    words = ['--only', 'StableAPLoss', '--memory', '--size', 'rows=5000', 'classes=10']
+    monkeypatch.setattr(sys, 'argv', ['floors.py', *words, 'positives=50'])
+    floors.main()
+    peak = re.search(
+        r'│ StableAPLoss quality=0 +│ 5000 x 10 [^│]*│ ([\d.]+)', capsys.readouterr().out
+    )
+    assert 0.2 < float(peak[1]) < 2
+
+
 def test_unknown_names_are_refused(capsys):
     rows = floors.all_rows(QUICK)
     with pytest.raises(UserError, match='--only Nothing: there is no such'):
@@ -94,7 +105,8 @@ def test_unknown_names_are_refused(capsys):
         (['--size', 'batch=0'], 'is not NAME=VALUE'),
         (['--repeats', '0'], '--repeats must be >= 1'),
         (['--profile', '0'], '--profile must be >= 1'),
-        (['--profile', '3', '--out', 'x'], '--profile writes no files'),
+        (['--profile', '3', '--out', 'x'], '--profile and --memory write no files'),
+        (['--memory', '--out', 'x'], '--profile and --memory write no files'),
     ):
         with pytest.raises(SystemExit):
             floors.parse_args(words)

@@ -4,12 +4,15 @@
     python tools/benchmarks/floors.py --only CLIPLoss SogCLRLoss --size batch=4096
     python tools/benchmarks/floors.py --threads 1 --out work_dirs/floors
     python tools/benchmarks/floors.py --only DRLoss --profile 12
+    python tools/benchmarks/floors.py --only DRLoss --memory --size rows=5000 classes=1203
 
 The floor is work that no implementation can do without: one pass over the scores that reads them
 twice and writes their gradient, or the bare matrix products of the embeddings. Peers are other
 libraries, the loop that defines a loss, or a plain loss of the same shape. Losses are timed forward
-and backward. Ratios are medians over turns; below 1 in "x peer" we are faster. --profile lists the
-operators of torch that take most, in place of the table.
+and backward. Ratios are medians over turns; below 1 in "x peer" we are faster.
+
+In place of the table --profile lists the operators of torch that take most, and --memory the peak
+of each row on the CPU, beyond what is there before, the gradient included.
 """
 
 import argparse
@@ -24,6 +27,7 @@ from lower_bounds.queries import query_rows
 from lower_bounds.row import QUICK, Row, Sizes, Step
 from lower_bounds.scores import score_rows
 from lower_bounds.views import pair_rows, view_rows
+from memory_peak import peak_extra_memory
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -57,7 +61,12 @@ def size(text: str) -> tuple[str, int]:
 def parse_args(arguments=None) -> argparse.Namespace:
     known = [f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device']
     parser = benchmark_parser(
-        __doc__, threads=1, repeats=5, quick=(False, 'tiny sizes, to try it out'), device='cpu'
+        __doc__,
+        threads=1,
+        repeats=5,
+        quick=(False, 'tiny sizes, to try it out'),
+        memory=(False, 'show peaks of memory instead of timing'),
+        device='cpu',
     )
     add = parser.add_argument
     add('--only', nargs='+', metavar='NAME', help='registered names')
@@ -65,8 +74,8 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
     add('--profile', type=int, metavar='COUNT', help='list so many operators instead of timing')
     args = parser.parse_args(arguments)
-    if args.profile is not None and args.out:
-        parser.error('--profile writes no files; leave --out out')
+    if args.out and (args.profile is not None or args.memory):
+        parser.error('--profile and --memory write no files; leave --out out')
     for name in ('threads', 'repeats', 'profile'):
         value = getattr(args, name)
         if value is not None and value < 1:
@@ -181,6 +190,15 @@ def profile(row: Row, repeats: int, count: int) -> Table:
     return table
 
 
+def show_memory(rows: list[Row], console: Console) -> None:
+    """Print the peak memory of each row."""
+    table = Table('loss or metric', 'work', 'peak, MB')
+    for row in rows:
+        peak = peak_extra_memory(row.prepare().ours, tuple)
+        table.add_row(f'{row.name} {row.setting}', row.work, f'{peak / 1e6:.2f}')
+    console.print(table)
+
+
 @show_user_errors(OSError)
 def main() -> None:
     args = parse_args()
@@ -191,6 +209,11 @@ def main() -> None:
     if args.profile is not None:
         for row in rows:
             Console().print(profile(row, args.repeats, args.profile))
+        return
+    # A pipe has no width; 80 columns would break every cell.
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    if args.memory:
+        show_memory(rows, console)
         return
     progress = Console(stderr=True)
     title = (
@@ -205,8 +228,7 @@ def main() -> None:
             # After every row: what is measured outlives an interruption.
             head = 'Losses and metrics beside their floors'
             write_table(HEADER, lines, args.out, head, title, align='lllrrrrlrrr')
-    # A pipe has no width; 80 columns would break every cell.
-    show(lines, title, Console(width=None if sys.stdout.isatty() else 130))
+    show(lines, title, console)
 
 
 if __name__ == '__main__':

@@ -1,12 +1,14 @@
 """Metrics of a whole test set compared with the work that each cannot do without."""
 
+import functools
 import importlib.util
 import logging
 
 import numpy as np
 import torch
 from mmengine.logging import MMLogger
-from retrieval_speed import bare_products, make_set
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from mmrank.evaluation.frozen_feature_metrics import LinearProbe
 from mmrank.registry import METRICS
@@ -16,6 +18,8 @@ from .row import Row, Sides, Sizes, Step, products
 #: Held-out pairs of a left entity.
 HELD_OUT = 10
 CAPTIONS = 5
+#: Queries of a block of the bare products: as many as the metric takes.
+BLOCK = 512
 
 
 def metric_rows(sizes: Sizes) -> list[Row]:
@@ -29,14 +33,19 @@ def metric_rows(sizes: Sizes) -> list[Row]:
     scores = f'{sizes.rows} x {sizes.classes} scores'
     probe = 'two products of each evaluation of L-BFGS'
     rows = (
-        ('RetrievalMetric', _retrieval, f'{n} images search each other, {d}-d', bare),
         ('KNNMetric', _nearest, f'{queries} images search {bank}, {d}-d', bare),
         ('LinearProbeMetric', _probe, f'{queries} images, 10 classes, {d}-d', probe),
         ('ImageTextRetrievalMetric', _image_text, captions, 'one product for both directions'),
         ('AveragePrecisionMetric', _average_precision, scores, 'sorts of each class and of all'),
         ('TopKMetric', _top_k, found, 'a sort of all found pairs'),
     )
-    return [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
+    found = [Row(name, '', *words, lambda make=make: make(sizes)) for name, make, *words in rows]
+    search = f'{n} images search each other, {d}-d'
+    for setting in ({}, dict(recall_only=True)):
+        name = ', '.join(f'{key}={value}' for key, value in setting.items())
+        prepare = functools.partial(_retrieval, sizes, **setting)
+        found.append(Row('RetrievalMetric', name, search, bare, prepare))
+    return found
 
 
 def _installed(name: str) -> bool:
@@ -49,9 +58,29 @@ def _finished(metric, samples: list[dict]) -> Step:
     return lambda: metric.compute_metrics(metric.results)
 
 
-def _retrieval(sizes: Sizes) -> Sides:
-    x, labels = make_set(sizes.searched, sizes.dimensions, sizes.class_size, 2.0, 'cpu')
-    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', device=sizes.device))
+def make_set(samples: int, dimensions: int, class_size: int, spread: float) -> tuple:
+    """Embeddings and labels, classes of about one size; more spread makes retrieval harder."""
+    g = torch.Generator().manual_seed(0)
+    classes = max(samples // class_size, 1)
+    labels = torch.randint(classes, (samples,), generator=g)
+    x = torch.randn(samples, dimensions, generator=g).mul_(spread)
+    means = torch.randn(classes, dimensions, generator=g)
+    for part, of_class in zip(x.split(4096), labels.split(4096)):
+        part.add_(means[of_class])
+    return normalize(x), labels
+
+
+def bare_products(queries: Tensor, gallery: Tensor) -> None:
+    """Multiply blocks of queries with the gallery, into a buffer."""
+    buffer = gallery.new_empty(BLOCK, gallery.size(0))
+    for part in queries.split(BLOCK):
+        torch.mm(part, gallery.T, out=buffer[: part.size(0)])
+
+
+def _retrieval(sizes: Sizes, **settings) -> Sides:
+    x, labels = make_set(sizes.searched, sizes.dimensions, sizes.class_size, 2.0)
+    config = dict(type='mmrank.RetrievalMetric', device=sizes.device, **settings)
+    metric = METRICS.build(config)
     samples = [dict(feature=row, gt_label=label) for row, label in zip(x, labels)]
     peers = {}
     if _installed('faiss'):
@@ -71,7 +100,7 @@ def _retrieval(sizes: Sizes) -> Sides:
 
 def _features(count: int, sizes: Sizes) -> tuple:
     """Features of ten classes, of which a fifth are queries."""
-    x, labels = make_set(count, sizes.dimensions, max(count // 10, 1), 4.0, 'cpu')
+    x, labels = make_set(count, sizes.dimensions, max(count // 10, 1), 4.0)
     is_bank = torch.arange(count) % 5 > 0
     samples = [
         dict(feature=row, gt_label=label, dataset_idx=int(not bank))

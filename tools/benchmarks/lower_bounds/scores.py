@@ -1,12 +1,13 @@
 """Losses of a table of scores compared with reading and writing the scores."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from class_memory import make_batch, make_step
 from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from mmrank import losses
@@ -96,12 +97,36 @@ def _required(name: str, target, sizes: Sizes) -> dict:
     return {}
 
 
+def make_batch(rows: int, classes: int, positives: int) -> tuple[Tensor, Tensor]:
+    """Logits and class indices."""
+    g = torch.Generator().manual_seed(0)
+    target = torch.full((rows,), classes)
+    chosen = torch.randperm(rows, generator=g)[:positives]
+    target[chosen] = torch.randint(classes, (positives,), generator=g)
+    return torch.randn(rows, classes, generator=g), target
+
+
+def make_step(loss, positives: int, device: str) -> Callable:
+    """Forward and backward of a loss, with what it requires of the boxes."""
+    name = {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
+    given = {name: torch.rand(positives, device=device)} if name else {}
+
+    def step(scores: Tensor, target: Tensor) -> None:
+        if getattr(loss, 'keeps_samples', False):
+            given['sample_idx'] = torch.arange(len(scores))
+        value = loss(scores, target, None, **given)
+        parts = value.values() if isinstance(value, dict) else [value]
+        sum(parts).backward()
+
+    return step
+
+
 def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
-    scores, target, _ = make_batch(sizes.rows, sizes.classes, positives)
+    scores, target = make_batch(sizes.rows, sizes.classes, positives)
     settings = dict(settings, **_required(name, target, sizes))
     config = dict(type=f'mmrank.{name}', **settings)
     loss = build_loss('loss', config, sizes.classes).to(sizes.device)
-    scores = scores.detach().to(sizes.device).requires_grad_()
+    scores = scores.to(sizes.device).requires_grad_()
     target = target.to(sizes.device)
     step = make_step(loss, positives, sizes.device)
 

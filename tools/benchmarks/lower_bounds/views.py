@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from contrastive_speed import losses, make_step, make_views
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize, softplus
 
 from mmrank.registry import MODELS
@@ -24,12 +24,61 @@ def view_rows(sizes: Sizes) -> list[Row]:
         words, shapes = _floor(config, b, d)
 
         def prepare(config=config, shapes=shapes) -> Sides:
-            ours, _ = make_step(config, sizes)
-            return Sides(products(shapes, sizes.device), ours, _view_peers(config, sizes))
+            floor = products(shapes, sizes.device)
+            return Sides(floor, _ours(config, sizes), _view_peers(config, sizes))
 
         name = config['type'].removeprefix('mmrank.')
         rows.append(Row(name, label, f'{b} samples, {d}-d', words, prepare))
     return rows
+
+
+def losses(samples: int) -> dict[str, dict]:
+    """Configs by name; those with state for so many samples."""
+    state = dict(num_samples=samples)
+    return {
+        'InfoNCE': dict(type='mmrank.InfoNCELoss', tau=0.5),
+        'TaU + SimCLR': dict(type='mmrank.TaUSimCLRLoss'),
+        'SogCLR': dict(type='mmrank.SogCLRLoss', **state),
+        'iSogCLR': dict(type='mmrank.ISogCLRLoss', **state),
+        'iSogCLR, host': dict(type='mmrank.ISogCLRLoss', storage='host', **state),
+        'iSogCLR, images and texts': dict(
+            type='mmrank.BimodalISogCLRLoss', storage='host', **state
+        ),
+        'CLIP': dict(type='mmrank.CLIPLoss'),
+        'SigLIP': dict(type='mmrank.SigLIPLoss'),
+        'CyCLIP': dict(type='mmrank.CyCLIPLoss'),
+        'CLIP, individual': dict(type='mmrank.IndividualCLIPLoss', **state),
+        'SogCLR, images and texts': dict(type='mmrank.SogCLRLoss', bimodal=True, **state),
+        'FastCLIP-v3': dict(type='mmrank.SogCLRLoss', bimodal=True, rho=6.5, **state),
+        'FlatCLR': dict(type='mmrank.FlatCLRLoss'),
+        'SimCo': dict(type='mmrank.SimCoLoss'),
+        'spectral': dict(type='mmrank.SpectralContrastiveLoss'),
+        'VICReg': dict(type='mmrank.VICRegLoss'),
+        'Barlow Twins': dict(type='mmrank.BarlowTwinsLoss'),
+    }
+
+
+def make_views(sizes: Sizes) -> list[Tensor]:
+    """Two leaves of embeddings."""
+    g = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(sizes.batch, sizes.width, generator=g).to(sizes.device).requires_grad_()
+        for _ in range(2)
+    ]
+
+
+def _ours(config: dict, sizes: Sizes) -> Step:
+    """Forward and backward of a loss; other samples at every call, each once as a sampler draws."""
+    loss = MODELS.build(config).to(sizes.device)
+    g = torch.Generator().manual_seed(0)
+    views = make_views(sizes)
+
+    def value() -> Tensor:
+        first = torch.randint(sizes.samples, (1,), generator=g)
+        # Steps of a prime: all over the table, and none twice.
+        return loss(*views, (first + 7919 * torch.arange(sizes.batch)) % sizes.samples)
+
+    return _step(value, views)
 
 
 def _floor(config: dict, b: int, d: int) -> tuple[str, list]:
