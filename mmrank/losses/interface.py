@@ -17,7 +17,7 @@ from mmrank.losses.setting_names import NamedSettings
 class HeadLoss(NamedSettings, BoxHeadHooks):
     """Base of losses of one-vs-all scores, which rank them or score each.
 
-    Subclasses implement :meth:`rank` and :meth:`rank_groups`.
+    Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
 
     Args:
         num_classes: Number of classes C, checked against the scores.
@@ -120,7 +120,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
                 cls_score, target, weight, avg_factor, reduction_override
             )
             values = self._box_values(cls_score, target, quality, box_loss)
-            losses = self.rank(*lists, values)
+            losses = self.loss_of_lists(*lists, values)
         if isinstance(losses, dict):
             return {k: self.loss_weight * v for k, v in losses.items()}
         return self.loss_weight * losses
@@ -158,7 +158,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         column = columns_of(scores, target, False)
         lists = self.one_vs_all_lists(*column, weight)
         row_values = self._box_values(*column, quality, box_loss)
-        return self.rank_groups(lists, group, row_values)
+        return self.loss_of_groups(lists, group, row_values)
 
     def _box_values(
         self, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
@@ -201,7 +201,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
 
-    def rank(
+    def loss_of_lists(
         self,
         scores: Tensor,
         is_positive: Tensor,
@@ -220,7 +220,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         """
         raise NotImplementedError
 
-    def rank_groups(
+    def loss_of_groups(
         self, lists: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
     ) -> Tensor | dict[str, Tensor]:
         """Loss of (1, n) scores, positives and negatives, a list for each value of ``group``.

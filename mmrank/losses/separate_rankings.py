@@ -13,7 +13,7 @@ from torch.func import functional_call
 from mmrank.gathering import join
 
 from .inputs import box_values
-from .ranking.stable_ap import StableAPLoss
+from .ranking.stable_ap import Scale, StableAPLoss
 
 
 class _Separate(nn.Module):
@@ -41,7 +41,7 @@ def can_be_separate(losses: Sequence[nn.Module]) -> bool:
 
 
 def _settings(loss: nn.Module) -> dict:
-    plain = (int, float, str, tuple, type(None))
+    plain = (int, float, str, tuple, Scale, type(None))
     return {name: value for name, value in vars(loss).items() if isinstance(value, plain)}
 
 

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mmrank.autograd import TrainingState
-from mmrank.functional.metrics.labels import check_index
+from mmrank.autograd import TrainingState, check_index
 
 
 class SavedState(TrainingState):

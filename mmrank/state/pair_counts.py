@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import violated
+from mmrank.autograd import check_index, violated
 from mmrank.checks import check_count
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_index
 from mmrank.gathering import all_gather_rows
 
 from .base import SavedState

@@ -206,7 +206,8 @@ class MeanPositiveScore(RunningMean):
       (the paper's ablation, table 4, rows 1 and 2).
     - ``score_range``: Declared range of the scores. A batch whose mean is further from mu than its
       width plus the size of mu counts as one at that distance, and a step of ``exact`` beyond it as
-      none; the first such batch is warned of. None: every finite mean counts in full.
+      none; the first such batch is warned of. None: every finite mean counts in full. A batch may
+      have a range of its own.
     """
 
     def __init__(
@@ -228,10 +229,23 @@ class MeanPositiveScore(RunningMean):
                 f'mean_mode={mode!r} is unknown. Fix: one of {", ".join(MEAN_MODES)}, or a number'
             )
         self.mode = mode
-        self.score_range: tuple[float | Tensor, float | Tensor] | None = score_range
+        self.score_range = score_range
+        self._batch_range: tuple[float | Tensor, float | Tensor] | None = score_range
         self._warning = OutlierWarning('the mean positive score')
         self._probing = False
         self._previous: Tensor | None = None
+
+    def update(
+        self,
+        values: Tensor,
+        mask: Tensor,
+        group=None,
+        rows: Tensor | None = None,
+        score_range: tuple[float | Tensor, float | Tensor] | None = None,
+    ) -> Tensor:
+        """See :meth:`RunningMean.update`; ``score_range`` is the batch's, None the state's."""
+        self._batch_range = self.score_range if score_range is None else score_range
+        return super().update(values, mask, group, rows)
 
     @contextmanager
     def probing(self) -> Iterator[None]:
@@ -258,9 +272,9 @@ class MeanPositiveScore(RunningMean):
             self.mean = torch.full_like(self.mean, self.value)
 
     def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
-        if self.mode == 'off' or self.score_range is None:
+        if self.mode == 'off' or self._batch_range is None:
             return batch_mean
-        bounded = within_reach(batch_mean, mean, seen, self.score_range)
+        bounded = within_reach(batch_mean, mean, seen, self._batch_range)
         self._warning.note((bounded != batch_mean) & usable)
         return bounded
 
@@ -282,8 +296,8 @@ class MeanPositiveScore(RunningMean):
             )
         step = batch_mean - previous
         usable = step.isfinite()
-        if self.score_range is not None:
-            low, high = self.score_range
+        if self._batch_range is not None:
+            low, high = self._batch_range
             usable &= step.abs() <= high - low + mean.abs()
         return torch.where(usable, step, 0)
 

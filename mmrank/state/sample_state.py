@@ -8,10 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import inside_backward, is_compiling
+from mmrank.autograd import check_index, inside_backward, is_compiling
 from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError, UserTypeError
-from mmrank.functional.metrics.labels import check_index
 from mmrank.gathering import all_gather_rows
 
 from .row_route import ShardRows

@@ -213,14 +213,14 @@ def test_retrieval_of_documents_with_hard_negatives(model):
     q, d, n = (normalize(embed(model, x)) for x in columns)
     scores = q @ torch.cat([d, n]).t()
     positive = torch.eye(24, 48, dtype=torch.bool)
-    expected = direct.rank(scores, positive, ~positive)
+    expected = direct.loss_of_lists(scores, positive, ~positive)
     compare(model, wrapped(columns, None), expected)
     # With topics all documents of the topic are relevant.
     positive = torch.cat([TOPICS[:, None] == TOPICS, torch.zeros(24, 24).bool()], 1)
     fresh = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
     q, d, n = (normalize(embed(model, x)) for x in columns)
     scores = q @ torch.cat([d, n]).t()
-    expected = StableAPLoss(**COSINES).rank(scores, positive, ~positive)
+    expected = StableAPLoss(**COSINES).loss_of_lists(scores, positive, ~positive)
     compare(model, fresh(columns, TOPICS), expected)
 
 

@@ -156,8 +156,9 @@ def test_mauc_is_the_mean_over_classes_with_pairs():
     assert loss.item() == pytest.approx(losses.sum().item() / 2)
     total = MAUCLoss(num_classes=CLASSES, reduction='sum')(scores, index)
     assert total.item() == pytest.approx(losses.sum().item())
+    lists = (scores.t(), positive, ~positive)
     with pytest.raises(ValueError, match=r'use mmrank\.AUCLoss'):
-        MAUCLoss().rank(scores.t(), positive, ~positive, list_classes=torch.arange(CLASSES))
+        MAUCLoss().loss_of_lists(*lists, list_classes=torch.arange(CLASSES))
 
 
 def test_class_balanced_ce_is_the_authors_code():

@@ -29,7 +29,7 @@ def _rank_own_queries(rank):
         scores, kind, rows = (x[PARTS[rank]] for x in _lists_of_all_ranks())
         loss = SOPRCLoss(scope='local', **{**SETTING, **kwargs})
         for _ in range(2):
-            value = loss.rank(scores, kind == 0, kind == 1, list_classes=rows)
+            value = loss.loss_of_lists(scores, kind == 0, kind == 1, list_classes=rows)
         results += [value, loss.score_vector.vector, loss.score_vector.num_updates]
     return results
 
@@ -41,7 +41,7 @@ def test_local_queries_share_the_vectors_of_their_classes():
         setting = {**SETTING, **kwargs}
         whole = SOPRCLoss(**setting)
         for _ in range(2):
-            whole.rank(scores, kind == 0, kind == 1, list_classes=rows)
+            whole.loss_of_lists(scores, kind == 0, kind == 1, list_classes=rows)
         for results, part in zip(ranks, PARTS):
             value, vector, num_updates = results[3 * case :][:3]
             assert torch.equal(num_updates, whole.score_vector.num_updates)
@@ -49,7 +49,7 @@ def test_local_queries_share_the_vectors_of_their_classes():
             alone = SOPRCLoss(**setting)
             alone.load_state_dict(whole.state_dict())
             alone.eval()
-            expected = alone.rank(
+            expected = alone.loss_of_lists(
                 scores[part], kind[part] == 0, kind[part] == 1, list_classes=rows[part]
             )
             torch.testing.assert_close(value, expected)

@@ -108,7 +108,7 @@ def test_retrieval_uses_the_vector_and_the_prior_of_the_class():
     counts = torch.tensor([20, 1, 40, 10, 1, 30])
     loss.set_class_counts(counts)
     scores = e @ e.t()
-    got = loss.rank(scores, is_pos, is_neg, list_classes=labels)
+    got = loss.loss_of_lists(scores, is_pos, is_neg, list_classes=labels)
     v = torch.zeros(6, 9)
     for c in (0, 2, 5):
         phis = [
@@ -132,7 +132,7 @@ def test_retrieval_with_one_vector_for_all_queries():
     is_pos, is_neg = _queries(labels)
     loss = SOPRCLoss(prior=0.2, vector_length=9, **TAUS)
     # Labels need not be classes of a closed set here.
-    got = loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels * 1000)
+    got = loss.loss_of_lists(e @ e.t(), is_pos, is_neg, list_classes=labels * 1000)
     scores = e @ e.t()
     phis = [
         interpolate_scores(scores[q, is_pos[q]], 9, -1.0, 1.0) for q in range(10) if is_pos[q].any()
@@ -155,7 +155,7 @@ def test_ablation_rows():
         if seen_before is not None:
             loss.score_vector.vector.copy_(seen_before)
             loss.score_vector.num_updates.fill_(1)
-        return loss.rank(scores, is_pos, is_neg, list_classes=labels)
+        return loss.loss_of_lists(scores, is_pos, is_neg, list_classes=labels)
 
     phi = torch.zeros(10, 9, dtype=torch.float64)
     for q in (0, 1, 2, 3, 4, 5, 7, 8, 9):
@@ -224,7 +224,7 @@ def test_retrieval_trains_with_the_default_temperatures(kwargs):
     for _ in range(150):
         optimizer.zero_grad()
         x = normalize(e, dim=1)
-        loss.rank(x @ x.t(), is_pos, is_neg, list_classes=labels).backward()
+        loss.loss_of_lists(x @ x.t(), is_pos, is_neg, list_classes=labels).backward()
         optimizer.step()
     x = normalize(e.detach(), dim=1)
     lowest = (x @ x.t()).masked_fill(~is_pos, 9).amin(1, keepdim=True)
@@ -252,11 +252,11 @@ def test_gradient_with_v_fixed():
     loss = SOPRCLoss(6, 'per_class', 0.1, lam1=0.2, lam2=0.3, **TAUS)
     loss.rank_gradient = True
     is_pos, is_neg = _queries(labels)
-    loss.rank(e @ e.t(), is_pos, is_neg, list_classes=labels)
+    loss.loss_of_lists(e @ e.t(), is_pos, is_neg, list_classes=labels)
     loss.eval()
     noise = 0.1 * torch.randn_like(e)
     assert torch.autograd.gradcheck(
-        lambda x: loss.rank(x @ x.t(), is_pos, is_neg, list_classes=labels),
+        lambda x: loss.loss_of_lists(x @ x.t(), is_pos, is_neg, list_classes=labels),
         ((e + noise).requires_grad_(),),
     )
 
@@ -290,11 +290,11 @@ def test_bad_batches_are_named():
     lists = (e @ e.t(), *_queries(labels))
     loss = SOPRCLoss(5, 'per_class')
     with pytest.raises(ValueError, match=r'from 0 to 5, but .* \[0, 5\)'):
-        loss.rank(*lists, list_classes=labels)
+        loss.loss_of_lists(*lists, list_classes=labels)
     with pytest.raises(ValueError, match='holds 5 vectors but'):
-        loss.rank(*lists)
+        loss.loss_of_lists(*lists)
     with pytest.raises(ValueError, match='class counts require'):
         loss.set_class_counts([1] * 5)
     loss = SOPRCLoss(6, 'per_class', 'counts')
     with pytest.raises(RuntimeError, match='call set_class_counts'):
-        loss.rank(*lists, list_classes=labels)
+        loss.loss_of_lists(*lists, list_classes=labels)

@@ -245,7 +245,7 @@ def test_an_auto_margin_is_a_multiple_of_the_running_spread(mode):
     for k in (1, 2):
         log = log + loss.spread.momentum * (logs[k] - log)
         mean = mean + 0.01 * (means[k] - mean)
-    unit, tau, width = log.exp(), loss.MARGIN, loss.WIDTH
+    unit, tau, width = log.exp(), 1.0, 10.0
     scores, labels = lists
     expected = stable_ap_loss(
         scores, labels, mean, tau=tau * float(unit), bound=1 + 2 * width / tau, rho=2.0

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from mmrank.autograd import check_index
 from mmrank.checks import check_positive
 
-from .labels import check_index, check_tensors
+from .labels import check_tensors
 from .top_k_inner_product import top_k_with_scores
 
 

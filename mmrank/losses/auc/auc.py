@@ -1,6 +1,5 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -144,7 +143,7 @@ class AUCLoss(StatelessRankingLoss):
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
         if kind is OneSidedHuber:
-            self.most_pairs = math.inf
+            self.cost = 'scores'
 
     def losses(self, lists: RankedLists) -> Tensor:
         return _auc(lists, self.surrogate, self.factor, self.max_fpr, self.min_tpr)
@@ -252,7 +251,7 @@ class MAUCLoss(RankingLoss):
         self.surrogate = surrogate
         self.huber = OneSidedHuber(tau)
 
-    def rank_groups(self, *given) -> Tensor:
+    def loss_of_groups(self, *given) -> Tensor:
         raise UserError(
             'MAUCLoss compares the columns of a classifier, and group= has one column. Fix: '
             'AUCLoss(), the loss of one column'
@@ -262,6 +261,4 @@ class MAUCLoss(RankingLoss):
         if lists.list_classes is not None:
             self._check_retrieval()
         losses, has_pairs = mauc_of_classes(lists, self.surrogate, self.huber)
-        self.diagnostics = {'num_positive': lists.is_positive.sum()}
-        loss = self.reduce_lists(losses, has_pairs)
-        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
+        return self.reduce_lists(losses, has_pairs)

@@ -62,7 +62,7 @@ class HistoryLoss(RankingLoss):
             )
         index = self.history.index_of(sample_idx, cls_score.device)
         # float64 holds every index.
-        losses = self.rank(*lists, self.lists_of(index).double())
+        losses = self.loss_of_lists(*lists, self.lists_of(index).double())
         return self.loss_weight * cast(Tensor, losses)
 
     @staticmethod

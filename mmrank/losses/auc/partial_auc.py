@@ -110,8 +110,7 @@ class PartialAUCLoss(HistoryLoss):
         # Before the product: a NaN there would reach the gradient.
         factor = torch.where(mask & (number > 0), factor, 0).detach()
         losses = (factor * sums).sum(1) / mask.sum(1).clamp(min=1)
-        loss = self.reduce_lists(losses, lists.has_positive)
-        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
+        return self.reduce_lists(losses, lists.has_positive)
 
     def _above_thresholds(
         self, lists: RankedLists, number: Tensor, state: SampleThresholds
@@ -147,5 +146,4 @@ class PartialAUCLoss(HistoryLoss):
 
     def _watch(self, lists: RankedLists, **values: Tensor) -> None:
         mask = lists.pos_mask
-        means = {name: mean_of(value, mask).detach() for name, value in values.items()}
-        self.diagnostics = {'num_positive': mask.sum(), **means}
+        self.diagnostics = {name: mean_of(x, mask).detach() for name, x in values.items()}

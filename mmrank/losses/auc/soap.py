@@ -104,10 +104,8 @@ class SOAPLoss(HistoryLoss):
         losses = soap_of_ranks(batch, moving, mask)
         self.remember(batch, lists)
         self.diagnostics = {
-            'num_positive': mask.sum(),
             'u_positive': mean_of(moving[0], mask),
             'u_all': mean_of(moving[1], mask),
             'argument': mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
         }
-        loss = self.reduce_lists(losses, lists.has_positive)
-        return loss.to(torch.promote_types(lists.scores.dtype, torch.float32))
+        return self.reduce_lists(losses, lists.has_positive)

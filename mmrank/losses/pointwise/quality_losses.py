@@ -82,8 +82,10 @@ class QualityLoss(HeadLoss):
         """Weights of negatives of probabilities in [0, 1]."""
         return power(p.detach(), self.gamma)
 
-    def rank(self, scores, is_positive, is_negative, values=None, list_classes=None) -> Tensor:
-        """Scalar loss of (L, N) raw scores, at least float32; see :meth:`HeadLoss.rank`."""
+    def loss_of_lists(
+        self, scores, is_positive, is_negative, values=None, list_classes=None
+    ) -> Tensor:
+        """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
         index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
@@ -110,10 +112,10 @@ class QualityLoss(HeadLoss):
         self.diagnostics = {'num_positive': number.detach()}
         return loss / number.detach().clamp(min=1).to(loss.dtype)
 
-    def rank_groups(self, lists, group: Tensor, row_values: Tensor | None) -> Tensor:
+    def loss_of_groups(self, lists, group: Tensor, row_values: Tensor | None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""
         refuse_nan('group', group, 'give each score the number of its list')
-        return self.rank(*lists, row_values)
+        return self.loss_of_lists(*lists, row_values)
 
 
 class VarifocalLoss(QualityLoss):

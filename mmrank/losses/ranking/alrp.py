@@ -1,6 +1,5 @@
 """Average localisation-recall-precision (aLRP) loss."""
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -97,7 +96,7 @@ class ALRPLoss(ErrorDrivenLoss):
     """
 
     box_input = 'loss'
-    most_pairs = math.inf
+    cost = 'scores'
 
     def __init__(
         self,

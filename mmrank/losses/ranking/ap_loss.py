@@ -8,7 +8,6 @@ They count how many scores lie above a positive with the step ``H(x) = clamp(x /
 so the exact near-linear evaluation of that surrogate serves them as well.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 
-from .base import GRADED, RankedLists, RankingLoss, all_positives, number_of_positives
+from .base import GRADED, RankedLists, RankingLoss, all_positives
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -294,25 +293,15 @@ class ErrorDrivenLoss(RankingLoss):
         self.delta = delta
         self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
 
-    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
-        return self.part_losses([lists])
-
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         first = parts[0]
         self.mean_positive.update(*all_positives(parts), first.state_group)
-        self.diagnostics = {
-            'mean_positive': self.mean_positive.mean.mean(),
-            'num_positive': number_of_positives(parts),
-        }
+        self.diagnostics = {'mean_positive': self.mean_positive.mean.mean()}
         evaluated = [self.evaluate(lists) for lists in parts]
         terms = [torch.cat(values) for values in zip(*evaluated)]
         counted = torch.cat([lists.has_positive for lists in parts])
         reduced = [self.reduce_lists(term, counted) for term in terms]
-        losses = self.combine(*reduced, first)
-        dtype = torch.promote_types(first.pos.dtype, torch.float32)
-        if isinstance(losses, dict):
-            return {name: loss.to(dtype) for name, loss in losses.items()}
-        return losses.to(dtype)
+        return self.combine(*reduced, first)
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L,) float64 terms of the loss of each list; what a subclass defines."""
@@ -350,7 +339,7 @@ class APLoss(ErrorDrivenLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
-    most_pairs = math.inf
+    cost = 'scores'
 
     def __init__(
         self,

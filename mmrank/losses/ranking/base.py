@@ -1,5 +1,6 @@
 """The base of the ranking losses: from the lists of a batch to their positives and negatives."""
 
+import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -24,7 +25,8 @@ class RankingLoss(HeadLoss):
     """Base of losses that rank all scores of a batch against each other.
 
     Heads that call a loss once per feature level must gather first (see
-    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`.
+    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :meth:`part_losses`.
 
     The value says little, and a batch without positives counts 0: watch ``risk`` in
     :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
@@ -44,6 +46,7 @@ class RankingLoss(HeadLoss):
             ``argument`` is what ``x/(1 + x)`` or the like is applied to: far above 1 its gradient
             vanishes, and the hook gives the ``saturation_advice``. ``idle`` is the share of the
             lists with positives that have no gradient, as no pair is within the margin.
+            ``num_positive`` is there for every loss.
 
     Raises:
         ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
@@ -55,8 +58,8 @@ class RankingLoss(HeadLoss):
     zero_without_positives = False
     #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
     quality: float | None = 0.0
-    #: See :func:`positive_index`; infinite where the work is not over all pairs.
-    most_pairs: float = MOST_PAIRS
+    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
+    cost = 'pairs'
     #: Logged once before training by ``RankingMonitorHook``.
     reading_advice = (
         'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '
@@ -79,17 +82,29 @@ class RankingLoss(HeadLoss):
         self.activation = activation
         self.reduction = reduction
 
-    def rank_groups(
+    def loss_of_lists(self, *lists, **options) -> Tensor | dict[str, Tensor]:
+        return self._loss([self.ranked_lists(*lists, **options)])
+
+    def loss_of_groups(
         self, lists: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
     ) -> Tensor | dict[str, Tensor]:
-        parts = groups.group_lists(self.ranked_lists, lists, group, row_values)
-        return self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
+        return self._loss(groups.group_lists(self.ranked_lists, lists, group, row_values))
+
+    def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """Loss of all lists, at least float32."""
+        losses = self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
+        number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
+        self.diagnostics['num_positive'] = number
+        dtype = torch.promote_types(parts[0].pos.dtype, torch.float32)
+        if isinstance(losses, dict):
+            return {name: loss.to(dtype) for name, loss in losses.items()}
+        return losses.to(dtype)
 
     def embedding_loss(self, batch: inputs.EmbeddingBatch) -> Tensor:
         """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
         self._check_retrieval()
         lists = (batch.scores(), batch.is_positive(), batch.is_negative())
-        losses = self.rank(*lists, list_classes=batch.query_labels)
+        losses = self.loss_of_lists(*lists, list_classes=batch.query_labels)
         return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
 
     def count_quality(self, quality: float | None) -> None:
@@ -117,9 +132,6 @@ class RankingLoss(HeadLoss):
             return None
         return 1 - quality + quality * lists.required_values().detach().double()
 
-    def rank(self, *lists, **options) -> Tensor | dict[str, Tensor]:
-        return self.list_losses(self.ranked_lists(*lists, **options))
-
     def ranked_lists(
         self,
         scores: Tensor,
@@ -130,7 +142,7 @@ class RankingLoss(HeadLoss):
     ) -> RankedLists:
         """Activate (L, N) raw scores and gather the positives of all ranks.
 
-        See :meth:`rank` for the arguments.
+        See :meth:`loss_of_lists` for the arguments.
         """
         world = world_group() if dist.is_available() and dist.is_initialized() else None
         group = world if self.scope == 'global' else None
@@ -138,11 +150,11 @@ class RankingLoss(HeadLoss):
             scores = scale_gradient(scores, dist.get_world_size(group))
         if self.activation == 'sigmoid':
             scores = inputs.probabilities(scores)
-        # To join the positives of all ranks, the host waits for their number in any case.
-        most_pairs = self.most_pairs if group is None else 0
-        if values is not None:
-            # Values of boxes are compared in pairs of positives.
-            most_pairs = min(most_pairs, MOST_PAIRS)
+        # Values of boxes are compared in pairs of positives.
+        most_pairs = math.inf if self.cost == 'scores' and values is None else MOST_PAIRS
+        if group is not None:
+            # To join the positives of all ranks, the host waits for their number in any case.
+            most_pairs = 0
         index, pos_mask = positive_index(is_positive, most_pairs)
         pos = scores.gather(1, index)
         if values is not None:
@@ -164,7 +176,9 @@ class RankingLoss(HeadLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
         """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
-        raise NotImplementedError
+        if type(self).part_losses is RankingLoss.part_losses:
+            raise NotImplementedError
+        return self.part_losses([lists])
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
@@ -178,11 +192,6 @@ class RankingLoss(HeadLoss):
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()
         return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
-
-
-def number_of_positives(parts: Sequence[RankedLists]) -> Tensor:
-    """Scalar number of positives of all lists."""
-    return torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
 
 
 def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:

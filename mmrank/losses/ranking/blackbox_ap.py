@@ -1,7 +1,5 @@
 """BlackBox AP: exact average precision, gradient by a perturbed ranking."""
 
-import math
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -76,11 +74,11 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
             dist.all_reduce(missing, group=lists.group)
         s = s.nan_to_num(0)
         num_pos = mask.sum(1).clamp(min=1).double()
-        before = _Ranking(s, mask, negatives, lists.group)
+        before = _Ranks(s, mask, negatives, lists.group)
         precision = before.among / before.rank
         risk = torch.where(mask, 1 - precision, 0).sum(1) / num_pos
         slope = precision / before.rank / num_pos[:, None]
-        after = _Ranking(s + lam * slope, mask, negatives, lists.group)
+        after = _Ranks(s + lam * slope, mask, negatives, lists.group)
         broken = hidden + missing > 0
         spoil = torch.where(broken & lists.has_positive, float('nan'), 0.0)
         grad_pos = torch.where(mask, (after.rank - before.rank) / lam, 0)
@@ -126,7 +124,7 @@ class _Negatives:
             yield part, raised + self.margin / 2, self.mask[:, part]
 
 
-class _Ranking:
+class _Ranks:
     """(L, P) float64 ranks of finite positives ``among`` themselves and, ``rank``, among all.
 
     Ties count as above.
@@ -168,7 +166,7 @@ class BlackBoxAPLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    most_pairs = math.inf
+    cost = 'scores'
 
     def __init__(
         self, lam: float = 4.0, margin: float = 0.02, **kwargs: Unpack[RankingOptions]

@@ -180,7 +180,7 @@ class DRLoss(StatelessRankingLoss):
     """
 
     zero_without_positives = False
-    most_pairs = math.inf
+    cost = 'scores'
 
     def __init__(
         self,

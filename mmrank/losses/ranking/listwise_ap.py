@@ -1,6 +1,5 @@
 """List-wise AP (DIR): average precision of a soft histogram of the scores."""
 
-import math
 from typing import cast
 
 import torch
@@ -114,7 +113,7 @@ class ListwiseAPLoss(StatelessRankingLoss):
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    most_pairs = math.inf
+    cost = 'scores'
 
     def __init__(
         self,

@@ -183,12 +183,11 @@ class SoDeepLoss(RankingLoss):
         losses = torch.where(is_positive, ranks, 0).sum(1)
         losses = losses / num_positive.clamp(min=1)
         has_positive = num_positive > 0
-        self._note(ranks, is_real & has_positive[:, None], num_positive)
+        self._note(ranks, is_real & has_positive[:, None])
         loss = self.reduce_lists(losses, has_positive)
         # Attached to all scores, also where no list has a positive; NaN stays, and infinity would
         # become NaN.
-        loss = loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
-        return loss.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        return loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
 
     def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """(L, M) scores of all ranks, bool of positives and of entries."""
@@ -234,12 +233,9 @@ class SoDeepLoss(RankingLoss):
             return self.sorter.ranks_of_sorted(scores)
 
     @torch.no_grad()
-    def _note(self, ranks: Tensor, counted: Tensor, num_positive: Tensor) -> None:
+    def _note(self, ranks: Tensor, counted: Tensor) -> None:
         length = self.sorter.length
         exact = torch.arange(1, length + 1, device=ranks.device)
         error = (ranks * length - exact).abs()
         error = torch.where(counted, error, 0).sum()
-        self.diagnostics = {
-            'num_positive': num_positive.sum(),
-            'rank_error': error / counted.sum().clamp(min=1),
-        }
+        self.diagnostics = {'rank_error': error / counted.sum().clamp(min=1)}

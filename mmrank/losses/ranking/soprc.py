@@ -1,6 +1,5 @@
 """SOPRC: AUPRC estimated with a class prior and a score vector."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -18,14 +17,7 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surro
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 
-from .base import (
-    RankedLists,
-    RankingLoss,
-    all_positives,
-    idle_share,
-    lists_with_positives,
-    number_of_positives,
-)
+from .base import RankedLists, RankingLoss, all_positives, idle_share, lists_with_positives
 
 
 def soprc_loss(
@@ -309,7 +301,7 @@ class SOPRCLoss(RankingLoss):
     #: as in the authors' code.
     rank_gradient = False
     zero_without_positives = True
-    most_pairs = math.inf
+    cost = 'scores'
     saturation_advice = (
         'Raise prior (0.5 in a detector), or set max_prior where the priors '
         'are those of the classes'
@@ -378,24 +370,12 @@ class SOPRCLoss(RankingLoss):
             )
         self.prior.set_counts(counts, num_samples)
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        rows = lists.list_classes
-        if rows is not None and self.score_vector.vector.size(0) == 1:
-            rows = torch.zeros_like(rows)
-        v = self.score_vector.update(lists.pos, lists.pos_mask, rows, lists.state_group)
-        return self._evaluate([lists], [v])
-
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        # Groups have one column of scores, and with it one v.
-        vectors = self.score_vector.update_parts([(x.pos, x.pos_mask) for x in parts])
-        return self._evaluate(parts, vectors)
-
-    def _evaluate(self, parts: Sequence[RankedLists], vectors: Sequence[Tensor]) -> Tensor:
-        """SOPRC and the semi-variance of all lists, from (L, V) v of each part."""
+        """SOPRC and the semi-variance of all lists."""
         has = lists_with_positives(parts)
         losses = []
         arguments = []
-        for lists, v in zip(parts, vectors):
+        for lists, v in zip(parts, self._vectors(parts)):
             terms = self._terms(lists, v)
             losses.append(terms.loss)
             arguments.append(terms.argument)
@@ -406,10 +386,19 @@ class SOPRCLoss(RankingLoss):
             'idle': idle_share(argument, has),
             'mean_positive': self.logit_centre().mean(),
             'semi_variance': spread.detach(),
-            'num_positive': number_of_positives(parts),
         }
-        loss = self.reduce_lists(torch.cat(losses), has) + spread
-        return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
+        return self.reduce_lists(torch.cat(losses), has) + spread
+
+    def _vectors(self, parts: Sequence[RankedLists]) -> list[Tensor]:
+        """(L, length) v of the lists of each part, after the step of the batch."""
+        if len(parts) > 1:
+            # Groups have one column of scores, and with it one v.
+            return self.score_vector.update_parts([(x.pos, x.pos_mask) for x in parts])
+        (lists,) = parts
+        rows = lists.list_classes
+        if rows is not None and self.score_vector.vector.size(0) == 1:
+            rows = torch.zeros_like(rows)
+        return [self.score_vector.update(lists.pos, lists.pos_mask, rows, lists.state_group)]
 
     def _terms(self, lists: RankedLists, v: Tensor) -> SOPRCTerms:
         prior = None

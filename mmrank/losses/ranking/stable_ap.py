@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -91,6 +91,23 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Settings that depend on what the scores are, see :class:`StableAPLoss`."""
+
+    tau: float
+    score_range: tuple[float, float]
+    penalty: float
+
+    @classmethod
+    def logits(cls) -> 'Scale':
+        return cls(tau=1.0, score_range=(-5.0, 5.0), penalty=0.001)
+
+    @classmethod
+    def cosines(cls) -> 'Scale':
+        return cls(tau=0.3, score_range=(-1.0, 1.0), penalty=0.0)
 
 
 class WeightedRisk(NamedTuple):
@@ -211,14 +228,8 @@ class StableAPLoss(RankingLoss):
     #: In units of what scores of the range have; more in the first batch is not a risk to start an
     #: average from.
     LARGEST_RISK = 10.0
-    #: tau and the width of the score range with ``tau='auto'``, in sigma.
-    MARGIN = 1.0
-    WIDTH = 10.0
     #: Least and largest margin with ``tau='auto'``, over the default one.
     MARGIN_LIMITS = (1 / 3, 10.0)
-    #: tau, score_range and score_penalty that are left None.
-    LOGITS = (1.0, (-5.0, 5.0), 0.001)
-    COSINES = (0.3, (-1.0, 1.0), 0.0)
 
     def __init__(
         self,
@@ -264,7 +275,7 @@ class StableAPLoss(RankingLoss):
         self.weights = weights
         self.count_quality(quality)
         if self.surrogate_name == 'one_sided_huber':
-            self.most_pairs = math.inf
+            self.cost = 'scores'
         self.a = a
         self.t = t
         size = 1 if num_classes is None or mean_scope == 'global' else num_classes
@@ -275,36 +286,30 @@ class StableAPLoss(RankingLoss):
             self.imbalance = CappedImbalance(size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
         margin = None if isinstance(tau, str) else tau
-        self._given = margin, score_range, score_penalty
-        self._settle(self.LOGITS)
+        given = dict(tau=margin, score_range=score_range, penalty=score_penalty)
+        self._given = {name: value for name, value in given.items() if value is not None}
+        self._take_scale(Scale.logits())
 
     def expect_cosines(self) -> None:
         super().expect_cosines()
-        self._settle(self.COSINES)
+        self._take_scale(Scale.cosines())
 
-    def _settle(self, defaults: tuple[float, tuple[float, float], float]) -> None:
-        """Choose the settings that depend on what the scores are, where None was given."""
-        given_tau, given_range, given_penalty = self._given
-        tau = defaults[0] if given_tau is None else given_tau
-        score_range = defaults[1] if given_range is None else given_range
-        self.score_penalty = defaults[2] if given_penalty is None else given_penalty
+    def _take_scale(self, usual: Scale) -> None:
+        """Take a scale, but for the settings that were given."""
+        scale = replace(usual, **self._given)
         if self.spread is not None:
-            self._usual_margin = defaults[0] / self.MARGIN
-            self._limits = [x * self._usual_margin for x in self.MARGIN_LIMITS]
-            tau = self.MARGIN
-            score_range = (-self.WIDTH / 2, self.WIDTH / 2)
-        self.surrogate = build_surrogate(self.surrogate_name, tau)
-        self.bound = self.surrogate.bound(*score_range)
-        self.mean_positive.score_range = score_range
+            # In units of the standard deviation, which is measured.
+            scale = replace(scale, tau=1.0, score_range=(-5.0, 5.0))
+        self.usual_margin = usual.tau
+        self.scale = scale
+        self.surrogate = build_surrogate(self.surrogate_name, scale.tau)
+        self.bound = self.surrogate.bound(*scale.score_range)
         if self.imbalance is not None:
             # Scores of the range have at most X = B, times the mean weight.
             largest = self.LARGEST_RISK * self.bound
             if self.weights == 'printed':
                 largest *= ((1 + self.a) / self.a) ** self.t
             self.imbalance.largest = largest
-
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        return self._evaluate([lists])
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         return self._evaluate(parts)
@@ -326,34 +331,30 @@ class StableAPLoss(RankingLoss):
         Buffers and diagnostics of one number then have one for each list, see
         :func:`mmrank.losses.separate_rankings.separate_rankings`.
         """
-        return self._evaluate([lists], separate=True)
+        losses = self._evaluate([lists], separate=True)
+        return losses.to(torch.promote_types(lists.pos.dtype, torch.float32))
 
     def _evaluate(self, parts: Sequence[RankedLists], separate: bool = False) -> Tensor:
         """Stable AP and the score regulariser of all lists, or of each as if it were alone."""
-        total = _list_sums if separate else torch.sum
+
+        def total(values: Tensor) -> Tensor:
+            """Sum of (L,) values of lists, or the values."""
+            return values if separate else values.sum()
+
         lists = parts[0]
         pos, mask = all_positives(parts)
         relevances = [self.relevance(lists) for lists in parts]
         has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
-        scaled = parts
-        unit = 1
-        own = {}
-        if self.spread is not None:
-            # The spread is one of all lists together.
-            spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
-            unit = self.spread.average(
-                torch.cat(spreads), has, self._usual_margin, lists.state_group
-            )
-            unit = unit.clamp(*self._limits)
-            reach = unit * self.WIDTH / 2
-            self.mean_positive.score_range = (-reach, reach)
-            own = {'tau': total(unit) * self.MARGIN}
-            divisor = unit.to(lists.pos.dtype)[:, None]
-            scaled = [replace(x, pos=x.pos / divisor, scores=x.scores / divisor) for x in parts]
+        unit = self._unit(parts, has)
+        low, high = self.scale.score_range
         # Lists of unlike lengths come from groups, which share one mean.
         classes = lists.list_classes if len(parts) == 1 else None
-        mu = self.mean_positive.update(pos, mask, lists.state_group, classes)
-        risks = [self._weighted_risk(x, mu / unit, u) for x, u in zip(scaled, relevances)]
+        mu = self.mean_positive.update(
+            pos, mask, lists.state_group, classes, score_range=(low * unit, high * unit)
+        )
+        risks = []
+        for own, relevance in zip(parts, relevances):
+            risks.append(self._weighted_risk(_in_units(own, unit), mu / unit, relevance))
         weighted = _together(risks)
         rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
@@ -361,30 +362,41 @@ class StableAPLoss(RankingLoss):
         if not separate:
             loss = self.reduce_lists(loss, has)
             mu = mu.mean()
+        number = total(mask.sum(1))
         # What an infinite score, of a broken image, adds has no slope.
-        offset = total(torch.where(mask & ~pos.isinf(), pos.double(), 0))
-        offset = offset / total(mask).clamp(min=1)
-        penalty = self.score_penalty * offset.square()
+        scores = torch.where(mask & ~pos.isinf(), pos.double(), 0)
+        offset = total(scores.sum(1)) / number.clamp(min=1)
+        penalty = self.scale.penalty * offset.square()
         with torch.no_grad():
-            number = total(mask)
-            count = total(has).clamp(min=1)
-            mean_weight = total(weighted.weight) / number.clamp(min=1)
-            spread = weighted.weight - mean_weight.reshape(-1, 1)
-            spread = total(torch.where(mask, spread, 0).square()) / number.clamp(min=1)
+            count = total(has.long()).clamp(min=1)
+            mean_weight = total(weighted.weight.sum(1)) / number.clamp(min=1)
+            spread = torch.where(mask, weighted.weight - mean_weight.reshape(-1, 1), 0)
+            variance = total(spread.square().sum(1)) / number.clamp(min=1)
             self.diagnostics = {
                 'argument': total(torch.where(has, argument, 0)) / count,
                 'rho': total(torch.where(has, rho, 0)) / count,
                 'risk': total(torch.where(has, weighted.risk, 0)) / count,
-                'idle': total(has & (weighted.risk == 0)) / count,
+                'idle': total((has & (weighted.risk == 0)).long()) / count,
                 'mean_positive': mu,
-                'weight_spread': spread.sqrt() / mean_weight.clamp(min=1e-12),
+                'weight_spread': variance.sqrt() / mean_weight.clamp(min=1e-12),
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
-                **own,
             }
+            if isinstance(unit, Tensor):
+                self.diagnostics['tau'] = total(unit)
         # Without a positive both parts are 0 and still hang on the scores, through the empty
         # gather: DDP finds no unused parameter.
-        return (loss + penalty).to(torch.promote_types(pos.dtype, torch.float32))
+        return loss + penalty
+
+    def _unit(self, parts: Sequence[RankedLists], has: Tensor) -> Tensor | float:
+        """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
+        if self.spread is None:
+            return 1.0
+        # One of all lists together.
+        own = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
+        unit = self.spread.average(torch.cat(own), has, self.usual_margin, parts[0].state_group)
+        least, largest = self.MARGIN_LIMITS
+        return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
     def _weighted_risk(
         self, lists: RankedLists, mean_pos: Tensor, relevance: Tensor | None
@@ -434,8 +446,9 @@ def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
     return WeightedRisk(torch.cat(risk), torch.cat(ratio), every_weight.unsqueeze(0))
 
 
-def _list_sums(values: Tensor) -> Tensor:
-    """(L,) sums of (L, P) or (L,) values."""
-    if values.dim() == 2:
-        return values.sum(1)
-    return values.long() if values.dtype == torch.bool else values
+def _in_units(lists: RankedLists, unit: Tensor | float) -> RankedLists:
+    """The lists with scores in units of a number, or of (1,) or (L,) of them."""
+    if not isinstance(unit, Tensor):
+        return lists
+    divisor = unit.to(lists.pos.dtype)[:, None]
+    return replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)

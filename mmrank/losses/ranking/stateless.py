@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .base import RankedLists, RankingLoss, idle_share, lists_with_positives, number_of_positives
+from .base import RankedLists, RankingLoss, idle_share, lists_with_positives
 
 
 class StatelessRankingLoss(RankingLoss):
@@ -17,20 +17,15 @@ class StatelessRankingLoss(RankingLoss):
         """(L,) losses of the lists, 0 for a list without positives."""
         raise NotImplementedError
 
-    def list_losses(self, lists: RankedLists) -> Tensor:
-        return self.part_losses([lists])
-
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         losses = torch.cat([self.losses(lists) for lists in parts])
         has_positive = lists_with_positives(parts)
         self.diagnostics = {
-            'num_positive': number_of_positives(parts),
             'idle': idle_share(losses, has_positive),
             **self.extra_diagnostics(losses.detach(), has_positive),
         }
         counted = torch.cat([self.counted(lists) for lists in parts])
-        loss = self.reduce_lists(losses, counted)
-        return loss.to(torch.promote_types(parts[0].pos.dtype, torch.float32))
+        return self.reduce_lists(losses, counted)
 
     def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
         """Further scalars to log, of (L,) detached losses."""

@@ -215,7 +215,7 @@ class _LevelLoss(StatelessRankingLoss):
         lists = self.ranked_lists(
             *(scores, (shared > 0) & free, (shared == 0) & free), values=shared.to(scores.dtype)
         )
-        return self.loss_weight * self.list_losses(replace(lists, num_levels=batch.num_levels))
+        return self.loss_weight * self._loss([replace(lists, num_levels=batch.num_levels)])
 
 
 class HAPLoss(_LevelLoss):
