@@ -9,7 +9,6 @@ from score_lists import one_sided_huber
 from mmrank.functional import ap_loss, graded_average_precision, smooth_ap_loss, stable_ap_loss
 from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.pairs import graded_sums
-from mmrank.losses.pairs.surrogates import OneSidedHuber
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 MU = 0.2
@@ -266,24 +265,3 @@ def test_without_any_relevance_there_is_no_loss():
         assert not slope.any()
         if isinstance(loss, StableAPLoss):
             assert loss.imbalance.num_updates == 0
-
-
-@pytest.mark.parametrize('spread', [0.3, 2.0, 1e3])
-@pytest.mark.parametrize('number', [2, 3, 40, 700])
-def test_moments_are_the_matrix_of_pairs(number, spread, monkeypatch):
-    """Also where relevances or scores tie, and where scores are too far apart for moments."""
-    g = torch.Generator().manual_seed(number)
-    scores = 50 + spread * torch.randn(1, number, generator=g).double()
-    grade, weight = torch.rand(2, 1, number, generator=g).double()
-    for decimals in (9, 1):
-        tied = scores.round(decimals=decimals), torch.ones(1, number, dtype=torch.bool)
-        grade = grade.round(decimals=decimals)
-        found = []
-        for least in (1, 10**9):
-            monkeypatch.setattr(graded_sums, '_MANY_POSITIVES', least)
-            leaf = tied[0].clone().requires_grad_()
-            total, rows = graded_sums.graded_pair_sum(
-                leaf, tied[1], grade, weight, OneSidedHuber(0.7)
-            )
-            found.append((total.detach(), rows, *torch.autograd.grad(total.sum(), leaf)))
-        torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)

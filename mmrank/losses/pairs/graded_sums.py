@@ -1,11 +1,6 @@
-"""Sums over pairs of positives of different relevance.
+"""Sums over pairs of positives of different relevance, by their matrix in blocks."""
 
-The one-sided Huber of many positives is summed exactly in O(P sqrt(P)) on a CPU: groups of
-neighbours in relevance meet the groups below them by moments of their scores, and themselves by the
-matrix of pairs. Else the whole matrix is made, in blocks.
-"""
-
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -14,16 +9,12 @@ from torch import Tensor
 from mmrank.autograd import Function, can_sync, once_differentiable
 
 from .buffers import Buffers
-from .surrogates import OneSidedHuber, Surrogate, clamp_infinite
+from .surrogates import Surrogate, clamp_infinite
 from .tables import column_blocks
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
 _CACHED_PAIRS = 2**16
-# Positives from which moments are faster, and how far scores may be from their median, in units of
-# tau: moments of the square lose twice its digits.
-_MANY_POSITIVES = 512
-_NEAR = 64.0
 
 
 @torch.no_grad()
@@ -57,96 +48,9 @@ def graded_pairs(
         yield part, gaps, torch.sub(own[:, part], other, out=x)
 
 
-def _moments(values: list[Tensor], member: Tensor, group: Tensor) -> Callable:
-    """Sums of (P,) values up to (P,) places, over the members of the group that each asks for.
-
-    ``member`` is (G, P) bool; each call returns (len(values), P) sums.
-    """
-    table = torch.zeros(len(member), len(values), member.size(1) + 1, dtype=values[0].dtype)
-    torch.cumsum(torch.stack(values) * member.unsqueeze(1), 2, out=table[..., 1:])
-    start = group * table.stride(0) + torch.arange(len(values)).unsqueeze(1) * table.stride(1)
-    return lambda place: table.view(-1)[start + place]
-
-
-def _sums_by_moments(
-    pos: Tensor, grade: Tensor, weight: Tensor, tau: float
-) -> tuple[Tensor, Tensor] | None:
-    """(P,) rows E of :func:`graded_pair_sum` and gradient of ``sum_i w_i E_i``, one-sided Huber.
-
-    None if scores are too far apart.
-    """
-    y, order = (pos.double() / tau).sort()
-    y = y - y[len(y) // 2]
-    if not (y[0] >= -_NEAR and y[-1] <= _NEAR):  # or NaN
-        return None
-    u = grade[order].double()
-    w = weight[order]
-    number = len(y)
-    place = torch.arange(len(y))
-    size = int((7 * number) ** 0.5)
-    by_grade = u.argsort()
-    group = torch.empty_like(by_grade)
-    group[by_grade] = place // size
-    last = (number - 1) // size
-
-    # Positive i and all k of the groups below: (1 - y_i + y_k)^2 in its window, 1 - 2 (y_i - y_k)
-    # above. Both agree to first order where they meet, so ties may be on either side.
-    below = group < torch.arange(last + 1).unsqueeze(1)
-    low, high = torch.searchsorted(y, torch.stack([y - 1, y + 1]))
-    up_to = _moments([torch.ones_like(u), u, y, u * y, y * y, u * y * y], below, group)
-    here = up_to(place)
-    n, nu, f, fu, q, qu = here - up_to(low)
-    n = u * n - nu
-    f = u * f - fu
-    q = u * q - qu
-    m, mu, g, gu, *_ = up_to(number) - here
-    m = u * m - mu
-    g = u * g - gu
-    c = 1 - y
-    rows = c * c * n + 2 * c * f + q + (c - y) * m + 2 * g
-    slope = -2 * w * (c * n + f + m)
-    # Positive k and all i of the groups above.
-    above = group > torch.arange(last + 1).unsqueeze(1)
-    up_to = _moments([w, w * u, w * y, w * u * y], above, group)
-    here = up_to(place)
-    n, nu, f, fu = up_to(high) - here
-    m, mu, *_ = here
-    slope += 2 * ((1 + y) * (nu - u * n) - (fu - u * f) + (mu - u * m))
-
-    # Within the groups.
-    padding = (last + 1) * size - number
-
-    def groups(x: Tensor, fill: float = 0.0) -> Tensor:
-        return torch.nn.functional.pad(x[by_grade], (0, padding), value=fill).view(-1, size)
-
-    own = groups(y)
-    own_weight = groups(w)
-    gaps = (groups(u).unsqueeze(2) - groups(u, torch.inf).unsqueeze(1)).clamp_(min=0)
-    change = torch.empty_like(gaps)
-    terms = OneSidedHuber().terms(own.unsqueeze(2) - own.unsqueeze(1), True, change)
-    terms = cast(Tensor, terms).mul_(gaps)
-    change *= gaps
-    rows[by_grade] += 2 * terms.sum(2).view(-1)[:number]
-    inner = torch.bmm(own_weight.unsqueeze(1), change).squeeze(1) - own_weight * change.sum(2)
-    slope[by_grade] += 2 * inner.view(-1)[:number]
-    out = torch.empty(2, number, dtype=y.dtype)
-    out[:, order] = torch.stack([rows, slope / tau])
-    return out[0], out[1]
-
-
 class _GradedPairSum(Function):
     @staticmethod
     def forward(ctx, pos, mask, grade, weight, surrogate):
-        many = len(pos) == 1 and pos.size(1) >= _MANY_POSITIVES and can_sync(pos)
-        found = None
-        if many and surrogate.has_intervals and mask.all():
-            found = _sums_by_moments(pos[0], grade[0], weight[0], surrogate.tau)
-        if found is not None:
-            rows = found[0].unsqueeze(0)
-            slope = found[1].unsqueeze(0)
-            ctx.save_for_backward(pos, slope)
-            ctx.mark_non_differentiable(rows)
-            return (weight * rows).sum(1), rows
         rows = torch.zeros_like(weight)
         slope = torch.zeros_like(weight)
         buffers = Buffers()
