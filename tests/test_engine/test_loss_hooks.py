@@ -82,6 +82,8 @@ def test_items_and_classes_through_wrappers():
     assert classes.tolist() == [0, 0, 1, 0, 0, 0, 2, 2, 1, 2]
     (loss,) = tell(twice, LDAMLoss(3))
     assert loss.counts.get().tolist() == [[6, 2], [6, 2], [2, 6]]
+    (loss,) = tell(joined, LDAMLoss(3))
+    assert loss.counts.get().tolist() == [[4, 5], [7, 2], [6, 3]]
     with pytest.raises(TypeError, match='no get_data_info'):
         label_pairs([1, 2])
 
@@ -96,8 +98,11 @@ def test_one_class_takes_label_1_for_its_positives():
 
 def test_losses_that_do_not_ask_are_left_alone():
     given = LDAMLoss(2, class_counts=[7, 8])
-    tell(BINARY, given, StableAPLoss(2))
+    # Their number of classes is not compared either.
+    soprc = SOPRCLoss(5, 'per_class', prior=0.2)
+    tell(BINARY, given, StableAPLoss(5), soprc)
     assert given.counts.get()[:, 1].tolist() == [7, 8]
+    assert soprc.prior.prior.tolist() == [0.2]
 
 
 class Points(Dataset):

@@ -217,14 +217,6 @@ def test_registered_losses_with_boxes_train(loss, name):
     assert values[-1] < values[0]
 
 
-def test_boxes_that_cannot_be_passed_are_refused(build):
-    for kind in ('quality', 'loss'):
-        with pytest.raises(ValueError, match="loss_bbox.type='L1Loss'"):
-            build('ATSSHead', kind, loss_bbox=dict(type='mmdet.L1Loss'))
-    with pytest.raises(ValueError, match='remove balance_boxes'):
-        build('FCOSHead', 'loss', balance_boxes=True)
-
-
 def test_boxes_that_do_not_fit_are_refused():
     class Zero(nn.Module):
         def forward(self, *args, **kwargs):

@@ -148,20 +148,6 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     assert len(model(images)) == 12
 
 
-@pytest.mark.parametrize(
-    ('settings', 'error', 'words'),
-    [
-        (dict(stages=('layer5',)), ValueError, "no 'layer5', only.*layer4"),
-        (dict(stages=()), ValueError, 'stages is empty'),
-        (dict(u=1.5), ValueError, 'u must be in'),
-        (dict(backbone=dict(type='mmpretrain.No')), KeyError, 'mmpretrain.No'),
-    ],
-)
-def test_refuses(settings, error, words):
-    with pytest.raises(error, match=words):
-        MODELS.build({**copy.deepcopy(MIXUP), **settings})
-
-
 def test_refuses_labels_of_another_batch():
     mixup = MODELS.build(copy.deepcopy(MIXUP))
     with (

@@ -17,7 +17,7 @@ pytest.importorskip('mmdet')
 from covered_heads import MORE_HEADS, build_covered, covered_losses
 from mmdet.models.roi_heads import StandardRoIHead
 from query_heads import QUERY_HEADS, build_query_head, query_inputs
-from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP
+from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, watch
 from small_rcnn import federated_detector, make_batch
 
 from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
@@ -63,7 +63,7 @@ def test_labels_of_any_sequence():
     assert found.tolist() == [[False, True], [True, False], [False] * 2]
 
 
-def test_missing_and_wrong_labels_are_refused():
+def test_wrong_labels_and_losses_are_refused():
     device = torch.device('cpu')
     with pytest.raises(UserError, match=r'LVISDataset.*meta_keys=\(') as found:
         exhaustive_classes([dict(img_id=3)], 2, device, 'bbox_head')
@@ -72,6 +72,8 @@ def test_missing_and_wrong_labels_are_refused():
         exhaustive_classes([dict(exhaustive_labels=[1, 2])], 2, device, 'x')
     with pytest.raises(UserError, match='from -1 to -1'):
         exhaustive_classes([dict(exhaustive_labels=[-1])], 2, device, 'x')
+    with pytest.raises(TypeError, match='mmrank.StableAPLoss'):
+        check_federated_loss(torch.nn.BCELoss(), 'a head')
 
 
 def level_of_images(outs):
@@ -91,15 +93,6 @@ def level_of_joint_scores(outs):
     return scores, boxes, [torch.full_like(x, 20.0) for x in objectness]
 
 
-def weights_of(head, compute):
-    """Arguments of the one call of the loss."""
-    calls = []
-    head.loss_cls.loss.register_forward_hook(lambda _, args, loss: calls.append(args))
-    compute()
-    ((scores, target, weight),) = calls
-    return scores, target, weight
-
-
 @pytest.mark.parametrize('name', NAMES)
 def test_dense_head_masks_the_scores_of_an_image(name):
     """Rows are told apart by their scores, whatever their order."""
@@ -107,9 +100,9 @@ def test_dense_head_masks_the_scores_of_an_image(name):
         name, level_of_images
     )
     head = build_covered(name, STABLE_AP, federated=True)
-    scores, target, weight = weights_of(
-        head, lambda: covered_losses(name, head, labels=EXHAUSTIVE, change=change, epoch=1)
-    )
+    calls = watch(head.loss_cls.loss)
+    covered_losses(name, head, labels=EXHAUSTIVE, change=change, epoch=1)
+    ((scores, target, weight, _),) = calls
     images = (scores[:, 0] > 0).long()
     assert images.float().mean() == 0.5
     assert weight.dtype == torch.bool
@@ -152,9 +145,9 @@ def test_everything_annotated_is_no_mask():
 def test_focal_loss_takes_the_mask_as_weights():
     """The twin of a ranking loss: the sum over what counts."""
     head = build_covered('RetinaHead', FOCAL, federated=True)
-    scores, target, weight = weights_of(
-        head, lambda: covered_losses('RetinaHead', head, labels=EXHAUSTIVE)
-    )
+    calls = watch(head.loss_cls.loss)
+    covered_losses('RetinaHead', head, labels=EXHAUSTIVE)
+    ((scores, target, weight, _),) = calls
     assert weight.is_floating_point()
     assert 0 < weight.mean() < 1
     each = head.loss_cls.loss(scores, target, reduction_override='none')
@@ -162,31 +155,14 @@ def test_focal_loss_takes_the_mask_as_weights():
     torch.testing.assert_close(whole, (each * weight).sum())
 
 
-def test_what_cannot_be_federated_is_refused():
-    for name in ('RPNHead', 'GARPNHead'):
-        with pytest.raises(TypeError, match='objects of any class'):
-            build_covered(name, STABLE_AP, federated=True)
-    quality = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
-    with pytest.raises(TypeError, match='loss_cls=QualityFocalLoss'):
-        build_covered('GFLHead', quality, federated=True)
-    with pytest.raises(TypeError, match='mmrank.StableAPLoss'):
-        check_federated_loss(torch.nn.BCELoss(), 'a head')
-
-
 @pytest.mark.parametrize('name', QUERY_HEADS)
 def test_queries_are_masked_by_image(name):
     head = build_query_head(name, federated=True)
-    calls = {}
-
-    def note(path):
-        def hook(_, args, loss):
-            calls[path] = args
-
-        return hook
-
-    for path, collector in head.loss_cls.named_modules():
-        if hasattr(collector, 'pointwise'):
-            collector.loss.register_forward_hook(note(path))
+    calls = {
+        path: watch(collector.loss)
+        for path, collector in head.loss_cls.named_modules()
+        if hasattr(collector, 'pointwise')
+    }
     *args, last = query_inputs(name)
     metas = last if isinstance(last, list) else args[-1]
     metas[:] = [
@@ -197,7 +173,8 @@ def test_queries_are_masked_by_image(name):
     # The proposals of the encoder are of any class there.
     whole = {'encoder'} if 'two stages' in name else set()
     assert len(calls) == len(losses) // 3
-    for path, (scores, target, weight) in calls.items():
+    for path, (call,) in calls.items():
+        scores, target, weight, _ = call
         if path in whole:
             assert weight is None or weight.dim() == 1
             continue
@@ -222,9 +199,8 @@ def test_proposals_are_masked_by_image(kind):
     model = federated_detector(kind)
     heads = model.roi_head._box_heads()
     assert len(heads) == (3 if kind == 'cascade' else 1)
-    calls, rois = [], []
+    calls, rois = [watch(head.loss_cls) for head in heads], []
     for head in heads:
-        head.loss_cls.register_forward_hook(lambda _, args, loss: calls.append(args))
         inner = head._federated_weight
         head._federated_weight = lambda r, *args, f=inner: rois.append(r) or f(r, *args)
     data = model.data_preprocessor(rcnn_batch(), True)
@@ -232,7 +208,7 @@ def test_proposals_are_masked_by_image(kind):
     total = sum(v.sum() for k, v in losses.items() if k.endswith('loss_cls'))
     total.backward()
     assert len(calls) == len(rois) == len(heads)
-    for (scores, target, weight), boxes in zip(calls, rois):
+    for ((scores, target, weight, _),), boxes in zip(calls, rois):
         expected = loops(
             EXHAUSTIVE,
             boxes[:, 0].long().tolist(),
@@ -245,11 +221,6 @@ def test_proposals_are_masked_by_image(kind):
     data = model.data_preprocessor(make_batch(), True)
     with pytest.raises(UserError, match="no 'exhaustive_labels'"):
         model(**data, mode='loss')
-
-
-def test_stock_box_heads_are_refused():
-    with pytest.raises(UserError, match='mmrank.ListwiseBBoxHead'):
-        federated_detector(bbox_head=None)
 
 
 def test_roi_head_is_one_class_and_pickled():

@@ -5,14 +5,12 @@ import copy
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from mmdet.structures.bbox import bbox2roi
-from mmengine.registry import DefaultScope
 from query_heads import LAYERS, QUERIES, WIDTH, build_query_head, query_batch
+from small_box_heads import box_head_losses, build_box_head
 from small_heads import HEADS, OMIT, build_head, make_inputs, summed
 from torch import nn
 
 from mmrank.losses import StableAPLoss
-from mmrank.registry import MODELS
 from mmrank.state import GradientBalance
 
 TARGET = 0.5
@@ -155,20 +153,7 @@ def _query_losses(head, hidden):
 
 
 def _box_losses(head, features):
-    rois = torch.tensor([[10.0, 10, 50, 60], [20, 10, 55, 70], [70, 20, 120, 70], [0, 0, 9, 9]])
-    labels = torch.tensor([0, 0, 1, 2])
-    targets = torch.tensor([[12.0, 10, 50, 60], [12, 10, 50, 60], [72, 20, 110, 70], [0, 0, 0, 0]])
-    weights = (labels < 2).float()
-    scores, boxes = head(features)
-    return head.loss(
-        scores,
-        boxes,
-        bbox2roi([rois]),
-        labels,
-        torch.ones(4),
-        targets,
-        weights[:, None].expand(4, 4),
-    )
+    return box_head_losses(head, *head(features))
 
 
 def _query_head(**kwargs):
@@ -192,23 +177,7 @@ def _proposal_losses(head, features):
 
 
 def _box_head(**kwargs):
-    torch.manual_seed(0)
-    with DefaultScope.overwrite_default_scope('mmdet'):
-        return MODELS.build(
-            dict(
-                type='mmrank.ListwiseBBoxHead',
-                head_type='mmdet.Shared2FCBBoxHead',
-                in_channels=4,
-                fc_out_channels=8,
-                roi_feat_size=1,
-                num_classes=2,
-                reg_class_agnostic=True,
-                reg_decoded_bbox=True,
-                loss_bbox=dict(type='mmdet.GIoULoss'),
-                loss_cls=GRADED,
-                **kwargs,
-            )
-        )
+    return build_box_head(GRADED, reg_class_agnostic=True, **kwargs)
 
 
 def _hosts():
@@ -268,25 +237,6 @@ def test_point_wise_losses_are_balanced_alike():
         head = build_head('ATSSHead', loss, balance_gradients=TARGET)
         scaled.append(losses_of(head, features)['loss_cls'])
     torch.testing.assert_close(*scaled, rtol=1e-4, atol=0)
-
-
-def test_wrong_settings_end_in_a_message():
-    for target in (0, -1.0, float('nan'), float('inf'), 'auto'):
-        with pytest.raises(ValueError, match=r'balance_gradients must be a number > 0.*Fix: 0.5'):
-            build_head('ATSSHead', GRADED, balance_gradients=target)
-    with pytest.raises(ValueError, match='balance_boxes=True the box part. Fix'):
-        build_head('ATSSHead', GRADED, balance_gradients=0.5, balance_boxes=True)
-    with pytest.raises(ValueError, match='with_reg=False leaves the head without one'):
-        MODELS.build(
-            dict(
-                type='mmrank.ListwiseBBoxHead',
-                head_type='mmdet.Shared2FCBBoxHead',
-                with_reg=False,
-                num_classes=2,
-                balance_gradients=0.5,
-                loss_cls=dict(type='mmrank.StableAPLoss'),
-            )
-        )
 
 
 @pytest.mark.parametrize(

@@ -224,33 +224,6 @@ def test_in_batch_head_needs_the_pairs():
         model(*batch(), mode='loss')
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'error', 'message'),
-    [
-        (dict(loss=dict(type='mmrank.InBatchLoss')), TypeError, 'mmrank.ImageTextInBatchHead'),
-        (
-            dict(head=dict(type='mmrank.ImageTextInBatchHead', loss=dict(type='mmrank.CLIPLoss'))),
-            TypeError,
-            'ImageTextContrastHead',
-        ),
-        (
-            dict(
-                head=dict(
-                    type='mmrank.ImageTextInBatchHead',
-                    loss=dict(type='mmrank.InBatchLoss'),
-                    scale=0,
-                )
-            ),
-            ValueError,
-            'scale must be > 0',
-        ),
-    ],
-)
-def test_heads_and_losses_that_do_not_fit_are_refused(kwargs, error, message):
-    with pytest.raises(error, match=message):
-        build(**kwargs)
-
-
 def test_bad_batches_are_refused():
     images, samples = batch(text=['a', ['b', 'c'], 'd', None, 'e'])
     with pytest.raises(ValueError, match=r"2 of 5 .* \['b', 'c'\]"):

@@ -1,6 +1,5 @@
 """Heads of the DETR family on ranking losses."""
 
-import copy
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,6 @@ from gloo_processes import run_on_ranks
 from mmdet.models.task_modules import AssignResult
 from mmdet.structures.bbox import bbox_cxcywh_to_xyxy, bbox_overlaps
 from query_heads import (
-    ASSIGNER,
     BOXES,
     CLASSES,
     GROUPS,
@@ -23,23 +21,17 @@ from query_heads import (
     query_inputs,
     shown_queries,
 )
-from small_heads import FOCAL
+from small_heads import FOCAL, objective, watch
 from torch import nn
 
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
-from mmrank.models import ListwiseHead
 from mmrank.models.centre_folding import fold_centres
-from mmrank.models.dense_heads.host_heads import REFUSED
-from mmrank.registry import MODELS
 
 HEADS = sorted(QUERY_HEADS)
 RANKINGS = {'DeformableDETRHead, two stages': LAYERS + 1, 'DINOHead': 2 * LAYERS + 1}
-
-
-_SOFTMAX = dict(bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
 
 
 class _OneLossAfterTheOther(nn.Module):
@@ -56,10 +48,6 @@ class _OneLossAfterTheOther(nn.Module):
         loss = self.losses[len(self.calls)]
         self.calls.append((pred, target))
         return loss(pred, target, weight)
-
-
-def _objective(losses):
-    return sum(value.sum() for key, value in losses.items())
 
 
 @pytest.mark.parametrize('name', HEADS)
@@ -80,8 +68,8 @@ def test_losses_are_those_of_one_ranking_per_layer(name):
             torch.testing.assert_close(value, expected[key], msg=key)
         for tensor in [x for x in ours + theirs if torch.is_tensor(x)]:
             tensor.grad = None
-        _objective(losses).backward()
-        _objective(expected).backward()
+        objective(losses).backward()
+        objective(expected).backward()
         for a, b in zip(ours, theirs):
             if torch.is_tensor(a):
                 torch.testing.assert_close(a.grad, b.grad)
@@ -91,22 +79,20 @@ def test_losses_are_those_of_one_ranking_per_layer(name):
 
 def test_denoising_queries_have_rankings_of_their_own():
     head = build_query_head('DINOHead')
-    seen = {}
-    for part in ('layers', 'denoising'):
-        for i, collector in enumerate(getattr(head.loss_cls, part)):
-            collector.loss.register_forward_pre_hook(
-                lambda _, args, at=(part, i): seen.setdefault(at, args)
-            )
+    seen = {
+        part: [watch(collector.loss) for collector in getattr(head.loss_cls, part)]
+        for part in ('layers', 'denoising')
+    }
     args = query_inputs('DINOHead')
     head.loss_by_feat(*args)
     number = args[-1]['num_denoising_queries']
     for layer in range(LAYERS):
-        scores, labels, *_ = seen['denoising', layer]
+        ((scores, labels, *_),) = seen['denoising'][layer]
         noisy = args[0][layer, :, :number].reshape(-1, CLASSES)
         assert torch.equal(scores, noisy)
         # Each object once for each group.
         assert (labels < CLASSES).sum() == 3 * GROUPS
-        scores, labels, *_ = seen['layers', layer]
+        ((scores, labels, *_),) = seen['layers'][layer]
         rest = args[0][layer, :, number:].reshape(-1, CLASSES)
         assert torch.equal(scores, rest)
         assert (labels < CLASSES).sum() == 3
@@ -148,7 +134,7 @@ def test_layers_together_are_the_layers_one_by_one(name, quality):
                 truth.bboxes = truth.bboxes.to(dtype)
             parts = head.loss_by_feat(*args)
             assert losses._waiting is None
-            _objective(parts).backward()
+            objective(parts).backward()
             found += [parts[key].detach() for key in sorted(parts)]
             found += [x.grad for x in args if isinstance(x, torch.Tensor)]
         state = [x.double() for x in head.state_dict().values()]
@@ -182,7 +168,7 @@ def test_losses_with_box_values(name, loss):
     head = build_query_head(name, dict(type=f'mmrank.{loss}'), balance_boxes=balance)
     args = query_inputs(name)
     losses = head.loss_by_feat(*args)
-    _objective(losses).backward()
+    objective(losses).backward()
     for tensor in args[:2]:
         assert tensor.grad.isfinite().all()
         assert tensor.grad.abs().sum() > 0
@@ -196,16 +182,13 @@ def test_losses_with_box_values(name, loss):
 def test_quality_is_the_iou_of_the_matched_query(name):
     """Also of denoising queries; the box losses keep their bits."""
     head = build_query_head(name, dict(type='mmrank.RankSortLoss'))
-    told = []
-    for collector in (head.loss_cls.layers[-1], *head.loss_cls.denoising[-1:]):
-        collector.loss.register_forward_pre_hook(
-            lambda _, args, kwargs: told.append((args, kwargs)), with_kwargs=True
-        )
+    parts = (head.loss_cls.layers[-1], *head.loss_cls.denoising[-1:])
+    calls = [watch(collector.loss) for collector in parts]
     args = query_inputs(name)
     losses = head.loss_by_feat(*args)
     boxes, truths = args[1][-1], next(x for x in args if isinstance(x, list))
     noisy = boxes.size(1) - QUERIES
-    for ((_, labels, *_), kwargs), own in zip(told, (boxes[:, noisy:], boxes[:, :noisy])):
+    for ((_, labels, *_, kwargs),), own in zip(calls, (boxes[:, noisy:], boxes[:, :noisy])):
         rows = (labels < CLASSES).nonzero().squeeze(1)
         pred = bbox_cxcywh_to_xyxy(own.reshape(-1, 4)[rows]) * 128
         # The class of an object is its place in its image.
@@ -215,7 +198,7 @@ def test_quality_is_the_iou_of_the_matched_query(name):
         assert not quality.requires_grad
         torch.testing.assert_close(quality, expected.detach(), rtol=0, atol=1e-6)
         assert expected.max() > 0
-    assert len(told) == 1 + (name == 'DINOHead')
+    assert len(calls) == 1 + (name == 'DINOHead')
     plain = build_query_head(name).loss_by_feat(*args)
     assert all(torch.equal(losses[key], plain[key]) for key in plain if 'cls' not in key)
 
@@ -243,7 +226,7 @@ def test_scores_are_shown_centred(name):
 def test_batch_without_objects(name):
     head = build_query_head(name)
     args = query_inputs(name, boxes=([], []))
-    _objective(head.loss_by_feat(*args)).backward()
+    objective(head.loss_by_feat(*args)).backward()
     assert args[0].grad.isfinite().all()
     head.loss_by_feat(*query_inputs(name))
 
@@ -286,46 +269,6 @@ def test_two_ranks_equal_one_process_also_without_an_object_on_one():
     torch.testing.assert_close(proposals, args[2].grad)
 
 
-def _message(error, **kwargs):
-    with pytest.raises(error) as caught:
-        build_query_head(**kwargs)
-    return str(caught.value)
-
-
-def test_softmax_settings_are_named():
-    """What a config that inherits from mmdet's DETR still has."""
-    text = _message(UserError, name='DETRHead', loss_cls={**STABLE_AP, **_SOFTMAX})
-    assert 'does not take bg_cls_weight=0.1' in text
-    assert "dict(_delete_=True, type='mmrank.StableAPLoss'" in text
-    text = _message(UserError, name='DINOHead', loss_cls={**STABLE_AP, 'use_sigmoid': False})
-    assert 'use_sigmoid=True' in text
-
-
-def test_settings_that_do_not_fit():
-    softmax = copy.deepcopy(ASSIGNER)
-    softmax['match_costs'][0] = dict(type='mmdet.ClassificationCost')
-    text = _message(ValueError, name='DETRHead', train_cfg=dict(assigner=softmax))
-    assert 'FocalLossCost' in text
-    text = _message(ValueError, name='DINOHead', loss_cls={**STABLE_AP, 'mode': 'per_class'})
-    assert "mode='flatten'" in text
-    text = _message(ValueError, name='DINOHead', num_layers=5)
-    assert 'num_layers=5' in text
-    assert 'remove' in text
-    text = _message(ValueError, name='DETRHead', loss_cls={**STABLE_AP, 'use_sigmoid': False})
-    assert 'use_sigmoid=True' in text
-    text = _message(ValueError, name='DETRHead', pointwise_loss=FOCAL)
-    assert 'remove' in text
-    with pytest.raises(ValueError, match='has no decoder'):
-        MODELS.build(
-            dict(
-                type='mmrank.ListwiseHead',
-                head_type='mmdet.RetinaHead',
-                num_layers=3,
-                loss_cls=STABLE_AP,
-            )
-        )
-
-
 def test_other_number_of_decoder_layers_is_named():
     head = build_query_head('DETRHead', num_layers=3)
     with pytest.raises(UserError, match=r'num_layers=2'):
@@ -359,7 +302,7 @@ def test_matching_without_a_positive_warns_once(name, warned):
         args = query_inputs(name)
         losses = head.loss_by_feat(*args)
         assert losses['loss_cls'] == 0
-        _objective(losses).backward()
+        objective(losses).backward()
         assert args[0].grad.isfinite().all()
     (text,) = warned
     assert '_MatchesNothing matches no query to any of the 3 objects' in text
@@ -380,13 +323,6 @@ def test_more_objects_than_queries_warn_once(warned):
     (text,) = warned
     assert '11 objects' in text
     assert 'num_queries=11' in text
-
-
-@pytest.mark.parametrize('name', ['DDQDETRHead', 'GroundingDINOHead'])
-def test_refused_heads_say_why(name):
-    with pytest.raises(UserError, match=REFUSED[name]) as caught:
-        ListwiseHead(f'mmdet.{name}', loss_cls=STABLE_AP)
-    assert "Fix: another head, for example head_type='mmdet.DINOHead'" in str(caught.value)
 
 
 def test_checkpoint_of_other_classes_is_refused():
@@ -415,12 +351,6 @@ def test_checkpoint_of_other_classes_is_refused():
     with pytest.raises(CheckpointError) as caught:
         CheckpointMatchHook().after_load_checkpoint(runner, checkpoint)
     assert 'classes' not in str(caught.value)
-
-
-def test_stock_head_on_a_ranking_loss_is_refused():
-    """One loss for all layers would mix their states."""
-    with pytest.raises(UserError, match='layer of its decoder'):
-        build_query_head('DINOHead', STABLE_AP, listwise=False)
 
 
 @pytest.mark.parametrize('name', HEADS)

@@ -9,7 +9,7 @@ import torch
 pytest.importorskip('mmdet')
 from mmengine.optim import OptimWrapper
 from mmengine.structures import InstanceData
-from small_heads import objective
+from small_heads import objective, watch
 from small_rcnn import CLASSES, STABLE_AP, build_detector, compute_losses, make_batch
 
 from mmrank.engine.hooks import PreviousWeightsHook
@@ -82,9 +82,7 @@ def test_a_batch_without_objects(kind):
 def test_all_boxes_and_the_truth_are_ranked(kind):
     """Nothing is sampled away, in no stage, and the truth is added."""
     model = build_detector(kind)
-    rows, proposals = [], []
-    for head in _box_heads(model):
-        head.loss_cls.register_forward_hook(lambda m, args, out: rows.append((args[1], args[2])))
+    calls, proposals = [watch(head.loss_cls) for head in _box_heads(model)], []
     predict = model.rpn_head.loss_and_predict
 
     def spy(*args, **kwargs):
@@ -95,8 +93,8 @@ def test_all_boxes_and_the_truth_are_ranked(kind):
     model.rpn_head.loss_and_predict = spy
     compute_losses(model)
     assert proposals == [ROIS, ROIS]
-    assert len(rows) == (3 if kind == 'cascade' else 1)
-    for labels, weights in rows:
+    assert len(calls) == (3 if kind == 'cascade' else 1)
+    for ((_, labels, weights, _),) in calls:
         assert len(labels) == 2 * ROIS + 3
         assert (weights == 1).all()
         assert (labels < CLASSES).sum() >= 3
@@ -104,12 +102,9 @@ def test_all_boxes_and_the_truth_are_ranked(kind):
 
 def test_all_anchors_are_ranked():
     model = build_detector()
-    rows = []
-    model.rpn_head.loss_cls.loss.register_forward_hook(
-        lambda m, args, out: rows.append((args[0], args[1], args[2]))
-    )
+    calls = watch(model.rpn_head.loss_cls.loss)
     compute_losses(model)
-    (scores, labels, weights) = rows[0]
+    ((scores, labels, weights, _),) = calls
     # Three anchors at each place of 12, 6, 3 and 2 squared, in two images.
     assert scores.shape == (2 * 3 * (144 + 36 + 9 + 4), 1)
     # Those between the two thresholds are neither positive nor negative.

@@ -4,23 +4,14 @@ import pytest
 import torch
 
 pytest.importorskip('mmdet')
-from mmdet.registry import MODELS as MMDET_MODELS
 from mmdet.structures.bbox import bbox_overlaps
-from mmengine.registry import init_default_scope
-from small_heads import summed
-from small_rcnn import STABLE_AP, build_detector, compute_losses
+from small_box_heads import CLASSES, LABELS, ROIS, TARGETS, box_head_losses, build_box_head
+from small_heads import GIOU, objective, summed
+from small_rcnn import LISTWISE_BOXES, STABLE_AP, build_detector, compute_losses
 
 from mmrank.losses import RankingLoss
 from mmrank.registry import MODELS
 
-CLASSES = 3
-GIOU = dict(type='mmdet.GIoULoss', loss_weight=2.0)
-# Boxes of four RoIs, two with an object.
-ROIS = torch.tensor(
-    [[0.0, 10, 10, 50, 60], [0.0, 0, 0, 20, 20], [1.0, 30, 20, 70, 80], [1.0, 5, 5, 90, 90]]
-)
-LABELS = torch.tensor([2, CLASSES, 0, CLASSES])
-TARGETS = torch.tensor([[12.0, 8, 55, 58], [28.0, 25, 66, 84]])
 POSITIVE = torch.tensor([0, 2])
 
 
@@ -47,42 +38,17 @@ class _WantsLoss(_Ranking):
     box_input = 'loss'
 
 
-def _build(loss='_Ranking', head_type='mmdet.Shared2FCBBoxHead', **kwargs):
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
-    kwargs = {'reg_decoded_bbox': True, 'loss_bbox': GIOU, **kwargs}
-    loss = loss if isinstance(loss, dict) else dict(type=f'mmrank.{loss}')
-    kind = dict(type=head_type)
-    if not kwargs.pop('stock', False):
-        kind = dict(type='mmrank.ListwiseBBoxHead', head_type=head_type)
-    return MMDET_MODELS.build(
-        dict(
-            kind,
-            in_channels=4,
-            fc_out_channels=8,
-            roi_feat_size=1,
-            num_classes=CLASSES,
-            loss_cls=loss,
-            **kwargs,
-        )
-    )
+def _build(loss='_Ranking', **settings):
+    return build_box_head(dict(type=f'mmrank.{loss}'), **settings)
 
 
 def _losses(head, labels=LABELS, rois=ROIS):
     """Losses of random outputs, and the outputs."""
     torch.manual_seed(3)
-    n = len(labels)
-    scores = torch.randn(n, CLASSES, requires_grad=True)
+    scores = torch.randn(len(labels), CLASSES, requires_grad=True)
     size = 4 if head.reg_class_agnostic else 4 * CLASSES
-    boxes = (0.3 * torch.randn(n, size)).requires_grad_()
-    has_object = labels < CLASSES
-    targets = torch.zeros(n, 4)
-    targets[has_object] = TARGETS[: has_object.sum()]
-    if not head.reg_decoded_bbox:
-        targets[has_object] = head.bbox_coder.encode(rois[has_object, 1:], targets[has_object])
-    weights = has_object.float()[:, None].expand(-1, 4)
-    losses = head.loss(scores, boxes, rois, labels, torch.ones(n), targets, weights)
-    return losses, scores, boxes
+    boxes = (0.3 * torch.randn(len(labels), size)).requires_grad_()
+    return box_head_losses(head, scores, boxes, labels, rois), scores, boxes
 
 
 def _decoded(head, boxes):
@@ -143,7 +109,7 @@ def test_no_positive_and_no_proposal(loss):
 
 def test_the_stock_head_gives_the_same():
     plain = dict(STABLE_AP, quality=0)
-    ours, stock = _build(plain), _build(plain, stock=True)
+    ours, stock = build_box_head(plain), build_box_head(plain, listwise=False)
     (a, *_), (b, *_) = _losses(ours), _losses(stock)
     assert a.keys() == b.keys() == {'loss_cls', 'acc_classes', 'loss_bbox'}
     for key, value in b.items():
@@ -152,14 +118,13 @@ def test_the_stock_head_gives_the_same():
 
 
 def test_settings_are_filled_in():
-    loss = _build(dict(type='mmrank.StableAPLoss')).loss_cls
+    loss = _build('StableAPLoss').loss_cls
     assert (loss.rho, loss.num_columns) == ('auto', CLASSES)
-    assert _build(dict(STABLE_AP, rho=2)).loss_cls.rho == 2
-    per_class = dict(type='mmrank.StableAPLoss', mode='per_class')
-    assert len(_build(per_class).loss_cls.mean_positive.mean) == CLASSES
+    assert build_box_head(dict(STABLE_AP, rho=2)).loss_cls.rho == 2
+    per_class = build_box_head(dict(STABLE_AP, mode='per_class'))
+    assert len(per_class.loss_cls.mean_positive.mean) == CLASSES
     # Rivals take num_classes by keyword arguments.
-    rival = _build(dict(type='mmrank.APLoss')).loss_cls
-    assert rival.num_columns == CLASSES
+    assert _build('APLoss').loss_cls.num_columns == CLASSES
 
 
 def test_average_over_the_positives():
@@ -191,8 +156,7 @@ def test_detectors_train_on_the_rivals(kind, loss):
     model = build_detector(
         kind,
         dict(
-            type='mmrank.ListwiseBBoxHead',
-            head_type='mmdet.Shared2FCBBoxHead',
+            LISTWISE_BOXES,
             balance_boxes=loss == 'RankSortLoss',
             loss_cls=dict(type=f'mmrank.{loss}'),
         ),
@@ -203,7 +167,7 @@ def test_detectors_train_on_the_rivals(kind, loss):
         losses = compute_losses(model)
         assert losses['loss_rpn_cls'] > 0
         assert summed(losses['loss_rpn_bbox']) > 0
-        total = sum(summed(v) for k, v in losses.items() if 'loss' in k)
+        total = objective(losses)
         assert total.isfinite()
         optimizer.zero_grad()
         total.backward()
@@ -212,30 +176,3 @@ def test_detectors_train_on_the_rivals(kind, loss):
     for head in [heads] if kind == 'faster' else heads:
         for part in (head.fc_cls, head.fc_reg):
             assert part.weight.grad.abs().sum() > 0
-
-
-def test_wrong_use_is_named():
-    with pytest.raises(KeyError, match="head_type='mmdet.NoHead'"):
-        _build(head_type='mmdet.NoHead')
-    with pytest.raises(KeyError, match='mmrank.NoLoss'):
-        _build('NoLoss')
-    with pytest.raises(TypeError, match='SABLHead.*does not use the loss'):
-        _build(head_type='mmdet.SABLHead')
-    with pytest.raises(TypeError, match='CrossEntropyLoss is not a ranking'):
-        _build(dict(type='mmdet.CrossEntropyLoss'))
-    with pytest.raises(ValueError, match="box_average='boxes'"):
-        _build(box_average='boxes')
-    with pytest.raises(ValueError, match='set only one of them'):
-        _build(box_average='positives', balance_boxes=True)
-    with pytest.raises(ValueError, match='itself: remove'):
-        _build('_WantsLoss', balance_boxes=True)
-    with pytest.raises(ValueError, match='requires the boxes.*with_reg=False'):
-        _build('_WantsQuality', with_reg=False)
-    with pytest.raises(ValueError, match='requires decoded boxes.*reg_decoded_bbox=False'):
-        _build('_WantsLoss', reg_decoded_bbox=False)
-    with pytest.raises(ValueError, match="requires decoded.*'L1Loss'"):
-        _build('_WantsLoss', loss_bbox=dict(type='mmdet.L1Loss'))
-    with pytest.raises(ValueError, match='leaves the head without one'):
-        _build(with_reg=False, balance_boxes=True)
-    with pytest.raises(ValueError, match='no scores to rank'):
-        _build(with_cls=False)

@@ -1,16 +1,17 @@
 """A sum of ranking losses in each kind of head."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
-from mmdet.registry import MODELS as MMDET_MODELS
 from mmengine.hooks import Hook
 from mmengine.registry import init_default_scope
 from mmpretrain.structures import DataSample
+from small_box_heads import CLASSES, box_head_losses, build_box_head
 from small_heads import build_head, head_losses
 from small_retriever import build_head as build_retrieval_head
 from small_retriever import samples
@@ -20,7 +21,6 @@ from mmrank.engine.hooks import SampleIndexHook
 from mmrank.models import OneVsRestHead
 from mmrank.registry import MODELS
 
-CLASSES = 3
 AP = dict(type='mmrank.StableAPLoss')
 AUC = dict(type='mmrank.AUCLoss', tau=1.0)
 RANK_SORT = dict(type='mmrank.RankSortLoss')
@@ -37,30 +37,11 @@ def _dense(loss):
     return head, losses, losses['loss_cls'], head.loss_cls.loss
 
 
-def _box(loss, stock):
-    init_default_scope('mmdet')
-    torch.manual_seed(0)
-    name = 'mmdet.Shared2FCBBoxHead'
-    kind = dict(type='mmrank.ListwiseBBoxHead', head_type=name)
-    head = MMDET_MODELS.build(
-        dict(
-            dict(type=name) if stock else kind,
-            in_channels=4,
-            fc_out_channels=8,
-            roi_feat_size=1,
-            num_classes=CLASSES,
-            reg_decoded_bbox=True,
-            loss_bbox=dict(type='mmdet.GIoULoss'),
-            loss_cls=copy.deepcopy(loss),
-        )
-    )
-    labels = torch.tensor([2, CLASSES, 0, CLASSES])
-    boxes = torch.tensor([[10.0, 10, 50, 60], [0, 0, 20, 20], [30, 20, 70, 80], [5, 5, 90, 90]])
-    rois = torch.cat([torch.zeros(4, 1), boxes], 1)
-    scores, deltas = head(torch.randn(4, 4, 1, 1))
+def _box(loss, listwise=True):
+    head = build_box_head(copy.deepcopy(loss), listwise)
+    scores, boxes = head(torch.randn(4, 4, 1, 1))
     assert scores.shape == (4, CLASSES)
-    weights = (labels < CLASSES).float()[:, None].expand(-1, 4)
-    losses = head.loss(scores, deltas, rois, labels, torch.ones(4), boxes + 3, weights)
+    losses = box_head_losses(head, scores, boxes)
     return head, losses, losses['loss_cls'], head.loss_cls
 
 
@@ -85,8 +66,8 @@ def _one_vs_rest(loss):
 
 HEADS = {
     'dense': _dense,
-    'stock box': lambda loss: _box(loss, stock=True),
-    'box': lambda loss: _box(loss, stock=False),
+    'stock box': partial(_box, listwise=False),
+    'box': _box,
     'retrieval': _retrieval,
     'one-vs-rest': _one_vs_rest,
 }

@@ -55,19 +55,6 @@ def test_order_of_the_letters_matters():
     assert (a - b).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize(
-    ('kwargs', 'message'),
-    [
-        (dict(num_heads=3), 'num_heads=3'),
-        (dict(num_layers=0), 'num_layers must be'),
-        (dict(max_length=1), 'max_length must be'),
-    ],
-)
-def test_bad_transformers_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        transformer(**kwargs)
-
-
 def test_prompts():
     prompts = ZeroShotPrompts(['sea_lion', 'cat'], ['a {}.', 'the {}'])
     assert prompts.texts == ['a sea lion.', 'the sea lion', 'a cat.', 'the cat']
@@ -109,10 +96,3 @@ def test_hugging_face_missing_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, 'transformers', None)
     with pytest.raises(ImportError, match='pip install .transformers<5'):
         hugging_face()
-
-
-def test_bad_hugging_face_settings_are_refused():
-    with pytest.raises(ValueError, match="pooling='last'"):
-        hugging_face(pooling='last')
-    with pytest.raises(ValueError, match='max_length'):
-        hugging_face(max_length=2)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from mmrank.errors import UserError
 from mmrank.registry import MODELS
 
 timm = pytest.importorskip('timm')
@@ -72,18 +71,3 @@ def test_freeze_bn(whole):
     stages(torch.randn(2, 192, 4, 4))[0].sum().backward()
     assert all(torch.equal(v, before[k]) for k, v in stages.named_buffers())
     assert {p.dim() for p in stages.parameters() if p.requires_grad} == {4}
-
-
-@pytest.mark.parametrize(
-    ('settings', 'message'),
-    [
-        (dict(start=8), 'stages 0 to 7'),
-        (dict(start=3, stop=3), '0 <= start < stop'),
-        (dict(stop=2, frozen_stages=3), 'frozen_stages=3'),
-        (dict(model_name='resnet18'), 'has no conv_stem'),
-        (dict(model_name='no_such_model'), 'has no model'),
-    ],
-)
-def test_bad_settings_are_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        MODELS.build(dict({'type': 'mmrank.TIMMStages', 'model_name': NAME}, **settings))

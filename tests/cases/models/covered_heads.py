@@ -251,9 +251,36 @@ SSD_HEAD = dict(
 )
 
 
+BINARY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='sum')
+#: They compute losses of their own.
+ADAPTED_HEADS = {
+    'SSDHead': SSD_HEAD,
+    'YOLOV3Head': dict(
+        in_channels=(32, 32, 32),
+        out_channels=(32, 32, 32),
+        feat_channels=OMIT,
+        stacked_convs=OMIT,
+        featmap_strides=STRIDES,
+        anchor_generator=dict(
+            type='mmdet.YOLOAnchorGenerator',
+            base_sizes=[[(16, 20), (24, 16)], [(32, 40), (40, 28)], [(44, 52), (60, 60)]],
+            strides=STRIDES,
+        ),
+        loss_conf=BINARY,
+        loss_xy=dict(BINARY, loss_weight=2.0),
+        loss_wh=dict(type='mmdet.MSELoss', loss_weight=2.0, reduction='sum'),
+        train_cfg=dict(
+            assigner=dict(
+                type='mmdet.GridAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5, min_pos_iou=0
+            )
+        ),
+    ),
+}
+
+
 def build_covered(name, loss_cls, **kwargs):
     """A small head of the given name, listwise unless set otherwise."""
-    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS, 'SSDHead': SSD_HEAD}, **kwargs)
+    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS, **ADAPTED_HEADS}, **kwargs)
 
 
 def covered_inputs(name, boxes=True):

@@ -144,6 +144,17 @@ def objective(losses):
     return sum(summed(v) for k, v in losses.items() if 'loss' in k).sum()
 
 
+def watch(loss):
+    """The calls of a loss from now on: its arguments, and a dict of those given by name."""
+    calls = []
+
+    def note(_, args, kwargs):
+        calls.append((*args, kwargs))
+
+    loss.register_forward_pre_hook(note, with_kwargs=True)
+    return calls
+
+
 def head_losses(head, boxes=True):
     features, truths, metas = make_inputs(boxes)
     return head.loss_by_feat(*head(features), truths, metas)

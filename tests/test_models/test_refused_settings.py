@@ -1,0 +1,214 @@
+"""Settings that a head, a model or a part of one refuses when it is built, by their name."""
+
+import math
+
+import pytest
+
+pytest.importorskip('mmdet')
+pytest.importorskip('mmpretrain')
+from covered_heads import build_covered
+from mmengine.registry import init_default_scope
+from query_heads import ASSIGNER, build_query_head
+from small_box_heads import build_box_head
+from small_heads import FOCAL, GIOU
+from small_rcnn import federated_detector
+
+from mmrank.errors import UserError
+from mmrank.registry import MODELS
+
+AP = dict(type='mmrank.StableAPLoss')
+ALRP = dict(type='mmrank.ALRPLoss')
+RANK_SORT = dict(type='mmrank.RankSortLoss')
+CLIP = dict(type='mmrank.CLIPLoss')
+IN_BATCH = dict(type='mmrank.InBatchLoss')
+L1 = dict(type='mmdet.L1Loss')
+QUALITY_FOCAL = dict(type='mmdet.QualityFocalLoss', use_sigmoid=True)
+#: What a config that inherits from mmdet's DETR still has.
+SOFTMAX = dict(AP, bg_cls_weight=0.1, use_sigmoid=False, class_weight=1.0)
+SOFTMAX_COST = dict(ASSIGNER, match_costs=[dict(type='mmdet.ClassificationCost')])
+BALANCE = r'balance_gradients must be a number > 0.*Fix: 0.5'
+DELETE = r"does not take bg_cls_weight=0.1.*dict\(_delete_=True, type='mmrank.StableAPLoss'"
+
+#: Host head, loss, other settings, and the error.
+DENSE_HEADS = [
+    ('RetinaHead', dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
+    ('RetinaHead', AP, dict(pointwise_loss=FOCAL), ValueError, 'has no effect: RetinaHead'),
+    ('ATSSHead', RANK_SORT, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
+    ('ATSSHead', ALRP, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
+    ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
+    ('SSDHead', ALRP, dict(loss_bbox=GIOU), ValueError, 'reg_decoded_bbox=True'),
+    ('YOLOV3Head', RANK_SORT, {}, ValueError, 'those of offsets and of sizes'),
+    ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
+    ('ATSSHead', AP, dict(balance_gradients=-1.0), ValueError, BALANCE),
+    ('ATSSHead', AP, dict(balance_gradients=math.nan), ValueError, BALANCE),
+    ('ATSSHead', AP, dict(balance_gradients=math.inf), ValueError, BALANCE),
+    ('ATSSHead', AP, dict(balance_gradients='auto'), ValueError, BALANCE),
+    (
+        'ATSSHead',
+        AP,
+        dict(balance_gradients=0.5, balance_boxes=True),
+        ValueError,
+        'balance_boxes=True the box part. Fix',
+    ),
+    ('RPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
+    ('GARPNHead', AP, dict(federated=True), TypeError, 'objects of any class'),
+    ('GFLHead', QUALITY_FOCAL, dict(federated=True), TypeError, 'loss_cls=QualityFocalLoss'),
+]
+#: The same of the heads on the queries of a decoder.
+QUERY_HEADS = [
+    ('DETRHead', SOFTMAX, {}, UserError, DELETE),
+    ('DETRHead', dict(AP, use_sigmoid=False), {}, ValueError, 'use_sigmoid=True'),
+    ('DINOHead', dict(AP, use_sigmoid=False), {}, UserError, 'use_sigmoid=True'),
+    ('DETRHead', AP, dict(train_cfg=dict(assigner=SOFTMAX_COST)), ValueError, 'FocalLossCost'),
+    ('DINOHead', dict(AP, mode='per_class'), {}, ValueError, "mode='flatten'"),
+    ('DINOHead', AP, dict(num_layers=5), ValueError, 'num_layers=5.*remove'),
+    ('DETRHead', AP, dict(pointwise_loss=FOCAL), ValueError, 'remove'),
+    # One loss for all layers would mix their states.
+    ('DINOHead', AP, dict(listwise=False), UserError, 'layer of its decoder'),
+]
+#: Loss of a box head, other settings, and the error.
+BOX_HEADS = [
+    (AP, dict(head_type='mmdet.NoHead'), KeyError, "head_type='mmdet.NoHead'"),
+    (dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
+    (AP, dict(head_type='mmdet.SABLHead'), TypeError, 'SABLHead.*does not use the loss'),
+    (dict(type='mmdet.CrossEntropyLoss'), {}, TypeError, 'CrossEntropyLoss is not a ranking'),
+    (AP, dict(box_average='boxes'), ValueError, "box_average='boxes'"),
+    (AP, dict(box_average='positives', balance_boxes=True), ValueError, 'set only one of them'),
+    (ALRP, dict(balance_boxes=True), ValueError, 'itself: remove'),
+    (RANK_SORT, dict(with_reg=False), ValueError, 'requires the boxes.*with_reg=False'),
+    (
+        ALRP,
+        dict(reg_decoded_bbox=False),
+        ValueError,
+        'requires decoded boxes.*reg_decoded_bbox=False',
+    ),
+    (ALRP, dict(loss_bbox=L1), ValueError, "requires decoded.*'L1Loss'"),
+    (AP, dict(with_reg=False, balance_boxes=True), ValueError, 'leaves the head without one'),
+    (
+        AP,
+        dict(with_reg=False, balance_gradients=0.5),
+        ValueError,
+        'with_reg=False leaves the head without one',
+    ),
+    (AP, dict(with_cls=False), ValueError, 'no scores to rank'),
+]
+TABLE = dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2)
+CONV = dict(type='mmrank.SmallConvNet', in_channels=3)
+IMAGE_TEXT = dict(
+    image_encoder=CONV, image_channels=64, text_encoder=dict(type='mmrank.TextTransformer')
+)
+RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
+HEAD = dict(num_classes=3, in_channels=8, loss=AP)
+TIMM = dict(model_name='tf_efficientnet_lite0')
+#: Registered name, settings, and the error.
+PARTS = [
+    (
+        'ListwiseHead',
+        dict(head_type='mmdet.NoHead', loss_cls=AP),
+        KeyError,
+        "head_type='mmdet.NoHead'",
+    ),
+    (
+        'ListwiseHead',
+        dict(head_type='mmdet.RetinaHead', num_layers=3, loss_cls=AP),
+        ValueError,
+        'has no decoder',
+    ),
+    ('OneVsRestHead', dict(HEAD, loss=dict(type='mmrank.No')), KeyError, 'is not registered'),
+    (
+        'OneVsRestHead',
+        dict(HEAD, loss=dict(AP, num_classes=4)),
+        ValueError,
+        'num_classes=4 of the loss',
+    ),
+    ('OneVsRestHead', dict(HEAD, num_classes=0), ValueError, 'num_classes must be'),
+    (
+        'OneVsRestHead',
+        dict(HEAD, num_classes=1, exclusive=True),
+        ValueError,
+        'exclusive=True needs num_classes of at least 2',
+    ),
+    (
+        'RetrievalHead',
+        dict(num_classes=4, loss=dict(type='torch.nn.CrossEntropyLoss')),
+        TypeError,
+        'embedding_loss',
+    ),
+    (
+        'RetrievalHead',
+        dict(num_classes=4, loss=dict(type='mmrank.Nothing')),
+        KeyError,
+        'mmrank.Nothing',
+    ),
+    ('InBatchRetrievalHead', dict(loss=dict(type='mmrank.SOPRCLoss')), TypeError, 'RetrievalHead'),
+    ('InBatchRetrievalHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be'),
+    ('ImageTextContrastHead', dict(loss=IN_BATCH), TypeError, 'mmrank.ImageTextInBatchHead'),
+    ('ImageTextInBatchHead', dict(loss=CLIP), TypeError, 'ImageTextContrastHead'),
+    ('ImageTextInBatchHead', dict(loss=IN_BATCH, scale=0), ValueError, 'scale must be > 0'),
+    (
+        'EmbeddingRetriever',
+        dict(image_encoder=CONV, train_cfg=dict(augments=[dict(type='Mixup')])),
+        ValueError,
+        'batch augmentations',
+    ),
+    ('TwoTower', dict(left=TABLE, right=TABLE, loss=IN_BATCH, top_k=0), ValueError, 'top_k must'),
+    ('MLPTower', dict(stem=TABLE, stem_channels=2, channels=[]), ValueError, 'at least one layer'),
+    ('SmallConvNet', dict(channels=0), ValueError, 'channels must be an int >= 1'),
+    ('TwoViewPreprocessor', dict(mean=[0.0], std=[1.0] * 3), ValueError, 'mean must be three'),
+    (
+        'DeepFeatureMixup',
+        dict(backbone=RESNET, stages=('layer5',)),
+        ValueError,
+        "no 'layer5', only.*layer4",
+    ),
+    ('DeepFeatureMixup', dict(backbone=RESNET, stages=()), ValueError, 'stages is empty'),
+    ('DeepFeatureMixup', dict(backbone=RESNET, u=1.5), ValueError, 'u must be in'),
+    ('DeepFeatureMixup', dict(backbone=dict(type='mmpretrain.No')), KeyError, 'mmpretrain.No'),
+    ('TextTransformer', dict(channels=16, num_heads=3), ValueError, 'num_heads=3'),
+    ('TextTransformer', dict(num_layers=0), ValueError, 'num_layers must be'),
+    ('TextTransformer', dict(max_length=1), ValueError, 'max_length must be'),
+    (
+        'HuggingFaceTextEncoder',
+        dict(name_or_path='bert', pooling='last'),
+        ValueError,
+        "pooling='last'",
+    ),
+    ('HuggingFaceTextEncoder', dict(name_or_path='bert', max_length=2), ValueError, 'max_length'),
+    ('TIMMStages', dict(TIMM, start=8), UserError, 'stages 0 to 7'),
+    ('TIMMStages', dict(TIMM, start=3, stop=3), UserError, '0 <= start < stop'),
+    ('TIMMStages', dict(TIMM, stop=2, frozen_stages=3), UserError, 'frozen_stages=3'),
+    ('TIMMStages', dict(model_name='resnet18'), UserError, 'has no conv_stem'),
+    ('TIMMStages', dict(model_name='no_such_model'), UserError, 'has no model'),
+]
+
+
+@pytest.mark.parametrize(('head', 'loss', 'settings', 'error', 'message'), DENSE_HEADS)
+def test_dense_head(head, loss, settings, error, message):
+    with pytest.raises(error, match=message):
+        build_covered(head, loss, **settings)
+
+
+@pytest.mark.parametrize(('head', 'loss', 'settings', 'error', 'message'), QUERY_HEADS)
+def test_query_head(head, loss, settings, error, message):
+    with pytest.raises(error, match=message):
+        build_query_head(head, loss, **settings)
+
+
+@pytest.mark.parametrize(('loss', 'settings', 'error', 'message'), BOX_HEADS)
+def test_box_head(loss, settings, error, message):
+    with pytest.raises(error, match=message):
+        build_box_head(loss, **settings)
+
+
+@pytest.mark.parametrize(('name', 'settings', 'error', 'message'), PARTS)
+def test_part_of_a_model(name, settings, error, message):
+    if name == 'TIMMStages':
+        pytest.importorskip('timm')
+    init_default_scope('mmpretrain')
+    with pytest.raises(error, match=message):
+        MODELS.build(dict(type=f'mmrank.{name}', **settings))
+
+
+def test_stock_box_head_of_a_federated_detector():
+    with pytest.raises(UserError, match='mmrank.ListwiseBBoxHead'):
+        federated_detector(bbox_head=None)
