@@ -13,6 +13,7 @@ from gloo_processes import run_on_ranks
 from mmengine.runner import Runner
 from tiny_tool_run import TEST, TRAIN, write_config
 from torch import nn
+from training_ends import assert_same
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.hooks import CheckpointMatchHook
@@ -120,23 +121,6 @@ def test_resume_with_another_optimiser(trained, tmp_path, run_script):
     )
     assert status == 2
     assert re.search('mismatched +optimizer +SGD +AdamW', errors)
-
-
-def assert_same(first, second):
-    """Compare nested values bit by bit."""
-    assert type(first) is type(second)
-    if isinstance(first, torch.Tensor):
-        assert torch.equal(first, second)
-    elif isinstance(first, dict):
-        assert first.keys() == second.keys()
-        for key in first:
-            assert_same(first[key], second[key])
-    elif isinstance(first, list | tuple):
-        assert len(first) == len(second)
-        for pair in zip(first, second):
-            assert_same(*pair)
-    else:
-        assert first == second
 
 
 def test_tool_resumes_bit_for_bit(trained, tmp_path, run_script):

@@ -4,9 +4,8 @@ import random
 import signal
 
 import pytest
-import resume_run
 import torch
-from forked_processes import process_context
+from resume_run import run_once, run_ranks
 from training_ends import assert_same, read_losses
 
 SGD = {}
@@ -26,6 +25,25 @@ FLEXIBLE = {
         'strategy': {'type': 'SingleDeviceStrategy'},
     },
 }
+#: So large a scale that the first steps overflow in float16 and are skipped.
+SCALE = 2.0**24
+AMP = {
+    f'{kind}-{dtype}': {
+        'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
+        'clip_grad': {'max_norm': 1.0},
+        'optim_wrapper': {
+            'type': kind,
+            'dtype': dtype,
+            'loss_scale': {'init_scale': SCALE, 'growth_interval': 2},
+            **settings,
+        },
+    }
+    for kind, settings in (
+        ('AmpOptimWrapper', {}),
+        ('mmrank.GradCacheAmpOptimWrapper', {'chunk': 2, 'batch_norm': 'chunk'}),
+    )
+    for dtype in ('float16', 'bfloat16')
+}
 EXACT_MEAN = {
     **STABLE_AP,
     'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'exact'},
@@ -34,23 +52,7 @@ EXACT_MEAN = {
 
 
 @pytest.fixture(scope='module')
-def processes():
-    """A server that forks clean processes with everything imported."""
-    return process_context()
-
-
-def run(processes, work_dir, options, kill=None, resume=False) -> int:
-    """Run a training in a process of its own; give its exit status."""
-    process = processes.Process(
-        target=resume_run.train, args=(str(work_dir), options, kill, resume)
-    )
-    process.start()
-    process.join(120)
-    return process.exitcode
-
-
-@pytest.fixture(scope='module')
-def uninterrupted(processes, tmp_path_factory):
+def uninterrupted(tmp_path_factory):
     """Give the end of the run that is not interrupted, made once."""
     made = {}
 
@@ -58,7 +60,7 @@ def uninterrupted(processes, tmp_path_factory):
         key = repr(options)
         if key not in made:
             made[key] = tmp_path_factory.mktemp('whole')
-            assert run(processes, made[key], options) == 0
+            assert run_once(made[key], options) == 0
         return made[key]
 
     return make
@@ -69,6 +71,11 @@ def assert_same_end(work_dir, whole, options) -> None:
     states = [torch.load(folder / 'final_0.pt', weights_only=False) for folder in (work_dir, whole)]
     if 'loss' in options:
         assert 'loss.mean_positive.mean' in states[0]['model']
+    if 'optim_wrapper' in options:
+        # Doubled every second step, halved where one overflows.
+        scale = states[0]['optimizer']['loss_scaler']['scale']
+        assert (scale < SCALE) == (options['optim_wrapper']['dtype'] == 'float16'), scale
+        assert scale != SCALE
     assert_same(*states)
     losses = read_losses(work_dir, 0)
     assert len(losses) == (8 if options.get('distributed') else 12)
@@ -76,12 +83,12 @@ def assert_same_end(work_dir, whole, options) -> None:
     assert not list(work_dir.glob('.*.tmp'))
 
 
-def check(processes, whole, work_dir, options, kills) -> None:
+def check(whole, work_dir, options, kills) -> None:
     """Kill, resume, kill again, ..., and compare with the ``whole`` run."""
     for index, kill in enumerate(kills):
-        status = run(processes, work_dir, options, kill, resume=index > 0)
+        status = run_once(work_dir, options, kill, resume=index > 0)
         assert status == -signal.SIGKILL
-    assert run(processes, work_dir, options, resume=True) == 0
+    assert run_once(work_dir, options, resume=True) == 0
     assert_same_end(work_dir, whole, options)
 
 
@@ -116,10 +123,11 @@ def slow(*values, name):
         slow(STABLE_AP, [('iteration', 7)], name='stable-ap-sum'),
         pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
         slow(FLEXIBLE, [('iteration', 8)], name='flexible-runner'),
+        *(slow(options, [('iteration', 8)], name=name) for name, options in AMP.items()),
     ],
 )
-def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
-    check(processes, uninterrupted(options), tmp_path, options, kills)
+def test_resume_is_exact(uninterrupted, tmp_path, options, kills):
+    check(uninterrupted(options), tmp_path, options, kills)
 
 
 @pytest.mark.slow
@@ -129,15 +137,15 @@ def test_resume_is_exact(processes, uninterrupted, tmp_path, options, kills):
     [SGD, KEEP_ONE, WORKERS, ACCUMULATE, ITERATIONS, EXACT_MEAN],
     ids=['sgd', 'keep-one', 'workers', 'accumulate', 'by-iteration', 'stable-ap-exact'],
 )
-def test_resume_is_exact_after_many_kills(processes, uninterrupted, tmp_path, options, seed):
+def test_resume_is_exact_after_many_kills(uninterrupted, tmp_path, options, seed):
     kills = iteration_kills(seed, times=1)
     if kills[0][1] < 8:
         kills.append(('iteration', 2))
-    check(processes, uninterrupted(options), tmp_path, options, kills)
+    check(uninterrupted(options), tmp_path, options, kills)
 
 
 @pytest.mark.slow
-def test_resume_is_exact_with_two_processes(processes, tmp_path):
+def test_resume_is_exact_with_two_processes(tmp_path):
     options = {
         'distributed': True,
         'workers': 1,
@@ -146,13 +154,10 @@ def test_resume_is_exact_with_two_processes(processes, tmp_path):
         'hooks': [{'type': 'SyncBuffersHook'}],
     }
 
-    def run_both(*arguments, **settings):
-        return resume_run.run_ranks(processes, 2, *arguments, **settings)
-
     whole, work_dir = tmp_path / 'whole', tmp_path / 'resumed'
-    assert run_both(whole, options) == [0, 0]
-    assert 0 not in run_both(work_dir, options, ('iteration', 5))
-    assert run_both(work_dir, options, resume=True) == [0, 0]
+    assert run_ranks(2, whole, options) == [0, 0]
+    assert 0 not in run_ranks(2, work_dir, options, ('iteration', 5))
+    assert run_ranks(2, work_dir, options, resume=True) == [0, 0]
     assert_same_end(work_dir, whole, options)
     assert read_losses(work_dir, 1) == read_losses(whole, 1)
     losses = [read_losses(whole, rank) for rank in range(2)]

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import resume_run
 import torch
-from forked_processes import process_context
 from mmengine.config import Config
+from resume_run import run_ranks
 from training_ends import assert_same, read_losses
 
 from mmrank.apis.entry_point import check_folder, prepare_cpu_processes
@@ -42,11 +41,6 @@ SHARDED = {
 }
 
 
-def run(world_size, work_dir, options, kill=None, resume=False):
-    """Train on some processes."""
-    return resume_run.run_ranks(process_context(), world_size, work_dir, options, kill, resume)
-
-
 def end(work_dir, rank=0):
     """What a training ended with, without the prefix of a wrapper."""
     state = torch.load(work_dir / f'final_{rank}.pt', weights_only=False)
@@ -66,12 +60,12 @@ def assert_close(actual, expected):
 def uninterrupted(tmp_path_factory):
     """A training in shards that ran through."""
     folder = tmp_path_factory.mktemp('whole')
-    assert run(2, folder, SHARDED) == [0, 0]
+    assert run_ranks(2, folder, SHARDED) == [0, 0]
     return folder
 
 
 def test_equals_whole_copies(uninterrupted, tmp_path):
-    assert run(2, tmp_path, WHOLE) == [0, 0]
+    assert run_ranks(2, tmp_path, WHOLE) == [0, 0]
     for rank in range(2):
         sharded, whole = end(uninterrupted, rank), end(tmp_path, rank)
         assert sharded['model']['loss.mean_positive.num_updates'].all()
@@ -88,16 +82,16 @@ def test_gradient_caching(tmp_path, wrap):
     engine['strategy'] = {**engine['strategy'], 'wrap': wrap}
     for folder, options in (('sharded', {**SHARDED, 'engine': engine}), ('whole', WHOLE)):
         options = {**options, 'optim_wrapper': cached}
-        assert run(2, tmp_path / folder, options) == [0, 0]
+        assert run_ranks(2, tmp_path / folder, options) == [0, 0]
     for rank in range(2):
         assert_close(end(tmp_path / 'sharded', rank), end(tmp_path / 'whole', rank))
 
 
 @pytest.mark.slow
 def test_resumes_after_a_kill(uninterrupted, tmp_path):
-    assert 0 not in run(2, tmp_path, SHARDED, kill=('iteration', 5))
+    assert 0 not in run_ranks(2, tmp_path, SHARDED, kill=('iteration', 5))
     assert (tmp_path / 'epoch_2.pth').is_dir()
-    assert run(2, tmp_path, SHARDED, resume=True) == [0, 0]
+    assert run_ranks(2, tmp_path, SHARDED, resume=True) == [0, 0]
     for rank in range(2):
         assert_same(end(tmp_path, rank), end(uninterrupted, rank))
         assert read_losses(tmp_path, rank) == read_losses(uninterrupted, rank)
@@ -116,7 +110,7 @@ def test_resumes_on_another_number_of_processes(tmp_path, ranks):
         # Two epochs of 12 points by 4 on so many processes.
         steps = 2 * -(-3 // number)
         kill = None if last else ('iteration', steps // 2 + 1)
-        assert (0 in run(number, tmp_path, options, kill, part > 0)) == last
+        assert (0 in run_ranks(number, tmp_path, options, kill, part > 0)) == last
         if part:
             saved = torch.load(tmp_path / f'saved{part}_0.pt')
             for rank in range(number):
@@ -128,9 +122,9 @@ def test_resumes_on_another_number_of_processes(tmp_path, ranks):
 @pytest.mark.slow
 def test_goes_from_one_engine_to_the_other(uninterrupted, tmp_path):
     # A file of whole copies resumes in shards ...
-    assert 0 not in run(2, tmp_path, WHOLE, kill=('iteration', 5))
+    assert 0 not in run_ranks(2, tmp_path, WHOLE, kill=('iteration', 5))
     assert (tmp_path / 'epoch_2.pth').is_file()
-    assert run(2, tmp_path, SHARDED, resume=True) == [0, 0]
+    assert run_ranks(2, tmp_path, SHARDED, resume=True) == [0, 0]
     assert_close(end(tmp_path), end(uninterrupted))
     # ... and a folder of shards, gathered, in whole copies.
     other = tmp_path / 'other'
@@ -139,7 +133,7 @@ def test_goes_from_one_engine_to_the_other(uninterrupted, tmp_path):
     command = [sys.executable, GATHER, uninterrupted / 'epoch_2.pth', out]
     subprocess.run(command, check=True, capture_output=True)
     (other / 'last_checkpoint').write_text(str(out))
-    assert run(2, other, WHOLE, resume=True) == [0, 0]
+    assert run_ranks(2, other, WHOLE, resume=True) == [0, 0]
     assert_close(end(other), end(uninterrupted))
 
 

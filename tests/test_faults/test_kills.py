@@ -23,7 +23,7 @@ DIST_TRAIN = TRAIN.with_name('dist_train.sh')
 KILLS = 20
 #: Package that a training needs.
 TRAININGS = {
-    'detector': 'mmdet',
+    'exact_detector': 'mmdet',
     'flexible': 'mmpretrain',
     'isogclr': 'mmpretrain',
     'sharded': 'mmpretrain',

@@ -8,7 +8,6 @@ model, and random numbers drawn by the validation.
 import os
 import random
 import signal
-import socket
 import stat
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 from amp_on_cpu import let_amp_run
+from forked_processes import process_context
+from gloo_processes import free_port
 from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
@@ -315,16 +316,20 @@ def gathered(node):
     return node
 
 
-def run_ranks(
-    context, world_size: int, work_dir, options: dict, kill=None, resume=False
-) -> list[int]:
+def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
+    """Run :func:`train` in a process of its own; give its exit status."""
+    process = process_context().Process(target=train, args=(str(work_dir), options, kill, resume))
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+def run_ranks(world_size: int, work_dir, options: dict, kill=None, resume=False) -> list[int]:
     """Run :func:`train` on several processes; give their exit statuses."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        port = probe.getsockname()[1]
-    arguments = world_size, port, str(work_dir), options, kill, resume
+    arguments = world_size, free_port(), str(work_dir), options, kill, resume
     ranks = [
-        context.Process(target=train_rank, args=(rank, *arguments)) for rank in range(world_size)
+        process_context().Process(target=train_rank, args=(rank, *arguments))
+        for rank in range(world_size)
     ]
     for rank in ranks:
         rank.start()
