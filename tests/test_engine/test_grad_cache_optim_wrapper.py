@@ -8,6 +8,7 @@ from gloo_processes import run_on_ranks
 from mmengine.model import MMDistributedDataParallel
 from mmengine.optim import OptimWrapper, build_optim_wrapper
 from mmengine.structures import BaseDataElement
+from small_models import CONV, IN_BATCH_HEAD, POOL, dual_encoder, table, two_tower
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -17,45 +18,20 @@ from mmrank.registry import MODELS, OPTIM_WRAPPERS
 
 ROWS, STEPS = 7, 3
 EXACT = dict(rtol=1e-12, atol=1e-12)
-PIXELS = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=1)
-POOL = dict(type='mmpretrain.GlobalAveragePooling')
-
-
-def dual_encoder(loss):
-    return dict(
-        type='mmrank.ImageTextDualEncoder',
-        image_encoder=[PIXELS, POOL],
-        image_channels=8,
-        text_encoder=dict(
-            type='mmrank.TextTransformer', channels=8, num_layers=1, num_heads=2, max_length=20
-        ),
-        embed_channels=6,
-        head=loss
-        if 'head' in loss['type'].lower()
-        else dict(type='mmrank.ImageTextContrastHead', loss=loss),
-    )
 
 
 def retriever(head):
-    encoder = [
-        PIXELS,
-        POOL,
-        dict(type='mmpretrain.LinearNeck', in_channels=8, out_channels=6, norm_cfg=None),
-    ]
-    return dict(type='mmrank.EmbeddingRetriever', image_encoder=encoder, head=head)
+    last = dict(type='mmpretrain.LinearNeck', in_channels=8, out_channels=6, norm_cfg=None)
+    return dict(type='mmrank.EmbeddingRetriever', image_encoder=[CONV, POOL, last], head=head)
 
 
 MODEL_CONFIGS = {
-    'CLIP': dual_encoder(dict(type='mmrank.CLIPLoss')),
+    # One batch norm, for the tests of batch norms.
+    'CLIP': dual_encoder('CLIPLoss', image_encoder=[dict(CONV, num_blocks=1), POOL]),
     'iSogCLR of images and texts': dual_encoder(
         dict(type='mmrank.BimodalISogCLRLoss', num_samples=30)
     ),
-    'in-batch': dual_encoder(
-        dict(
-            type='mmrank.ImageTextInBatchHead',
-            loss=dict(type='mmrank.InBatchLoss', pointwise='logistic'),
-        )
-    ),
+    'in-batch': dual_encoder(dict(type='mmrank.InBatchLoss', pointwise='logistic'), IN_BATCH_HEAD),
     'stable AP with a memory': retriever(
         dict(
             type='mmrank.RetrievalHead',
@@ -66,7 +42,7 @@ MODEL_CONFIGS = {
     ),
     'iSogCLR of views': dict(
         type='mmrank.TwoViewLearner',
-        backbone=PIXELS,
+        backbone=CONV,
         neck=dict(
             type='mmpretrain.NonLinearNeck',
             in_channels=8,
@@ -77,16 +53,10 @@ MODEL_CONFIGS = {
         ),
         loss=dict(type='mmrank.ISogCLRLoss', num_samples=30, eta=0.1),
     ),
-    'two towers': dict(
-        type='mmrank.TwoTower',
-        left=dict(
-            type='mmrank.MLPTower',
-            stem=dict(type='mmrank.EmbeddingTower', num_entities=7, channels=5),
-            stem_channels=5,
-            channels=[6, 4],
-        ),
-        right=dict(type='mmrank.EmbeddingTower', num_entities=5, channels=4),
-        loss=dict(type='mmrank.InBatchLoss', pointwise='logistic'),
+    'two towers': two_tower(
+        dict(type='mmrank.MLPTower', stem=table(7, 5), stem_channels=5, channels=[6, 4]),
+        5,
+        dict(type='mmrank.InBatchLoss', pointwise='logistic'),
     ),
 }
 PAIRS = torch.arange(30) % 7, torch.arange(30) % 5
@@ -281,7 +251,7 @@ def test_synchronised_batch_norm_is_refused():
 def test_mixed_features_are_refused():
     config = copy.deepcopy(MODEL_CONFIGS['stable AP with a memory'])
     config['image_encoder'][0] = dict(
-        type='mmrank.DeepFeatureMixup', backbone=PIXELS, stages=['blocks.0'], u=0.5
+        type='mmrank.DeepFeatureMixup', backbone=CONV, stages=['blocks.0'], u=0.5
     )
     pytest.importorskip('mmpretrain')
     model = MODELS.build(config).eval()

@@ -12,6 +12,7 @@ from mmengine.logging import MessageHub
 from mmengine.registry import DefaultScope
 from mmengine.structures import BaseDataElement
 from PIL import Image
+from small_models import two_tower
 from torch.utils.data import DataLoader
 
 from mmrank import losses
@@ -76,14 +77,7 @@ def test_an_unregistered_loss_names_the_import():
         MODELS.build({**config, 'loss': dict(type='mmrank.StableAPLos')})
     assert "there is 'mmrank.StableAPLoss'" in str(caught.value)
     with pytest.raises(KeyError, match='custom_imports'):
-        MODELS.build(
-            dict(
-                type='mmrank.TwoTower',
-                left=dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2),
-                right=dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2),
-                loss=dict(type='MyLoss'),
-            )
-        )
+        MODELS.build(two_tower(2, 2, dict(type='MyLoss')))
 
 
 @pytest.mark.parametrize('name', ['RetinaHead', 'ATSSHead', 'FCOSHead'])
@@ -292,16 +286,7 @@ def test_views_that_are_not_stacked():
 def test_number_of_entities(pairs, training_on, side, number):
     size = dict(left=4, right=6)
     size[side] = number
-    model = MODELS.build(
-        dict(
-            type='mmrank.TwoTower',
-            **{
-                name: dict(type='mmrank.EmbeddingTower', num_entities=n, channels=2)
-                for name, n in size.items()
-            },
-            loss=dict(type='mmrank.InBatchLoss'),
-        )
-    )
+    model = MODELS.build(two_tower(**size))
     training_on(**pairs.metainfo)
     with pytest.raises(UserError, match=f'model.{side}.num_entities={number}'):
         model(mode='loss', **pairs[0])

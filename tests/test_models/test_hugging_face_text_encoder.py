@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from mmengine.structures import BaseDataElement
+from small_models import dual_encoder
 
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
@@ -75,22 +76,9 @@ def test_random_weights(folder):
 def test_dual_encoder_learns_through_it(folder):
     pytest.importorskip('mmpretrain')
     torch.manual_seed(0)
-    model = MODELS.build(
-        dict(
-            type='mmrank.ImageTextDualEncoder',
-            image_encoder=[
-                dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=1),
-                dict(type='mmpretrain.GlobalAveragePooling'),
-            ],
-            image_channels=8,
-            text_encoder=dict(type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder)),
-            embed_channels=8,
-            head=dict(
-                type='mmrank.ImageTextContrastHead',
-                loss=dict(type='mmrank.BimodalISogCLRLoss', num_samples=4),
-            ),
-        )
-    ).train()
+    text_encoder = dict(type='mmrank.HuggingFaceTextEncoder', name_or_path=str(folder))
+    loss = dict(type='mmrank.BimodalISogCLRLoss', num_samples=4)
+    model = MODELS.build(dual_encoder(loss, text_encoder=text_encoder)).train()
     samples = [
         BaseDataElement(metainfo=dict(sample_idx=i), text=text) for i, text in enumerate(TEXTS)
     ]

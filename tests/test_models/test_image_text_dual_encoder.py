@@ -8,6 +8,7 @@ import torch
 from gloo_processes import run_on_ranks
 from mmengine.structures import BaseDataElement
 from slow_link import SlowLink
+from small_models import CONTRAST_HEAD, IN_BATCH_HEAD, dual_encoder
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -29,22 +30,10 @@ class PixelMeans(nn.Module):
         return (x, x.mean((2, 3)) * self.scale)
 
 
-def build(loss=None, head=None, **kwargs):
+def build(loss='CLIPLoss', **settings):
     torch.manual_seed(0)
-    head = head or dict(
-        type='mmrank.ImageTextContrastHead', loss=loss or dict(type='mmrank.CLIPLoss')
-    )
-    config = dict(
-        type='mmrank.ImageTextDualEncoder',
-        image_encoder=dict(type='mmrank.PixelMeans'),
-        image_channels=3,
-        text_encoder=dict(
-            type='mmrank.TextTransformer', channels=8, num_layers=1, num_heads=2, max_length=20
-        ),
-        embed_channels=6,
-        head=head,
-    )
-    return MODELS.build({**config, **kwargs})
+    pixels = dict(image_encoder=dict(type='mmrank.PixelMeans'), image_channels=3)
+    return MODELS.build(dual_encoder(loss, **{**pixels, **settings}))
 
 
 def batch(n=5, seed=0, **fields):
@@ -116,8 +105,7 @@ def test_the_loss_knows_the_samples():
     seen = model.head.loss_module.image_temperature.seen
     assert seen.nonzero()[:, 0].tolist() == [2, 5, 7]
     # Captions of one image share a state, and are no negatives.
-    head = dict(type='mmrank.ImageTextContrastHead', loss=LOSSES['isogclr'], id_key='image_id')
-    model = build(head=head)
+    model = build(LOSSES['isogclr'], head=dict(CONTRAST_HEAD, id_key='image_id'))
     model(*batch(3, image_id=[4, 4, 1]), mode='loss')
     state = model.head.loss_module.text_temperature
     assert state.seen.nonzero()[:, 0].tolist() == [1, 4]
@@ -195,8 +183,7 @@ def test_classes_are_embedded_anew_after_training():
 
 def in_batch(mode='unbiased', shape=(5, 5), pairs=None, **kwargs):
     loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise='logistic')
-    head = dict(type='mmrank.ImageTextInBatchHead', loss=loss, **kwargs)
-    model = build(head=head, normalize=False)
+    model = build(loss, head=dict(IN_BATCH_HEAD, **kwargs), normalize=False)
     rows, cols = pairs or (range(5), range(5))
     model.head.loss_module.set_pairs(torch.tensor(list(rows)), torch.tensor(list(cols)), shape)
     return model
@@ -218,8 +205,7 @@ def test_in_batch_head_gives_images_and_captions_as_entities():
 
 
 def test_in_batch_head_needs_the_pairs():
-    loss = dict(type='mmrank.InBatchLoss')
-    model = build(head=dict(type='mmrank.ImageTextInBatchHead', loss=loss))
+    model = build('InBatchLoss', head=IN_BATCH_HEAD)
     with pytest.raises(RuntimeError, match='PairCountsHook'):
         model(*batch(), mode='loss')
 

@@ -11,6 +11,7 @@ from mmengine.registry import init_default_scope
 from query_heads import ASSIGNER, build_query_head
 from small_box_heads import build_box_head
 from small_heads import FOCAL, GIOU
+from small_models import CONV, table
 from small_rcnn import federated_detector
 
 from mmrank.errors import UserError
@@ -92,11 +93,6 @@ BOX_HEADS = [
     ),
     (AP, dict(with_cls=False), ValueError, 'no scores to rank'),
 ]
-TABLE = dict(type='mmrank.EmbeddingTower', num_entities=2, channels=2)
-CONV = dict(type='mmrank.SmallConvNet', in_channels=3)
-IMAGE_TEXT = dict(
-    image_encoder=CONV, image_channels=64, text_encoder=dict(type='mmrank.TextTransformer')
-)
 RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels=8)
 HEAD = dict(num_classes=3, in_channels=8, loss=AP)
 TIMM = dict(model_name='tf_efficientnet_lite0')
@@ -151,8 +147,18 @@ PARTS = [
         ValueError,
         'batch augmentations',
     ),
-    ('TwoTower', dict(left=TABLE, right=TABLE, loss=IN_BATCH, top_k=0), ValueError, 'top_k must'),
-    ('MLPTower', dict(stem=TABLE, stem_channels=2, channels=[]), ValueError, 'at least one layer'),
+    (
+        'TwoTower',
+        dict(left=table(2), right=table(2), loss=IN_BATCH, top_k=0),
+        ValueError,
+        'top_k must',
+    ),
+    (
+        'MLPTower',
+        dict(stem=table(2), stem_channels=4, channels=[]),
+        ValueError,
+        'at least one layer',
+    ),
     ('SmallConvNet', dict(channels=0), ValueError, 'channels must be an int >= 1'),
     ('TwoViewPreprocessor', dict(mean=[0.0], std=[1.0] * 3), ValueError, 'mean must be three'),
     (

@@ -18,6 +18,16 @@ from mmengine.structures import BaseDataElement
 from mmpretrain.structures import DataSample
 from query_heads import build_query_head, query_inputs
 from small_heads import build_head, head_losses, objective
+from small_models import (
+    CONTRAST_HEAD,
+    CONV,
+    IN_BATCH_HEAD,
+    POOL,
+    TEXT,
+    dual_encoder,
+    table,
+    two_tower,
+)
 from small_rcnn import federated_detector, make_batch
 from small_retriever import DIM, build_retriever, samples
 from small_retriever import build_head as build_retrieval_head
@@ -27,10 +37,6 @@ from mmrank.registry import MODELS
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3]
 STABLE_AP = dict(type='mmrank.StableAPLoss')
-TABLE = dict(type='mmrank.EmbeddingTower', num_entities=6, channels=4)
-CONV = dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2)
-TEXT = dict(type='mmrank.TextTransformer', channels=8, num_layers=1, num_heads=2, max_length=20)
-POOL = dict(type='mmpretrain.GlobalAveragePooling')
 TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea']
 
 
@@ -38,10 +44,10 @@ def normal(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def built(name, **config):
+def built(type, **config):
     init_default_scope('mmpretrain')
     torch.manual_seed(0)
-    model = MODELS.build(dict(type=f'mmrank.{name}', **config))
+    model = MODELS.build(dict(type=f'mmrank.{type.removeprefix("mmrank.")}', **config))
     if hasattr(model, 'init_weights'):
         model.init_weights()
     return model
@@ -70,21 +76,15 @@ def calibrated(tmp_path):
     )
 
 
-def dual_encoder(head, loss):
-    model = built(
-        'ImageTextDualEncoder',
-        image_encoder=[CONV, POOL],
-        **dict(image_channels=8, text_encoder=TEXT, embed_channels=6),
-        head=dict(type=f'mmrank.{head}', loss=dict(type=f'mmrank.{loss}')),
-    )
+def of_images_and_texts(loss, head=CONTRAST_HEAD):
+    model = built(**dual_encoder(loss, head))
     if hasattr(model.head.loss_module, 'set_pairs'):
         model.head.loss_module.set_pairs(torch.arange(4), torch.arange(4), (4, 4))
     return model
 
 
-def two_tower(left):
-    loss = dict(type='mmrank.InBatchLoss')
-    model = built('TwoTower', left=left, right=TABLE, loss=loss)
+def of_towers(left):
+    model = built(**two_tower(left, 6))
     model.pair_loss.set_pairs(torch.arange(6), torch.arange(6), (6, 6))
     return model
 
@@ -148,18 +148,12 @@ CASES = {
         loss_of_mixup,
     ),
     'EmbeddingRetriever': (lambda _: build_retriever(), loss_of_images),
-    'EmbeddingTower': (lambda _: two_tower(TABLE), loss_of_towers),
+    'EmbeddingTower': (lambda _: of_towers(6), loss_of_towers),
     'FederatedRoIHead': (lambda _: federated_detector(), loss_of_detector),
-    'ImageTextContrastHead': (
-        lambda _: dual_encoder('ImageTextContrastHead', 'CLIPLoss'),
-        loss_of_pairs,
-    ),
-    'ImageTextDualEncoder': (
-        lambda _: dual_encoder('ImageTextContrastHead', 'CyCLIPLoss'),
-        loss_of_pairs,
-    ),
+    'ImageTextContrastHead': (lambda _: of_images_and_texts('CLIPLoss'), loss_of_pairs),
+    'ImageTextDualEncoder': (lambda _: of_images_and_texts('CyCLIPLoss'), loss_of_pairs),
     'ImageTextInBatchHead': (
-        lambda _: dual_encoder('ImageTextInBatchHead', 'InBatchLoss'),
+        lambda _: of_images_and_texts('InBatchLoss', IN_BATCH_HEAD),
         loss_of_pairs,
     ),
     'InBatchRetrievalHead': (
@@ -173,8 +167,8 @@ CASES = {
     ),
     'ListwiseHead, queries': (lambda _: build_query_head('DINOHead'), loss_of_queries),
     'MLPTower': (
-        lambda _: two_tower(
-            dict(type='mmrank.MLPTower', stem=TABLE, stem_channels=4, channels=[5, 4])
+        lambda _: of_towers(
+            dict(type='mmrank.MLPTower', stem=table(6), stem_channels=4, channels=[5, 4])
         ),
         loss_of_towers,
     ),
@@ -187,7 +181,7 @@ CASES = {
         lambda model: model.loss(normal(8, DIM), samples(LABELS))['loss'],
     ),
     'ShardedEmbeddingTower': (
-        lambda _: two_tower({**TABLE, 'type': 'mmrank.ShardedEmbeddingTower'}),
+        lambda _: of_towers(dict(table(6), type='mmrank.ShardedEmbeddingTower')),
         loss_of_towers,
     ),
     'SmallConvNet': (
@@ -195,11 +189,11 @@ CASES = {
         lambda model: model(normal(4, 3, 16, 16))[-1].float().square().mean(),
     ),
     'SparseLinearTower': (
-        lambda _: two_tower(dict(type='mmrank.SparseLinearTower', num_features=6, channels=4)),
+        lambda _: of_towers(dict(type='mmrank.SparseLinearTower', num_features=6, channels=4)),
         loss_of_towers,
     ),
     'TextTransformer': (lambda _: MODELS.build(TEXT), lambda model: model(TEXTS).square().mean()),
-    'TwoTower': (lambda _: two_tower(TABLE), loss_of_towers),
+    'TwoTower': (lambda _: of_towers(6), loss_of_towers),
     'TwoViewLearner': (
         lambda _: built(
             'TwoViewLearner', backbone=CONV, loss=dict(type='mmrank.ISogCLRLoss', num_samples=8)

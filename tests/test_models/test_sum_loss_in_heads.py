@@ -13,6 +13,7 @@ from mmengine.registry import init_default_scope
 from mmpretrain.structures import DataSample
 from small_box_heads import CLASSES, box_head_losses, build_box_head
 from small_heads import build_head, head_losses
+from small_models import CONV, POOL
 from small_retriever import build_head as build_retrieval_head
 from small_retriever import samples
 from tiny_runner import train
@@ -154,8 +155,8 @@ def _train(loss, folder, name):
     model = MODELS.build(
         dict(
             type='mmpretrain.ImageClassifier',
-            backbone=dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
-            neck=dict(type='mmpretrain.GlobalAveragePooling'),
+            backbone=CONV,
+            neck=POOL,
             head=dict(
                 type='mmrank.OneVsRestHead',
                 num_classes=CLASSES,

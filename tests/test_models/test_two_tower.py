@@ -7,6 +7,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.runner import Runner
+from small_models import two_tower
 
 from mmrank.datasets import InteractionDataset
 from mmrank.functional import in_batch_loss
@@ -15,19 +16,6 @@ from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
 XMC = '0,2 0:1.5 3:2\n2 5:-1\n1,0 1:1 3:1\n'
-
-
-def model_config(m, n, channels=4, loss=None, left=None, **other):
-    def table(size):
-        return dict(type='mmrank.EmbeddingTower', num_entities=size, channels=channels)
-
-    return dict(
-        type='mmrank.TwoTower',
-        left=left or table(m),
-        right=table(n),
-        loss=loss or dict(type='mmrank.InBatchLoss'),
-        **other,
-    )
 
 
 @pytest.fixture
@@ -49,7 +37,7 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
     dataset = InteractionDataset(files / 'train.csv', sampling)
     pairs = dataset.interactions
     loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise=pointwise)
-    model = MODELS.build(model_config(*pairs.shape, loss=loss))
+    model = MODELS.build(two_tower(*pairs.shape, loss))
     model.pair_loss.set_pairs(
         torch.from_numpy(pairs.rows), torch.from_numpy(pairs.cols), pairs.shape
     )
@@ -81,7 +69,7 @@ def test_labelled_pairs(files, sampling, pointwise):
     dataset = InteractionDataset(files / 'train.csv', sampling)
     m, n = dataset.interactions.shape
     loss = dict(type='mmrank.LabelledPairLoss', pointwise=pointwise, loss_weight=3)
-    model = MODELS.build(model_config(m, n, loss=loss))
+    model = MODELS.build(two_tower(m, n, loss))
     indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
     cells = indices
     if sampling == 'cross':
@@ -122,7 +110,7 @@ def test_mlp_tower():
 
 
 def test_right_embeddings_follow_the_weights():
-    model = MODELS.build(model_config(2, 6, channels=1, top_k=2)).eval()
+    model = MODELS.build(two_tower(2, 6, channels=1, top_k=2)).eval()
     none = torch.zeros(0, dtype=torch.long)
     batch = dict(left=dict(ids=torch.tensor([0])), num_right=6, seen=dict(rows=none, cols=none))
 
@@ -146,7 +134,7 @@ def test_right_embeddings_follow_the_weights():
 
 def test_batches_that_do_not_fit(files):
     dataset = InteractionDataset(files / 'train.csv', 'naive')
-    model = MODELS.build(model_config(24, 12))
+    model = MODELS.build(two_tower(24, 12))
     with pytest.raises(ValueError, match="sampling='in_batch'"):
         model(mode='loss', **dataset.__getitems__([0, 1]))
     with pytest.raises(ValueError, match="mode='train'"):
@@ -225,7 +213,7 @@ def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
     ],
 )
 def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
-    model = model_config(24, 12, loss=loss, top_k=5)
+    model = two_tower(24, 12, loss, top_k=5)
     model['left']['sparse'] = True
     _, figures = run(tmp_path / sampling, files, model, 20, sampling, epochs=20)
     # Of the items that are left, half are of the user's group, or fewer.
@@ -237,7 +225,7 @@ def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
 @pytest.mark.parametrize('pointwise', ['square', 'logistic'])
 def test_runs_on_movielens(tmp_path, pointwise):
     loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise)
-    model = model_config(6018, 3018, 16, loss, top_k=5)
+    model = two_tower(6018, 3018, loss, 16, top_k=5)
     # The scale of the gradient is 1 / (m n), which Adagrad does not mind.
     _, figures = run(
         tmp_path / pointwise, ML1M, model, 8000, batches=24,

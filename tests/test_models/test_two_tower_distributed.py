@@ -6,6 +6,7 @@ Data set, sampler, model, DistributedDataParallel and metric together.
 import torch
 from gloo_processes import run_on_ranks
 from mmengine.dataset import DefaultSampler
+from small_models import table
 from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.datasets import InteractionDataset, TopKDataset
@@ -49,7 +50,7 @@ def _train(folder, sampling, sampler, setting, loss):
     torch.manual_seed(0)
     dataset = InteractionDataset(folder / 'train.csv', sampling)
     pairs = dataset.interactions
-    towers = [dict(type='mmrank.EmbeddingTower', num_entities=n, channels=3) for n in pairs.shape]
+    towers = [table(n, 3) for n in pairs.shape]
     model = TwoTower(*towers, loss, top_k=3).double()
     if sampling in ('in_batch', 'sogram'):
         model.pair_loss.set_pairs(pairs.rows, pairs.cols, pairs.shape)
