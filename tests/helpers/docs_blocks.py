@@ -1,29 +1,19 @@
-"""Fenced blocks of the documentation, and running those of a shell."""
+"""Fenced blocks of this project's documents, and running those of a shell."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from lib.common.documents import blocks_of
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / 'docs' / 'pages'
-BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
-
-
-def documents():
-    """README.md, the READMEs of configs/, and the pages."""
-    return [
-        ROOT / 'README.md',
-        *sorted(ROOT.glob('configs/*/README.md')),
-        *sorted(PAGES.rglob('*.md')),
-    ]
 
 
 def all_blocks(path):
     """Language, or what stands for it, and text of each fenced block."""
-    found = BLOCK.findall(path.read_text('utf-8'))
-    return [(name.strip(), text) for name, text in found]
+    return [(block.opening, block.text) for block in blocks_of(path)]
 
 
 def blocks(path, kind):

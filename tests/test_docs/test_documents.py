@@ -7,7 +7,9 @@ import sys
 from urllib.parse import urlsplit
 
 import pytest
-from docs_blocks import BLOCK, PAGES, ROOT, all_blocks, documents
+from docs_blocks import PAGES, ROOT, all_blocks
+
+from lib.common.documents import BLOCK, documents
 
 NOTEBOOKS = sorted((ROOT / 'docs' / 'notebooks').glob('*.py'))
 SECTION = re.compile(r'^<!-- section: (\S+): (.*) -->$', re.MULTILINE)
@@ -88,7 +90,7 @@ MARK = '.needs-'
 
 
 def bash_blocks():
-    for path in documents():
+    for path in documents(ROOT):
         name = path.relative_to(ROOT).as_posix()
         for language, text in all_blocks(path):
             if 'bash' in language:
@@ -123,7 +125,7 @@ def test_block_of_a_readme(name, mark, result, newcomer):
     assert result in newcomer([text])
 
 
-@of_each(documents())
+@of_each(documents(ROOT))
 def test_languages_are_known(path):
     """Python blocks: test_snippets.py; files that are included: tutorials."""
     for language, text in all_blocks(path):
@@ -131,7 +133,7 @@ def test_languages_are_known(path):
         assert language != 'yaml' or text.startswith('--8<--')
 
 
-@of_each([*documents(), *NOTEBOOKS])
+@of_each([*documents(ROOT), *NOTEBOOKS])
 def test_links_are_right(path):
     # A link of a notebook may be broken over two lines of a comment.
     text = BLOCK.sub('', path.read_text('utf-8')).replace(
@@ -176,7 +178,7 @@ def options_of(tool):
     return found, tuple(starts)
 
 
-@of_each(documents())
+@of_each(documents(ROOT))
 def test_commands_name_files_tools_and_options_that_are_there(path):
     text = path.read_text('utf-8').replace('\\\n', ' ')
     for language, block in all_blocks(path):
@@ -318,7 +320,7 @@ def test_every_picture_has_a_command_that_is_there():
 def test_no_table_of_runs_is_without_a_record():
     """Means with a spread, ``12.3 ± 0.4``, stand in the tables that results.py writes."""
     found = []
-    for page in documents():
+    for page in documents(ROOT):
         text = re.sub(r'(?s)<!-- (record|overview).*?<!-- end of', '', page.read_text('utf-8'))
         text = re.sub(r'(?s)```.*?```', '', text)  # what a command prints
         text = re.sub(r'(?s)\n## Published results.*?(\n## |$)', '', text)

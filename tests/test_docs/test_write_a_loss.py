@@ -4,7 +4,6 @@ import importlib
 import logging
 import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import docs_blocks
@@ -18,18 +17,14 @@ from mmrank.engine.hooks import ClassCountsHook
 from mmrank.functional import Sigmoid, split_lists
 from mmrank.registry import MODELS
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / 'docs' / 'pages' / 'write_a_loss.md'
+PAGE = docs_blocks.PAGES / 'write_a_loss.md'
 
 
 def blocks():
-    """Text of each block by the file name in its first line."""
-    text = PAGE.read_text('utf-8')
-    found = re.findall(r'```(\w*)\n(# (\w+)\.py\n.*?)```', text, re.DOTALL)
-    # One block, at the end, runs the files.
-    assert text.count('```') == 2 * len(found) + 2, 'a block without a name'
-    assert {language for language, _, _ in found} == {'python'}
-    return {name: block for _, block, name in found}
+    """Text of each block by the file name in its first line; one block, at the end, runs them."""
+    texts = docs_blocks.blocks(PAGE, 'python')
+    assert len(docs_blocks.all_blocks(PAGE)) == len(texts) + 1
+    return {re.match(r'# (\w+)\.py\n', text)[1]: text for text in texts}
 
 
 @pytest.fixture(scope='module')

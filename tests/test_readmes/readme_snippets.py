@@ -1,10 +1,8 @@
 """Python blocks of READMEs and pages, and small trainings to run them on."""
 
 import copy
-import re
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from mmengine.config import Config
@@ -12,18 +10,11 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from random_weights import without_downloads
 
+from lib.common.documents import blocks_of, documents
 from lib.synthetic.glyphs import GlyphsSpec, draw_glyph
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Snippet(NamedTuple):
-    """One fenced Python block: its README, first line and text."""
-
-    readme: str
-    line: int
-    text: str
 
 
 @cache
@@ -31,31 +22,17 @@ def all_snippets():
     """Python blocks of README.md, of the configs' READMEs and of docs/.
 
     A file that a page includes whole is not among them: tests/test_docs/test_user_pages.py runs it.
-    docs/pages/write_a_loss.md
-    has a test of its own.
+    docs/pages/write_a_loss.md has a test of its own.
     """
-    found = []
-    for path in [
-        ROOT / 'README.md',
-        *sorted(ROOT.glob('configs/*/README.md')),
-        *sorted(ROOT.glob('docs/pages/**/*.md')),
-    ]:
-        if path.name == 'write_a_loss.md':
-            continue
-        text = path.read_text('utf-8')
-        for match in re.finditer(r'```python\n(.*?)```', text, re.DOTALL):
-            if match.group(1).startswith('--8<--'):
-                continue
-            line = text[: match.start()].count('\n') + 2
-            name = path.relative_to(ROOT).as_posix()
-            found.append(Snippet(name, line, match.group(1)))
-    return tuple(found)
+    pages = [path for path in documents(ROOT) if path.name != 'write_a_loss.md']
+    found = [block for page in pages for block in blocks_of(page)]
+    return [x for x in found if x.opening == 'python' and not x.text.startswith('--8<--')]
 
 
 def snippet(readme, mark):
     """The one block of a README that contains ``mark``."""
-    found = [s for s in all_snippets() if s.readme == readme and mark in s.text]
-    assert len(found) == 1, (readme, mark, [s.line for s in found])
+    found = [x for x in all_snippets() if x.page == ROOT / readme and mark in x.text]
+    assert len(found) == 1, (readme, mark, [x.line for x in found])
     return found[0]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from broken_losses import BROKEN, mean_of_positives, soft_average_precision
+from docs_blocks import PAGES, blocks
 from torch import nn
 
 from mmrank.errors import UserError
@@ -221,8 +222,7 @@ def test_a_loss_in_float32_alone():
 
 
 def test_python_of_the_page(capsys):
-    page = Path(__file__).parents[2] / 'docs/pages/loss_checks.md'
-    first, second = re.findall(r'```python\n(.*?)```', page.read_text('utf-8'), re.DOTALL)
+    first, second = blocks(PAGES / 'loss_checks.md', 'python')
     exec(first, {})
     assert 'permutation              passed' in capsys.readouterr().out
     made = {}

@@ -1,12 +1,14 @@
 """tools/misc/run_pages.py on a small repository."""
 
-import importlib.util
 import re
 import subprocess
 import sys
 
 import pytest
 from docs_blocks import ROOT
+
+from lib.common.documents import documents
+from misc import run_pages
 
 TOOL = ROOT / 'tools' / 'misc' / 'run_pages.py'
 README = """
@@ -46,14 +48,6 @@ FAILS = """
 echo before; false; echo after
 ```
 """
-
-
-@pytest.fixture
-def tool():
-    spec = importlib.util.spec_from_file_location('run_pages', TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -102,16 +96,16 @@ def test_a_block_that_fails_ends_with_status_1_and_its_output(repository):
     assert 'after' not in said
 
 
-def test_every_rule_of_what_is_left_out_is_needed(tool):
+def test_every_rule_of_what_is_left_out_is_needed():
     """And each Python block that runs can be parsed."""
     needed = set()
     ran = 0
-    for page in tool.pages(ROOT):
-        for block in tool.blocks(page):
-            reason = tool.reason_to_skip(block, ROOT)
+    for page in documents(ROOT):
+        for block in run_pages.blocks(page):
+            reason = run_pages.reason_to_skip(block, ROOT)
             needed.add(reason)
             if reason is None and 'python' in block.opening:
-                tool.is_config(block.text)
+                run_pages.is_config(block.text)
                 ran += 1
-    assert {reason for _, reason in tool.SKIPPED} <= needed
+    assert {reason for _, reason in run_pages.SKIPPED} <= needed
     assert ran > 40

@@ -22,16 +22,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Timer
-from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from lib.common.documents import Block, blocks_of, documents
 
 #: Of Linux' <sys/prctl.h>.
 PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r'^```(\{?[^\n]*)\n(.*?)^```', re.DOTALL | re.MULTILINE)
 #: What is in the page's name, the line that opens a block or its text, and why it is not run.
 SKIPPED = [
     (r'loss_checks_scripts', 'ends in an error: it shows a fault of another library'),
@@ -50,28 +50,9 @@ SKIPPED = [
 ]
 
 
-class Block(NamedTuple):
-    """A block of a page: where it begins, the words that open it, and its text."""
-
-    page: Path
-    line: int
-    opening: str
-    text: str
-
-
-def pages(root: Path) -> list[Path]:
-    """README.md, the READMEs of configs/, and the pages of the site, as the tests read them."""
-    found = [root / 'README.md', *sorted(root.glob('configs/*/README.md'))]
-    return [*found, *sorted((root / 'docs' / 'pages').rglob('*.md'))]
-
-
-def blocks(page: Path) -> Iterator[Block]:
+def blocks(page: Path) -> list[Block]:
     """Bash and Python blocks of a page, from top to bottom."""
-    text = page.read_text('utf-8')
-    for match in BLOCK.finditer(text):
-        opening = match[1].strip()
-        if re.search(r'\b(bash|python)\b', opening):
-            yield Block(page, text[: match.start()].count('\n') + 1, opening, match[2])
+    return [x for x in blocks_of(page) if re.search(r'\b(bash|python)\b', x.opening)]
 
 
 def reason_to_skip(block: Block, root: Path) -> str | None:
@@ -198,7 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     adopt_orphans()
     states = []
-    for page in pages(args.root):
+    for page in documents(args.root):
         if not args.names or any(name in str(page) for name in args.names):
             states += run_page(page, args.root, args.limit, args.log)
     for state in ('ok', 'skipped', 'FAILED'):
