@@ -1,8 +1,6 @@
 """Global contrastive losses against loops in float64, and their oracles."""
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
+from benchmarks.memory_peak import peak_extra_memory
 from mmrank.functional import global_contrastive_loss, info_nce_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.info_nce import info_nce_losses
@@ -22,12 +21,6 @@ from mmrank.losses.contrastive.terms import (
 )
 from mmrank.losses.contrastive.terms import _terms as two_directions
 from mmrank.state.sample_averages import TemperatureStep, moving_log_mean
-
-BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
-sys.path.insert(0, str(BENCHMARKS))
-from memory_peak import peak_extra_memory  # noqa: E402
-
-sys.path.remove(str(BENCHMARKS))
 
 
 def views(n, dim=5, seed=0, dtype=torch.float64):

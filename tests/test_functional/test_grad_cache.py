@@ -1,21 +1,14 @@
 """Embeddings in chunks: the gradient of the batch, passes that agree."""
 
 import copy
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from benchmarks.memory_peak import peak_extra_memory
 from mmrank.functional import grad_cache
-
-BENCHMARKS = Path(__file__).parents[2] / 'tools' / 'benchmarks'
-sys.path.insert(0, str(BENCHMARKS))
-from memory_peak import peak_extra_memory  # noqa: E402
-
-sys.path.remove(str(BENCHMARKS))
 
 
 def images(n=10):

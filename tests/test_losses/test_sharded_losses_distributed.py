@@ -5,10 +5,8 @@ on several ranks is that of one process is tested
 in test_registered_losses_distributed and test_retrieval_head_distributed.)
 """
 
-import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +17,7 @@ from small_retriever import DIM, STABLE_AP, build_head, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from analysis_tools import sharded_state_cost
 from mmrank.errors import UserError
 from mmrank.state.sample_state import SampleState
 
@@ -38,17 +37,6 @@ CASES = [
     Case('SOAPLoss', dict(NUM, num_classes=3, scope='local'), 'rows'),
     Case('SOAPLoss', dict(NUM, num_classes=3, mode='flatten'), 'rows'),
 ]
-
-
-TOOL = Path(__file__).parents[2] / 'tools/analysis_tools/sharded_state_cost.py'
-
-
-def _load_tool():
-    spec = importlib.util.spec_from_file_location(TOOL.stem, TOOL)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[TOOL.stem] = module  # its dataclass looks itself up
-    spec.loader.exec_module(module)
-    return module
 
 
 class _Model(nn.Module):
@@ -169,9 +157,8 @@ def _on_rank(rank, world):
 
 @pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_shards_change_no_bit(world):
-    tool = _load_tool()
     ids = _batch(CASES[3], 0, SIZES[world][0]).fixed[-1]
-    sent, received = tool.sharded_traffic(list(ids.split(SIZES[world][0])))
+    sent, received = sharded_state_cost.sharded_traffic(list(ids.split(SIZES[world][0])))
     assert sent.sum() == received.sum()
     ranks = run_on_ranks(_on_rank, world, world)
     for rank, (traffic, *found, search) in enumerate(ranks):
@@ -187,8 +174,7 @@ def test_shards_change_no_bit(world):
 def test_tool_writes_the_table(tmp_path, monkeypatch, capsys):
     arguments = ['--ranks', '1', '4', '--samples', '1000', '--out-dir']
     monkeypatch.setattr(sys, 'argv', ['cost', *arguments, str(tmp_path)])
-    tool = _load_tool()
-    assert not tool.main()
+    assert not sharded_state_cost.main()
     rows = (tmp_path / 'sharded_state_cost.csv').read_text().splitlines()[1:]
     one, four = ([float(x) for x in row.split(',')] for row in rows)
     # 24 bytes a pair; nothing is sent where there is one process.
@@ -198,7 +184,7 @@ def test_tool_writes_the_table(tmp_path, monkeypatch, capsys):
     assert 512 * 0.7 * 64 < 1e3 * four[2] < 512 * 0.8 * 64 * 1.2
     assert 'state GB a rank' in capsys.readouterr().out
     monkeypatch.setattr(sys, 'argv', ['cost', '--batch', '0'])
-    assert tool.main() == 2
+    assert sharded_state_cost.main() == 2
     assert '--batch must be > 0' in capsys.readouterr().err
 
 

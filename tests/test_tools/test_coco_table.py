@@ -1,15 +1,17 @@
 """The command line of the COCO table: files, runs, reuse and errors."""
 
 import csv
-import importlib.util
 import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+from noisy_boxes import as_lvis, write_json
 from rich.console import Console
 
+from benchmarks import coco_table, measure_detector
 from lib.coco.runs import RECORD_NAME, read_record
 from lib.synthetic.boxes import make_predictions
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
@@ -17,20 +19,6 @@ from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / 'tools' / 'benchmarks'
-
-
-def load_tool(name):
-    """The module of a tool, which is no package."""
-    path = BENCHMARKS / f'{name}.py'
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope='module')
-def tool():
-    return load_tool('coco_table')
 
 
 @pytest.fixture(scope='module')
@@ -50,19 +38,19 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture
-def call(tool, data, tmp_path, monkeypatch):
+def call(data, tmp_path, monkeypatch):
     """Call the tool; give what it printed. Drawing takes its time."""
-    draw = tool.draw_benchmark
+    draw = coco_table.draw_benchmark
 
     def run(*words, ann_file='val', out='out', pictures=False):
         own = draw if pictures else lambda *arguments: []
-        monkeypatch.setattr(tool, 'draw_benchmark', own)
+        monkeypatch.setattr(coco_table, 'draw_benchmark', own)
         console = Console(file=io.StringIO(), width=120)
         words = [str(word) for word in words]
         if ann_file:
             words += ['--ann-file', str(data / f'annotations/{ann_file}.json')]
         words += ['--out-dir', str(tmp_path / out)]
-        tool.run(tool.parse_args(words), console)
+        coco_table.run(coco_table.parse_args(words), console)
         return console.file.getvalue()
 
     return run
@@ -134,16 +122,16 @@ def test_wrong_input_is_refused(call, data, monkeypatch):
         call(good, '--evaluator', 'both')
 
 
-def test_errors_are_one_message(tool, data, tmp_path, monkeypatch, capsys):
+def test_errors_are_one_message(data, tmp_path, monkeypatch, capsys):
     words = [f'{data}/val_good', '--ann-file', str(tmp_path / 'no.json')]
     monkeypatch.setattr(sys, 'argv', ['coco_table.py', *words])
-    assert tool.main() == 2
+    assert coco_table.main() == 2
     captured = capsys.readouterr().err
     assert captured.startswith('error: --ann-file')
     assert 'Traceback' not in captured
     for option in ('--warmup', '--num-images'):
         with pytest.raises(SystemExit):
-            tool.parse_args([*words, option, '-1'])
+            coco_table.parse_args([*words, option, '-1'])
         assert f'{option} is -1' in capsys.readouterr().err
 
 
@@ -171,10 +159,10 @@ record = dict(digest=digest, config=words[0], checkpoint='x.pth',
 """
 
 
-def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
+def test_configs_are_run_once(call, data, tmp_path, monkeypatch):
     script = tmp_path / 'measure_detector.py'
     script.write_text(FAKE.format(root=str(data)))
-    monkeypatch.setattr(tool, 'HERE', tmp_path)
+    monkeypatch.setattr(coco_table, 'HERE', tmp_path)
     monkeypatch.setattr('lib.coco.runs._POLL_SECONDS', 0.01)
     for name in ('good', 'poor'):
         (tmp_path / f'{name}.py').write_text('model = dict()')
@@ -211,11 +199,8 @@ def test_configs_are_run_once(tool, call, data, tmp_path, monkeypatch):
         call(*words, ann_file=None)
 
 
-def test_lvis_is_recognised(call, data, tmp_path, monkeypatch):
+def test_lvis_is_recognised(call, data, tmp_path):
     pytest.importorskip('lvis', reason='the optional package lvis is absent')
-    monkeypatch.syspath_prepend(str(ROOT / 'tests' / 'test_evaluation'))
-    from noisy_boxes import as_lvis, write_json
-
     document = json.loads((data / 'annotations/val.json').read_text())
     path = write_json(tmp_path / 'lvis.json', as_lvis(document))
     words = [f'{data}/val_good', '--ann-file', path]
@@ -265,12 +250,10 @@ def tiny(data, tmp_path):
 
 
 def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
-    torch = pytest.importorskip('torch')
     from mmengine.config import Config
     from mmengine.registry import MODELS, init_default_scope
 
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    measure = load_tool('measure_detector')
     cfg = Config.fromfile(tiny)
     init_default_scope('mmdet')
     checkpoint = tmp_path / 'tiny.pth'
@@ -282,7 +265,7 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     out = tmp_path / 'run'
     words = [str(tiny), str(checkpoint), '--out', str(out), '--warmup', '1']
     words += ['--allow-partial', lacking]
-    measure.main(measure.parse_args([*words, '--digest', 'd']))
+    measure_detector.main(measure_detector.parse_args([*words, '--digest', 'd']))
     record = read_record(out)
     assert record.digest == 'd'
     # Three batches of two, two and one image; the first is left out.
@@ -296,11 +279,9 @@ def test_a_detector_is_measured(tiny, data, tmp_path, monkeypatch):
     assert {box['image_id'] for box in boxes} <= {1, 2, 3, 4, 5}
     assert {box['category_id'] for box in boxes} <= {1, 2, 3, 4}
 
-    from mmrank.errors import UserError
-
     tiny.write_text(f'{tiny.read_text()}\ntest_evaluator = []\n')
     with pytest.raises(UserError, match='writes no COCO predictions'):
-        measure.main(measure.parse_args(words))
+        measure_detector.main(measure_detector.parse_args(words))
 
 
 @pytest.mark.slow

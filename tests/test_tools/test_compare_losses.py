@@ -11,14 +11,10 @@ import pytest
 import torch
 from mmengine.config import Config
 
-from mmrank.errors import UserError
-
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / 'tools'))
-import compare_losses  # noqa: E402
-from compare_losses import fits, make_plan, seconds_of, size_of, try_out  # noqa: E402
-from lib.own_data.answer import answer  # noqa: E402
-from lib.own_data.head_losses import (  # noqa: E402
+import compare_losses
+from compare_losses import fits, make_plan, seconds_of, size_of, try_out
+from lib.own_data.answer import answer
+from lib.own_data.head_losses import (
     frozen_parts,
     has_pretrained,
     loss_changes,
@@ -27,12 +23,13 @@ from lib.own_data.head_losses import (  # noqa: E402
     usual_name,
     winner_text,
 )
-from lib.own_data.look_up import Counts, count, look_up, unlike  # noqa: E402
-from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples  # noqa: E402
-from lib.seeds.plan import Method, SeedPlan  # noqa: E402
-from lib.seeds.runs import Outcome  # noqa: E402
+from lib.own_data.look_up import Counts, count, look_up, unlike
+from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
+from lib.seeds.plan import Method, SeedPlan
+from lib.seeds.runs import Outcome
+from mmrank.errors import UserError
 
-sys.path.remove(str(ROOT / 'tools'))
+ROOT = Path(__file__).parents[2]
 
 HEADS = {
     'mmdet::atss/atss_r50_fpn_1x_coco.py': 'bbox_head',

@@ -5,6 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import first_result
 
 ROOT = Path(__file__).parents[2]
 #: What is not in the environment of `make try`; a module that is None cannot be imported.
@@ -27,11 +30,6 @@ def test_table_and_curves_with_torch_alone(tmp_path):
 
 
 def test_precision_at_each_recall():
-    sys.path.insert(0, str(ROOT / 'tools'))
-    import torch
-
-    import first_result
-
     labels = torch.tensor([1.0, 0, 1, 0])[:, None]
     scores = torch.tensor([0.9, 0.8, 0.7, 0.1])[:, None]
     ap, curve = first_result.evaluated(torch.nn.Identity(), (scores, labels))

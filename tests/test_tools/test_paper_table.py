@@ -1,7 +1,6 @@
 """The list of the papers' tables, and what one command does with them."""
 
 import argparse
-import importlib.util
 import re
 import runpy
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mmrank.errors import UserError
+from research import paper_table
 from research.paper_tables import PAGE, RUN, RUNNABLE, STATES, TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -152,16 +152,13 @@ def test_tool_explains(run_script, calls):
 
 
 def test_a_star_is_the_file_that_there_is(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location('paper_table', TOOL)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    monkeypatch.setattr(tool, 'ROOT', tmp_path)
+    monkeypatch.setattr(paper_table, 'ROOT', tmp_path)
     (tmp_path / 'seed_0-ab').mkdir()
     (tmp_path / 'seed_0-ab/iter_9.pth').touch()
     word = 'name=a.py,./seed_0-*/iter_*.pth'
-    assert tool.expand(word) == 'name=a.py,./seed_0-ab/iter_9.pth'
-    assert tool.expand('retrieval/mAP') == 'retrieval/mAP'
+    assert paper_table.expand(word) == 'name=a.py,./seed_0-ab/iter_9.pth'
+    assert paper_table.expand('retrieval/mAP') == 'retrieval/mAP'
     (tmp_path / 'seed_0-cd').mkdir()
     (tmp_path / 'seed_0-cd/iter_9.pth').touch()
     with pytest.raises(UserError, match='matches 2 files'):
-        tool.expand(word)
+        paper_table.expand(word)

@@ -1,7 +1,6 @@
 """The command line of the retrieval report: features, configs, errors."""
 
 import csv
-import importlib.util
 import io
 import json
 import shutil
@@ -15,19 +14,10 @@ from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
 
+from analysis_tools import retrieval_report
 from lib.retrieval.models import parse_entries
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
-
-TOOL = Path(__file__).resolve().parents[2] / 'tools' / 'analysis_tools' / 'retrieval_report.py'
-
-
-@pytest.fixture(scope='module')
-def tool():
-    spec = importlib.util.spec_from_file_location('retrieval_report', TOOL)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope='module')
@@ -57,12 +47,12 @@ def write_features(path, images, seed=0, **changes):
 
 
 @pytest.fixture
-def call(tool, tmp_path, images):
+def call(tmp_path, images):
     def run(*words):
         console = Console(file=io.StringIO(), width=120)
         words = [*map(str, words), '--out-dir', str(tmp_path / 'out')]
         words += ['--image-root', str(images), '--device', 'cpu']
-        tool.run(tool.parse_args(words), console)
+        retrieval_report.run(retrieval_report.parse_args(words), console)
         return console.file.getvalue()
 
     return run
@@ -107,7 +97,7 @@ def test_embeddings_may_stay_on_disk(call, tmp_path, images):
 
 
 @pytest.mark.slow
-def test_report_by_an_index(call, tool, tmp_path, images):
+def test_report_by_an_index(call, tmp_path, images):
     pytest.importorskip('faiss')
     a = write_features(tmp_path / 'a.npz', images)
     words = (a, '--num-queries', 2, '--recall-at', 1, 5)
@@ -171,7 +161,7 @@ test_evaluator = [
 
 
 @pytest.mark.slow
-def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
+def test_report_of_a_config(call, tmp_path, images, monkeypatch):
     pytest.importorskip('mmpretrain')
     from mmengine.config import Config
 
@@ -210,7 +200,7 @@ def test_report_of_a_config(call, tool, tmp_path, images, monkeypatch):
         call(words[0])
 
 
-def test_errors_are_one_message(call, tool, tmp_path, images, monkeypatch):
+def test_errors_are_one_message(call, tmp_path, images, monkeypatch):
     a = write_features(tmp_path / 'a.npz', images)
     b = write_features(tmp_path / 'b.npz', images, labels=torch.arange(15) % 5)
     with pytest.raises(UserError, match=r"'x=none.npz': 'none.npz' is no"):
@@ -218,15 +208,15 @@ def test_errors_are_one_message(call, tool, tmp_path, images, monkeypatch):
     with pytest.raises(UserError, match='map to one file name'):
         call(f'x y={a}', f'x_y={b}')
     with pytest.raises(UserError, match='a config requires a checkpoint'):
-        call(f'x={TOOL}')
+        call(f'x={__file__}')
     with pytest.raises(UserError, match="checkpoint 'x.pth' does not exist"):
-        call(f'x={TOOL},x.pth')
+        call(f'x={__file__},x.pth')
     with pytest.raises(UserError, match="'b' has 15 samples with other"):
         call(a, b)
     monkeypatch.setattr(sys, 'argv', ['report', 'none.npz'])
-    assert tool.main() == 2
+    assert retrieval_report.main() == 2
     with pytest.raises(SystemExit):
-        tool.parse_args([str(a), '--top-k', '0'])
+        retrieval_report.parse_args([str(a), '--top-k', '0'])
 
 
 def test_a_path_may_have_an_equals_sign(tmp_path, images):

@@ -10,18 +10,13 @@ import pytest
 from mmengine.config import Config
 from tiny_tool_run import write_config
 
+import train
 from mmrank.apis import entry_point
 from mmrank.apis.config_file import check_config_file
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / 'tools'
-sys.path.insert(0, str(TOOLS))
-
-# Scripts, not parts of the package: found by their folder.
-import train  # noqa: E402
-
-sys.path.remove(str(TOOLS))
 
 
 def test_threads_that_wait_do_not_spin_for_long():

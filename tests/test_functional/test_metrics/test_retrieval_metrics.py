@@ -1,6 +1,4 @@
-import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import brute_force, similarity_matrix
 
+from benchmarks.memory_peak import peak_extra_memory
 from mmrank.functional import StoredEmbeddings, retrieval_metrics
-
-BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
-sys.path.insert(0, str(BENCHMARKS))
-from memory_peak import peak_extra_memory  # noqa: E402
-
-sys.path.remove(str(BENCHMARKS))
 
 RECALL_AT = (1, 2, 10, 100)
 

@@ -1,23 +1,15 @@
 """AP-Loss, aLRP, Rank & Sort against the loops of their papers."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import summed_by
 
+from benchmarks.per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
 from mmrank.losses.ranking import rank_sort
 from mmrank.losses.ranking.ap_loss import piecewise_linear_step
-
-BENCHMARKS = Path(__file__).parents[3] / 'tools' / 'benchmarks'
-sys.path.insert(0, str(BENCHMARKS))
-from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop  # noqa: E402
-
-sys.path.remove(str(BENCHMARKS))
 
 METHODS = ('intervals', 'pairs')
 

@@ -1,6 +1,5 @@
 """The command line of the seeds tool, with a fake and a real training."""
 
-import importlib.util
 import io
 import json
 import os
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from benchmarks import run_seeds
 from lib.common.records import read_curve_rows, read_final_rows
 from lib.seeds.executors import LocalExecutor
 
@@ -30,18 +30,8 @@ FAKE = """
 """
 
 
-@pytest.fixture(scope='module')
-def tool():
-    """The module of the command."""
-    path = ROOT / 'tools' / 'benchmarks' / 'run_seeds.py'
-    spec = importlib.util.spec_from_file_location('run_seeds', path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def call(tool, tmp_path, monkeypatch):
+def call(tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
     monkeypatch.setattr(LocalExecutor, 'poll_seconds', 0.01)
@@ -66,8 +56,8 @@ def call(tool, tmp_path, monkeypatch):
         console = Console(file=io.StringIO(), width=200)
         file = tmp_path / 'plan.json'
         file.write_text(json.dumps(plan | changes))
-        args = tool.parse_args(['--plan', str(file), *arguments, '--train-command', command])
-        return tool.run(args, console), console.file.getvalue()
+        args = run_seeds.parse_args(['--plan', str(file), *arguments, '--train-command', command])
+        return run_seeds.run(args, console), console.file.getvalue()
 
     return run
 
@@ -134,7 +124,7 @@ def test_wrong_arguments_are_named(call, arguments, changes, message):
 
 
 @pytest.mark.slow
-def test_end_to_end(tool, tmp_path, monkeypatch):
+def test_end_to_end(tmp_path, monkeypatch):
     import resume_run
 
     config = resume_run.make_config('unused')
@@ -156,7 +146,7 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     (tmp_path / 'plan.json').write_text(json.dumps(plan))
     arguments = ['--plan', str(tmp_path / 'plan.json'), '--jobs', '2']
     console = Console(file=io.StringIO(), width=200)
-    status = tool.run(tool.parse_args(arguments), console)
+    status = run_seeds.run(run_seeds.parse_args(arguments), console)
     output = console.file.getvalue()
     assert status == 0, output
     assert output.count('done in') == 2
@@ -169,5 +159,5 @@ def test_end_to_end(tool, tmp_path, monkeypatch):
     assert first['distance'] != last['distance']
 
     console = Console(file=io.StringIO(), width=200)
-    assert tool.run(tool.parse_args(arguments), console) == 0
+    assert run_seeds.run(run_seeds.parse_args(arguments), console) == 0
     assert 'started' not in console.file.getvalue()
