@@ -38,11 +38,8 @@ def test_equals_brute_force(pos, neg):
     assert dr_loss(x, targets).item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_gradcheck():
+def test_gradcheck_of_masked_means():
     g = torch.Generator().manual_seed(0)
-    x = torch.randn(12, generator=g, dtype=torch.float64, requires_grad=True)
-    targets = torch.tensor([1, 0, -1] * 4)
-    assert torch.autograd.gradcheck(lambda x: dr_loss(x, targets), x)
     mask = torch.rand(3, 9, generator=g) < 0.6
     mask[1] = False
     values = torch.randn(3, 9, generator=g, dtype=torch.float64)
@@ -65,9 +62,6 @@ def test_without_positives_the_negatives_still_go_down():
     assert dr_loss(empty, torch.zeros(0)).isfinite()
 
 
-def test_wrong_settings():
-    for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale'):
-        with pytest.raises(ValueError, match=f'{name} must be > 0'):
-            dr_loss(torch.zeros(2), torch.tensor([1, 0]), **{name: 0.0})
+def test_a_temperature_of_zero_is_refused():
     with pytest.raises(ValueError, match='temperature'):
         softmax_mean(torch.zeros(1, 2), 0)

@@ -1,7 +1,12 @@
-"""What every ranking function does with scores of any kind, in one calling form."""
+"""What every ranking function does with scores of any kind, in one calling form.
+
+What a function shares with its class, such as permutations, strides, dtypes of labels and infinite
+scores, is tested once, of the class: test_registered_losses.py.
+"""
 
 import doctest
 import importlib
+import math
 from functools import partial
 
 import pytest
@@ -10,12 +15,6 @@ from score_lists import soap_losses, summed_by
 
 from mmrank import functional as F
 from mmrank.functional import split_lists
-
-MODULES = (
-    *('auc.auc', 'ranking.alrp', 'ranking.ap_loss', 'ranking.blackbox_ap', 'ranking.dr_loss'),
-    *('ranking.listwise_ap', 'ranking.rank_sort', 'ranking.smooth_ap'),
-    *('ranking.soprc', 'ranking.stable_ap', 'retrieval.recall_at_k', 'retrieval.hierarchical'),
-)
 
 
 def targets(scores, is_positive, mask, values=None):
@@ -114,16 +113,6 @@ def test_lists_equal_one_by_one(loss, name):
     assert (got[:3] > 0).all()
 
 
-def test_left_out_entries_get_no_gradient(loss, name):
-    scores, positive, mask, values = make_lists()
-    hidden = torch.where(mask, scores, 0.9 if name == 'dr' else float('nan'))
-    value, grad = with_gradient(loss, scores, positive, mask, values)
-    got, got_grad = with_gradient(loss, hidden, positive, mask, values)
-    torch.testing.assert_close(got, value)
-    torch.testing.assert_close(got_grad, grad)
-    assert (grad[~mask] == 0).all()
-
-
 def test_gradient_pulls_positives_up_and_pushes_negatives_down(loss, name):
     scores, positive, mask, values = make_lists()
     _, grad = with_gradient(loss, scores, positive, mask, values)
@@ -134,33 +123,6 @@ def test_gradient_pulls_positives_up_and_pushes_negatives_down(loss, name):
     # Only differences of scores count.
     if name not in {*FIXED_PLACES, 'soprc'}:
         assert grad.sum(1).abs().max() < 1e-9
-
-
-def test_incoming_gradient_scales_all(loss):
-    scores, positive, mask, values = make_lists()
-    _, grad = with_gradient(loss, scores, positive, mask, values)
-    for factor in (65536.0, -3.0):
-        leaf = scores.clone().requires_grad_()
-        (factor * loss(leaf, positive, mask, values)).sum().backward()
-        torch.testing.assert_close(leaf.grad / factor, grad)
-
-
-def test_order_does_not_matter(loss, name):
-    scores, positive, mask, values = make_lists()
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
-    value, grad = with_gradient(loss, scores, positive, mask, values)
-    moved = (x[:, order] for x in (scores, positive, mask))
-    got, got_grad = with_gradient(loss, *moved, values if name in OF_LISTS else values[:, order])
-    torch.testing.assert_close(got, value)
-    torch.testing.assert_close(got_grad, grad[:, order])
-
-
-def test_strides_do_not_matter(loss):
-    scores, positive, mask, values = make_lists()
-    value = loss(scores, positive, mask, values)
-    for strided in (scores.t().contiguous().t(), scores.repeat_interleave(2, dim=1)[:, ::2]):
-        assert not strided.is_contiguous()
-        torch.testing.assert_close(loss(strided, positive, mask, values), value)
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, torch.float32, torch.float64])
@@ -174,13 +136,6 @@ def test_half_precision_is_counted_in_float64(loss, name, dtype):
     # The parts of some losses are rounded before they are added.
     error = (grad.double() - exact_grad).abs().max() / exact_grad.abs().max()
     assert error < (1e-6 if name == 'dr' else 0) + 3 * torch.finfo(dtype).eps
-
-
-def test_integer_labels(loss):
-    scores, positive, mask, values = make_lists()
-    value = loss(scores, positive, mask, values)
-    for labels in (positive.int(), positive.long(), positive.to(torch.uint8), positive.float()):
-        torch.testing.assert_close(loss(scores, labels, mask, values), value)
 
 
 def test_empty_and_one_sided_lists(loss, name):
@@ -201,31 +156,11 @@ def test_empty_and_one_sided_lists(loss, name):
     value.sum().backward()
 
 
-def test_infinite_scores_stay_finite(loss):
-    inf = float('inf')
-    leaf = torch.tensor([[inf, 0.0, -inf, inf, -inf]], requires_grad=True)
-    value = loss(leaf, torch.tensor([[1, 1, 1, 0, 0]]), None, torch.ones(1, 5))
-    value.sum().backward()
-    assert value.isfinite().all()
-    assert leaf.grad.isfinite().all()
-
-
 def test_nan_is_not_hidden(loss):
     scores = torch.tensor([[0.0, float('nan'), 1.0], [0.3, 0.2, 0.1]])
     for positive in ([1, 1, 0], [1, 0, 0]):
         value = loss(scores, torch.tensor([positive] * 2), None, torch.ones(2, 3))
         assert value.isnan().tolist() == [True, False]
-
-
-def test_second_derivative_is_refused_or_right(loss, name):
-    leaf = torch.randn(6, dtype=torch.float64, requires_grad=True)
-    value = loss(leaf, torch.arange(6) < 3, None, torch.ones(6, dtype=torch.float64))
-    (grad,) = torch.autograd.grad(value, leaf, create_graph=True)
-    if name != 'listwise_ap':
-        # Of ranks that are constants there is nothing to derive.
-        message = 'does not require grad' if name == 'blackbox_ap' else 'no second derivative'
-        with pytest.raises(RuntimeError, match=message):
-            grad.sum().backward()
 
 
 def test_wrong_input(loss):
@@ -252,27 +187,54 @@ def test_positives_and_negatives_are_not_scores_and_labels():
         F.smooth_ap_loss(pos, pos, tua=1.0)
 
 
-@pytest.mark.parametrize('module', MODULES)
-def test_docstring_examples(module):
-    module = importlib.import_module(f'mmrank.losses.{module}')
-    names = {k: getattr(F, k) for k in F.__all__}
-    results = doctest.testmod(module, extraglobs={'torch': torch, **names})
-    assert results.attempted
-    assert not results.failed
+#: Functions and arguments that they refuse by name.
+WRONG_SETTINGS = [
+    ('ap_loss', dict(delta=0), 'delta must be > 0'),
+    ('ap_loss', dict(delta=-1.0), 'delta must be > 0'),
+    ('ap_loss', dict(delta=math.nan), 'delta must be > 0'),
+    ('auc_loss', dict(surrogate='logistic'), "surrogate='logistic' is unknown"),
+    ('auc_loss', dict(tau=0.0), 'tau must be'),
+    ('auc_loss', dict(max_fpr=0.0), 'max_fpr must be'),
+    ('auc_loss', dict(min_tpr=1.0), '1 - min_tpr must be'),
+    ('blackbox_ap_loss', dict(lam=0.0), 'lam must be'),
+    ('blackbox_ap_loss', dict(lam=-1.0), 'lam must be'),
+    ('blackbox_ap_loss', dict(lam=math.nan), 'lam must be'),
+    ('blackbox_ap_loss', dict(lam=math.inf), 'lam must be'),
+    ('blackbox_ap_loss', dict(margin=-0.1), 'margin must be'),
+    ('dr_loss', dict(pos_lambda=0.0), 'pos_lambda must be > 0'),
+    ('dr_loss', dict(neg_lambda=0.0), 'neg_lambda must be > 0'),
+    ('dr_loss', dict(sharpness=0.0), 'sharpness must be > 0'),
+    ('dr_loss', dict(scale=0.0), 'scale must be > 0'),
+    ('listwise_ap_loss', dict(num_bins=1), 'num_bins must be >= 2'),
+    ('listwise_ap_loss', dict(score_range=(1.0, -1.0)), 'score_range must be finite'),
+    ('listwise_ap_loss', dict(score_range=(0.0, math.inf)), 'score_range must be finite'),
+    ('listwise_ap_loss', dict(score_range=(math.nan, 1.0)), 'score_range must be finite'),
+    ('smooth_ap_loss', dict(tau=0.0), 'tau must be'),
+    ('smooth_ap_loss', dict(tau=-1.0), 'tau must be'),
+    ('smooth_ap_loss', dict(tau=math.nan), 'tau must be'),
+]
+
+
+@pytest.mark.parametrize(('function', 'settings', 'message'), WRONG_SETTINGS)
+def test_wrong_settings(function, settings, message):
+    with pytest.raises(ValueError, match=message):
+        getattr(F, function)(torch.zeros(2), torch.tensor([1, 0]), **settings)
 
 
 @pytest.mark.parametrize(
     'module',
     [
-        'losses.auc.auc',
-        'losses.pairs.surrogates',
-        'functional.metrics.average_precision',
-        'state.score_vector',
+        *('auc.auc', 'pairs.surrogates', 'ranking.alrp', 'ranking.ap_loss'),
+        *('ranking.blackbox_ap', 'ranking.dr_loss', 'ranking.listwise_ap', 'ranking.rank_sort'),
+        *('ranking.smooth_ap', 'ranking.soprc', 'ranking.stable_ap'),
+        *('retrieval.recall_at_k', 'retrieval.hierarchical'),
+        *('mmrank.functional.metrics.average_precision', 'mmrank.state.score_vector'),
     ],
 )
-def test_docstring_examples_of_what_they_use(module):
+def test_docstring_examples(module):
+    name = module if module.startswith('mmrank') else f'mmrank.losses.{module}'
+    module = importlib.import_module(name)
     names = {k: getattr(F, k) for k in F.__all__}
-    module = importlib.import_module(f'mmrank.{module}')
     results = doctest.testmod(module, extraglobs={'torch': torch, **names})
     assert results.attempted
     assert not results.failed

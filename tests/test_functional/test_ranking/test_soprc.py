@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from score_lists import joined, one_sided_huber, one_sided_sigmoid, summed_by
 
 from mmrank.functional import average_precision, soprc_loss
-from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid
 
 SETTING = dict(tau1=0.7, tau2=0.2)
 
@@ -97,14 +96,6 @@ def test_v_gets_no_gradient():
     assert pos.grad.abs().sum() > 0
 
 
-@given(st.lists(st.floats(-3, 3), max_size=20), st.floats(0.01, 5))
-def test_surrogates_enclose_the_0_1_loss(x, tau):
-    x = torch.tensor([0.0, *x], dtype=torch.float64)
-    l01 = (x <= 0).double()
-    assert (OneSidedHuber(tau)(x) >= l01).all()
-    assert (OneSidedSigmoid(tau)(x) <= l01).all()
-
-
 @given(st.lists(values, min_size=1, max_size=8), st.lists(values, max_size=12))
 def test_bounds_the_average_precision_risk(pos, neg):
     """With the batch's ratio and its positives as v: 1 - AP <= f."""
@@ -133,23 +124,6 @@ def test_proposition_2_prior_makes_it_independent_of_the_sampling_rate():
             assert biased == pytest.approx(unbiased, rel=1e-12)
         else:
             assert (biased - whole) / bias > 1
-
-
-def test_permutations_change_nothing():
-    pos, neg, v = _scores(40, 300, 50)
-    loss = soprc_loss(*joined(pos, neg), v, prior=0.1, **SETTING)
-    mixed = [x[torch.randperm(len(x))] for x in (pos, neg, v)]
-    torch.testing.assert_close(
-        soprc_loss(*joined(*mixed[:2]), mixed[2], prior=0.1, **SETTING), loss, rtol=1e-12, atol=0
-    )
-
-
-def test_the_default_path_of_many_scores_is_exact():
-    pos, neg, v = _scores(300, 20000, 100)
-    assert pos.numel() * neg.numel() > 2**18
-    got = soprc_loss(*joined(pos, neg), v, prior=0.1, **SETTING)
-    with summed_by('pairs'):
-        torch.testing.assert_close(got, soprc_loss(*joined(pos, neg), v, prior=0.1, **SETTING))
 
 
 def test_infinite_and_nan_scores():

@@ -66,22 +66,15 @@ def test_form_of_the_batch_equals_brute_force(pos, other, neg, lam1):
     assert got.item() == pytest.approx(expected, rel=1e-9, abs=1e-10)
 
 
-def test_gradcheck_of_the_form_of_the_batch():
-    torch.manual_seed(0)
-    pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
-    neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(*joined(p, n), lam1=0.3, lam2=0.7, per_batch=True), (pos, neg)
-    )
-
-
-def test_gradcheck_moves_the_mean_too():
+@pytest.mark.parametrize('per_batch', [False, True])
+def test_gradcheck_moves_the_mean_too(per_batch):
+    settings = dict(lam1=0.3, lam2=0.7, per_batch=per_batch)
     torch.manual_seed(0)
     pos = torch.randn(2, 5, dtype=F64, requires_grad=True)
     neg = torch.randn(2, 9, dtype=F64, requires_grad=True)
     mask = torch.rand(2, 14) < 0.8
     assert torch.autograd.gradcheck(
-        lambda p, n: semi_variance(*joined(p, n), lam1=0.3, lam2=0.7, mask=mask), (pos, neg)
+        lambda p, n: semi_variance(*joined(p, n), mask=mask, **settings), (pos, neg)
     )
 
 
