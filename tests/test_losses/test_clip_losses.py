@@ -88,23 +88,6 @@ def test_temperature_is_learned_within_its_bounds():
         assert abs(math.log(loss.temperature().item() / end)) > 0.1
 
 
-@pytest.mark.parametrize('size', [1, 2, 6])
-def test_cyclic_consistency_equals_loops(size):
-    views = data(size)
-    for got, expected in zip(cyclic_consistency(*views), loops(*views)):
-        torch.testing.assert_close(got, expected)
-
-
-def test_cyclic_consistency_of_parts_adds_up():
-    images, texts = data(6)
-    whole = torch.stack(cyclic_consistency(images, texts))
-    parts = [
-        torch.stack(cyclic_consistency(x, y, images, texts))
-        for x, y in zip(images.split([4, 2]), texts.split([4, 2]))
-    ]
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
-
-
 @pytest.mark.parametrize('least', [1, 40, 10**6])
 @pytest.mark.parametrize('columns', [None, 13])
 def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):

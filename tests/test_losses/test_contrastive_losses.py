@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
+from mmrank.functional import info_nce_loss
 from mmrank.losses import BimodalISogCLRLoss, InfoNCELoss, ISogCLRLoss, SogCLRLoss
 from mmrank.registry import MODELS
 
@@ -142,12 +143,20 @@ def test_gradient_is_tau_times_info_nce():
     views = [x.requires_grad_() for x in data(6)]
     ids = torch.arange(6)
     loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
-    info_nce = InfoNCELoss(tau=0.2, positive_in_denominator=False)
     for seed in range(2):  # the state of an earlier batch has no effect
         loss(*data(6, 7 + seed), ids)
     got = torch.autograd.grad(loss(*views, ids), views)
-    expected = torch.autograd.grad(0.2 * info_nce(*views), views)
-    torch.testing.assert_close(got, expected)
+    units = [normalize(x, dim=1) for x in views]
+    info_nce = info_nce_loss(*units, 0.2, positive_in_denominator=False)
+    torch.testing.assert_close(got, torch.autograd.grad(0.2 * info_nce, views))
+
+
+@pytest.mark.parametrize('positive_in_denominator', [False, True])
+def test_info_nce_is_the_function_of_unit_rows(positive_in_denominator):
+    settings = dict(tau=0.2, positive_in_denominator=positive_in_denominator)
+    views = data(6)
+    units = [normalize(x, dim=1) for x in views]
+    torch.testing.assert_close(InfoNCELoss(**settings)(*views), info_nce_loss(*units, **settings))
 
 
 @pytest.mark.parametrize('strength', [0.0, 9.0])
