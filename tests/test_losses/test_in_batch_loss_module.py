@@ -1,4 +1,4 @@
-"""The registered in-batch loss, also over two processes."""
+"""The registered in-batch loss equals the function of the matrix of scores, also on two ranks."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from gloo_processes import run_on_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.functional import in_batch_loss
+from mmrank.functional import Pointwise, in_batch_loss
 from mmrank.losses import InBatchLoss
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.registry import MODELS
@@ -21,24 +21,19 @@ def training_pairs():
     return labels.nonzero().unbind(1)
 
 
-def build(mode='unbiased', pointwise='square', **other):
-    if mode.endswith('_omega'):
-        other['omega'] = 0.3
-    loss = InBatchLoss(mode, pointwise, **other)
-    loss.set_pairs(*training_pairs(), SHAPE)
-    return loss
-
-
 class _Model(nn.Module):
     """Two tables of embeddings and a loss."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, mode='unbiased', pointwise='square', **other):
         super().__init__()
         g = torch.Generator().manual_seed(4)
         self.left, self.right = (
             nn.Parameter(torch.randn(n, 3, generator=g, dtype=torch.float64)) for n in SHAPE
         )
-        self.loss = build(*args, **kwargs)
+        if mode.endswith('_omega'):
+            other['omega'] = 0.3
+        self.loss = InBatchLoss(mode, pointwise, **other)
+        self.loss.set_pairs(*training_pairs(), SHAPE)
 
     def forward(self, rows, cols):
         return self.loss(self.left[rows], self.right[cols], rows, cols)
@@ -50,134 +45,73 @@ def batch():
     return rows[order[:7]], cols[order[:7]]
 
 
-#: Pairs of each rank; with three ranks one has none.
-PARTS = {2: [slice(0, 5), slice(5, 7)], 3: [slice(0, 4), slice(0, 0), slice(4, 7)]}
+def value_and_gradients(model, loss):
+    gradients = torch.autograd.grad(loss, [model.left, model.right])
+    return [loss.detach(), *gradients]
 
 
-def _sogram_part(part, rows, cols):
-    """Pairs of one rank of both samples: 4 in the first, 3 in the second."""
-    first, second = range(4)[part], range(4, 7)[part]
-    rows = rows[list(first)]
-    return rows, cols[list(first) + list(second)]
+class SquaredHinge(Pointwise):
+    largest_block = 0
+
+    def positive(self, scores):
+        return (1 - scores).clamp(min=0).square()
+
+    def negative(self, scores):
+        if scores.dim() == 2:
+            self.largest_block = max(self.largest_block, scores.numel())
+        return (1 + scores).clamp(min=0).square()
+
+    def negative_slope(self, scores):
+        return 2 * (1 + scores).clamp(min=0)
 
 
-SOGRAM_PARTS = [slice(0, 1), slice(1, None)]
-
-
-def _gradients(model, loss):
-    loss.backward()
-    return [loss, model.left.grad, model.right.grad]
-
-
-def _on_rank(rank, world):
-    rows, cols = batch()
-    results = []
-    for mode in IN_BATCH_MODES:
-        for pointwise in ('square', 'logistic'):
-            model = _Model(mode, pointwise, block_size=2, loss_weight=1.5)
-            wrapped = DistributedDataParallel(model)
-            if mode == 'sogram' and world == 3:
-                continue
-            if mode == 'sogram':
-                own = _sogram_part(SOGRAM_PARTS[rank], rows, cols)
-            else:
-                part = PARTS[world][rank]
-                own = rows[part], cols[part]
-            results += _gradients(model, wrapped(*own))
-    return results
-
-
-def _alone(world):
-    rows, cols = batch()
-    results = []
-    for mode in IN_BATCH_MODES:
-        for pointwise in ('square', 'logistic'):
-            if mode == 'sogram' and world == 3:
-                continue
-            model = _Model(mode, pointwise, loss_weight=1.5)
-            own = rows, cols
-            if mode == 'sogram':
-                own = rows[:4], cols
-            results += _gradients(model, model(*own))
-    return results
-
-
-def _local_on_rank(rank):
-    rows, cols = batch()
-    model = _Model(scope='local')
-    part = PARTS[2][rank]
-    wrapped = DistributedDataParallel(model)
-    return _gradients(model, wrapped(rows[part], cols[part]))
-
-
-def _repeat_on_rank():
-    """The same pairs on every rank."""
-    rows, cols = batch()
-    with pytest.raises(ValueError, match='in the batch of all ranks'):
-        _Model()(rows[:3], cols[:3])
-    with pytest.raises(ValueError, match='in the batch of all ranks'):
-        _Model('sogram')(rows[:3], cols[:4])
-
-
-def _repeat_second_sample_on_rank(rank):
-    """Together the ranks have more of a column than there is."""
-    rows, cols = training_pairs()
-    count, col = torch.bincount(cols).min(0)
-    own = rows[[rank]], torch.cat([cols[[rank]], col.repeat(int(count))])
-    with pytest.raises(ValueError, match='second sample of all ranks'):
-        _Model('sogram')(*own)
-
-
-def _two_ranks(rank):
-    _repeat_on_rank()
-    _repeat_second_sample_on_rank(rank)
-    return [*_local_on_rank(rank), *_on_rank(rank, 2)]
-
-
-def _assert_close(actual, expected):
-    for x, y in zip(actual, expected, strict=True):
-        torch.testing.assert_close(x, y.detach(), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.processes
-def test_two_ranks_equal_one_process():
-    # One start of the processes for all cases: it costs most of the time.
-    rows, cols = batch()
-    model = _Model()
-    loss = sum(model(rows[p], cols[p]) for p in PARTS[2]) / 2
-    _, *local = _gradients(model, loss)
-    expected = _alone(2)
-    for results in run_on_ranks(_two_ranks, 2):
-        _assert_close(results[1:3], local)
-        _assert_close(results[3:], expected)
-
-
-@pytest.mark.slow
-def test_three_ranks_one_without_pairs():
-    expected = _alone(3)
-    for results in run_on_ranks(_on_rank, 3, 3):
-        _assert_close(results, expected)
-
-
-@pytest.mark.parametrize('pointwise', ['square', 'logistic'])
+@pytest.mark.parametrize('block_size', [1, 3, 64])
+@pytest.mark.parametrize('pointwise', ['square', 'logistic', SquaredHinge()])
 @pytest.mark.parametrize('mode', IN_BATCH_MODES)
-def test_equals_the_function(mode, pointwise):
-    model = _Model(mode, pointwise, loss_weight=2.0)
+def test_equals_the_function(mode, pointwise, block_size):
+    """Of one embedding a pair, and of one an entity with the indices of the pairs."""
+    model = _Model(mode, pointwise, block_size=block_size, loss_weight=2.0)
     rows, cols = batch()
+    if mode == 'sogram':
+        rows = rows[:4]
     counts = model.loss.counts
     expected = in_batch_loss(
         model.left[rows] @ model.right[cols].t(),
-        rows,
-        cols,
-        counts.row_counts,
-        counts.col_counts,
-        counts.num_positives,
-        mode=mode,
-        pointwise=pointwise,
-        omega=0.3,
-        shape=SHAPE,
+        *(rows, cols, counts.row_counts, counts.col_counts, counts.num_positives),
+        **dict(mode=mode, pointwise=pointwise, omega=0.3, shape=SHAPE),
     )
-    torch.testing.assert_close(model(rows, cols), 2 * expected)
+    expected = value_and_gradients(model, 2 * expected)
+    for loss in (model(rows, cols), model.loss(model.left, model.right, rows, cols, rows, cols)):
+        found = value_and_gradients(model, loss)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_no_block_is_larger_than_the_block_size():
+    pairs, pointwise = torch.arange(50), SquaredHinge()
+    loss = InBatchLoss(pointwise=pointwise, block_size=8)
+    loss.set_pairs(pairs, pairs, (50, 50))
+    embeddings = torch.randn(50, 3).requires_grad_()
+    loss(embeddings, embeddings, pairs, pairs).backward()
+    assert pointwise.largest_block == 64
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(left=torch.zeros(3, 2)), 'left has 3 embeddings for 2 pairs'),
+        (dict(right=torch.zeros(2, 3)), 'one width'),
+        (dict(left=torch.zeros(2)), 'left must be a matrix'),
+        (dict(left_index=torch.zeros(3).long()), r'left_index must be \(2,\)'),
+        (dict(right_index=torch.tensor([0, 2])), 'right_index holds'),
+    ],
+)
+def test_bad_input(change, message):
+    pair = torch.arange(2)
+    loss = InBatchLoss()
+    loss.set_pairs(pair, pair, (2, 2))
+    given = dict(left=torch.zeros(2, 2), right=torch.zeros(2, 2), rows=pair, cols=pair)
+    with pytest.raises(ValueError, match=message):
+        loss(**{**given, **change})
 
 
 def test_built_from_a_config():
@@ -185,3 +119,43 @@ def test_built_from_a_config():
     assert isinstance(loss, InBatchLoss)
     with pytest.raises(RuntimeError, match='set_pairs'):
         loss(torch.eye(2), torch.eye(2), *[torch.arange(2)] * 2)
+
+
+def _two_samples(rank):
+    """Pairs of one rank of both samples: 4 in the first, 3 in the second."""
+    rows, cols = batch()
+    first, second = ([0], [4]) if rank == 0 else ([1, 2, 3], [5, 6])
+    return rows[first], cols[first + second]
+
+
+def _on_rank(rank):
+    rows, cols = batch()
+    for mode, own_cols in (('unbiased', cols[:3]), ('sogram', cols[:4])):
+        with pytest.raises(ValueError, match='in the batch of all ranks'):
+            _Model(mode)(rows[:3], own_cols)
+    # Together the ranks have more of a column than there is.
+    rows, cols = training_pairs()
+    count, col = torch.bincount(cols).min(0)
+    own = rows[[rank]], torch.cat([cols[[rank]], col.repeat(int(count))])
+    with pytest.raises(ValueError, match='second sample of all ranks'):
+        _Model('sogram')(*own)
+    results = []
+    for pointwise in ('square', 'logistic'):
+        model = _Model('sogram', pointwise, block_size=2, loss_weight=1.5)
+        wrapped = DistributedDataParallel(model)
+        loss = wrapped(*_two_samples(rank))
+        loss.backward()
+        results += [loss, model.left.grad, model.right.grad]
+    return results
+
+
+@pytest.mark.processes
+def test_two_samples_on_two_ranks_equal_one_process():
+    """The other modes: test_registered_losses_distributed.py."""
+    rows, cols = batch()
+    expected = []
+    for pointwise in ('square', 'logistic'):
+        model = _Model('sogram', pointwise, loss_weight=1.5)
+        expected += value_and_gradients(model, model(rows[:4], cols))
+    for found in run_on_ranks(_on_rank, 2):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)

@@ -32,7 +32,7 @@ def _sizes(case: Case, world: int) -> list[tuple[int, ...]]:
 
 
 def _is_tested(case: Case) -> bool:
-    # Each rank holds two samples there: test_in_batch_loss_module.
+    # Each rank holds two samples there: test_in_batch_loss_module.py.
     return case.settings.get('mode') != 'sogram'
 
 
