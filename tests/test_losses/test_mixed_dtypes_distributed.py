@@ -9,13 +9,11 @@ from dataclasses import replace
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from rank_batches import queries_of_all_ranks
 from registered_losses import cases
 from torch.nn.functional import normalize
 
-from mmrank.distributed import world_group
 from mmrank.gathering import all_gather_lists, rows_and_dtype
-from mmrank.losses import EmbeddingBatch
-from mmrank.models.heads.retrieval_head import EmbeddingRows
 
 pytestmark = pytest.mark.processes
 
@@ -41,25 +39,13 @@ def _whole(case, dtypes):
     )
 
 
-def _queries(embeddings, labels):
-    """As the retrieval head joins them: all queries, the own gallery."""
-    own, group = embeddings, world_group()
-    if group is None:
-        return EmbeddingBatch.of_one_batch(own, labels)
-    rows = EmbeddingRows(own, labels, labels)
-    joined, begin, _ = rows.of_all_ranks(group)
-    columns = torch.arange(begin, begin + len(own))
-    itself = torch.arange(len(joined))[:, None] == columns
-    return EmbeddingBatch(joined.embeddings, joined.labels, own, labels, itself)
-
-
 def _value(case, batch):
     loss = case.build()
     leaves = tuple(x.detach().requires_grad_() for x in batch.leaves)
     # Autocast to bfloat16, to which float16 is foreign, changes nothing.
     with torch.autocast('cpu', torch.bfloat16):
         if case.kind == 'queries':
-            value = loss.embedding_loss(_queries(*leaves, *batch.fixed))
+            value = loss.embedding_loss(queries_of_all_ranks(*leaves, *batch.fixed))
         else:
             value = replace(batch, leaves=leaves).of(loss)
     gradients = torch.autograd.grad(value, leaves)

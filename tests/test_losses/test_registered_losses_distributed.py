@@ -10,19 +10,14 @@ from dataclasses import replace
 import pytest
 import torch
 from gloo_processes import run_on_ranks
-from registered_losses import CLASSES, SAMPLES, Case, cases, make
-from torch import nn
-from torch.nn.functional import normalize
+from rank_batches import SIZES, RankModel, batch_of_all_ranks, share
+from registered_losses import CLASSES, Case, cases
 from torch.nn.parallel import DistributedDataParallel
 
-from mmrank.distributed import world_group
-from mmrank.gathering import all_gather_rows, rows_and_dtype
-from mmrank.losses import EmbeddingBatch, ErrorDrivenLoss
+from mmrank.losses import ErrorDrivenLoss
 
 pytestmark = pytest.mark.processes
 
-#: Entries of each rank, step by step: uneven, and a rank without any.
-SIZES = {2: [(7, 5), (5, 2), (4, 0)], 3: [(5, 4, 3), (4, 0, 3)]}
 #: A mean over ranks is that of a single process for equal shares alone.
 EQUAL = {2: [(6, 6), (4, 4)], 3: [(4, 4, 4)]}
 
@@ -48,7 +43,7 @@ class Deferred(Case):
 LDAM = dict(class_counts=[300, 20, 100], num_samples=500, reweight_beta=0.99)
 CASES = [case for case in cases() if _is_tested(case)]
 CASES.append(Deferred('LDAMLoss', dict(LDAM, num_classes=CLASSES, scale=2.0), 'rows'))
-#: Their lists are judged by a mean over all ranks: test_stable_ap_distributed, test_soprc_loss.
+#: Their lists are judged by a mean over all ranks: test_shared_state_distributed.py.
 SHARED = ('SOPRCLoss', 'StableAPLoss', 'SumLoss')
 LOCAL = [
     replace(case, settings=dict(case.settings, scope='local'))
@@ -59,63 +54,6 @@ LOCAL = [
     # Shares and a mean of all positives are of all ranks, too.
     and not {'gather', 'num_buckets', 'lam_pos'} & {*case.settings}
 ]
-
-
-class _Model(nn.Module):
-    """A layer for each input of the loss, and the loss."""
-
-    def __init__(self, case):
-        super().__init__()
-        torch.manual_seed(0)
-        self.loss = case.build()
-        self.layers = nn.ModuleList(
-            nn.Linear(6, x[0].numel()).double() for x in case.batch().leaves
-        )
-
-    def forward(self, batch):
-        outputs = [f(x) for f, x in zip(self.layers, batch.leaves)]
-        # Box values are one number a row, in (0, 1).
-        outputs[1:] = [x.sigmoid().squeeze(1) if x.size(1) == 1 else x for x in outputs[1:]]
-        batch = replace(batch, leaves=tuple(outputs))
-        if batch.kind == 'queries':
-            value = self.loss.embedding_loss(_queries_of_all_ranks(*batch.leaves, *batch.fixed))
-        else:
-            value = batch.of(self.loss)
-        # No parameter is left out where a rank has no box.
-        return value + 0 * sum(x.sum() for x in outputs)
-
-
-def _queries_of_all_ranks(embeddings, labels):
-    """What a retrieval head makes: all queries, and the own gallery."""
-    own, group = normalize(embeddings), world_group()
-    if group is None:
-        return EmbeddingBatch.of_one_batch(own, labels)
-    counts, _ = rows_and_dtype(own, group)
-    begin = sum(counts[: torch.distributed.get_rank()])
-    return EmbeddingBatch(
-        all_gather_rows(own, counts, group),
-        all_gather_rows(labels[:, None], counts, group)[:, 0],
-        own,
-        labels,
-        torch.arange(sum(counts))[:, None] == torch.arange(begin, begin + len(own)),
-    )
-
-
-def _batch(case, step, sizes):
-    """Features of the samples of all ranks, labels and indices."""
-    batch = make(case.kind, case.build(), sum(sizes), seed=step)
-    g = torch.Generator().manual_seed(step)
-    fixed = list(batch.fixed)
-    if case.kind in ('rows', 'views'):
-        # A sample comes up on several ranks, and twice on one.
-        fixed[-1] = fixed[-1] % (SAMPLES // 8)
-    return replace(
-        batch,
-        leaves=tuple(
-            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64) for _ in batch.leaves
-        ),
-        fixed=tuple(fixed),
-    )
 
 
 def _train(model, batches):
@@ -141,12 +79,11 @@ def _train(model, batches):
 def _on_rank(rank, world):
     results = []
     for case in CASES:
-        model = DistributedDataParallel(_Model(case))
+        model = DistributedDataParallel(RankModel(case))
         batches = []
         for step, sizes in enumerate(_sizes(case, world)):
-            begin = sum(sizes[:rank])
-            own = slice(begin, begin + sizes[rank])
-            batches.append(_batch(case, step, sizes).entries(own))
+            batch = batch_of_all_ranks(case, step, sizes)
+            batches.append(batch.entries(share(sizes, rank)))
         results += _train(model, batches)
     for case in LOCAL:
         loss = case.build()
@@ -181,7 +118,7 @@ def test_ranks_equal_one_process(world):
     for case in CASES:
         steps = enumerate(_sizes(case, world))
         values, *expected = _train(
-            _Model(case), [_batch(case, step, sizes) for step, sizes in steps]
+            RankModel(case), [batch_of_all_ranks(case, step, sizes) for step, sizes in steps]
         )
         of_ranks = torch.stack([next(rank) for rank in ranks])
         torch.testing.assert_close(of_ranks.mean(0), values, rtol=1e-6, atol=1e-8, msg=str(case))

@@ -1,8 +1,8 @@
-"""Losses whose state is spread over ranks, beside those with a whole one.
+"""Losses whose state is spread over ranks, compared with those with a whole one.
 
-Not one bit may differ: of the losses, the gradients, the weights and the state. (That a whole state
-on several ranks is that of one process is tested
-in test_registered_losses_distributed and test_retrieval_head_distributed.)
+Not one bit may differ: of the losses, the gradients, the weights and the state. That a whole state
+on several ranks is that of one process: test_registered_losses_distributed.py and
+test_retrieval_head_distributed.py.
 """
 
 import sys
@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from gloo_processes import run_on_ranks
-from registered_losses import SAMPLES, Case, make
+from rank_batches import SIZES, RankModel, batch_of_all_ranks, share
+from registered_losses import SAMPLES, Case
 from small_retriever import DIM, STABLE_AP, build_head, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,8 +24,6 @@ from mmrank.state.sample_state import SampleState
 
 pytestmark = pytest.mark.processes
 
-#: Entries of each rank, step by step: uneven, and a rank without any.
-SIZES = {2: [(7, 5), (5, 2), (4, 0)], 3: [(5, 4, 3), (4, 0, 3)]}
 NUM = dict(num_samples=SAMPLES)
 CASES = [
     Case('SogCLRLoss', dict(NUM, bimodal=True), 'views'),
@@ -39,37 +38,16 @@ CASES = [
 ]
 
 
-class _Model(nn.Module):
-    """A layer for each input of the loss, and the loss."""
+class _Model(RankModel):
+    """Asks for the state of the samples before the layers run."""
 
     def __init__(self, case, storage):
-        super().__init__()
-        torch.manual_seed(0)
-        settings = dict(case.settings, storage=storage)
-        self.loss = replace(case, settings=settings).build()
-        self.layers = nn.ModuleList(
-            nn.Linear(6, x[0].numel()).double() for x in case.batch().leaves
-        )
+        super().__init__(replace(case, settings=dict(case.settings, storage=storage)))
 
     def forward(self, batch):
         if batch.kind == 'views':
             self.loss.prefetch(batch.fixed[-1], torch.device('cpu'))
-        leaves = [f(x) for f, x in zip(self.layers, batch.leaves)]
-        return replace(batch, leaves=tuple(leaves)).of(self.loss)
-
-
-def _batch(case, step, sizes):
-    batch = make(case.kind, case.build(), sum(sizes), seed=step)
-    g = torch.Generator().manual_seed(step)
-    # A sample comes up on several ranks, and twice on one.
-    ids = batch.fixed[-1] % (SAMPLES // 8)
-    return replace(
-        batch,
-        leaves=tuple(
-            torch.randn(sum(sizes), 6, generator=g, dtype=torch.float64) for _ in batch.leaves
-        ),
-        fixed=(*batch.fixed[:-1], ids),
-    )
+        return super().forward(batch)
 
 
 def _train(case, storage, rank, sizes):
@@ -77,10 +55,9 @@ def _train(case, storage, rank, sizes):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     results = []
     for step, counts in enumerate(sizes):
-        begin = sum(counts[:rank])
-        own = slice(begin, begin + counts[rank])
+        batch = batch_of_all_ranks(case, step, counts)
         optimizer.zero_grad()
-        value = model(_batch(case, step, counts).entries(own))
+        value = model(batch.entries(share(counts, rank)))
         value.backward()
         optimizer.step()
         results += [value.detach(), *(x.grad for x in model.parameters())]
@@ -102,8 +79,7 @@ def _search(storage, rank, sizes):
         g = torch.Generator().manual_seed(step)
         x = torch.randn(12, 6, generator=g, dtype=torch.float64)
         ids = torch.randperm(17, generator=g)[:12]
-        begin = sum(counts[:rank])
-        own = slice(begin, begin + counts[rank])
+        own = share(counts, rank)
         batch = samples((ids % 4)[own].tolist(), ids[own].tolist())
         loss = head.loss(linear(x[own]), batch)['loss']
         results += [loss.detach(), *torch.autograd.grad(loss, linear.weight)]
@@ -135,9 +111,7 @@ def _bytes_sent(rank, world):
     dist.all_to_all_single = counted
     model = _Model(CASES[3], 'sharded')
     counts = SIZES[world][0]
-    begin = sum(counts[:rank])
-    own = slice(begin, begin + counts[rank])
-    model(_batch(CASES[3], 0, counts).entries(own))
+    model(batch_of_all_ranks(CASES[3], 0, counts).entries(share(counts, rank)))
     dist.all_to_all_single = send
     return torch.tensor(sum(sent))
 
@@ -157,7 +131,7 @@ def _on_rank(rank, world):
 
 @pytest.mark.parametrize('world', [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_shards_change_no_bit(world):
-    ids = _batch(CASES[3], 0, SIZES[world][0]).fixed[-1]
+    ids = batch_of_all_ranks(CASES[3], 0, SIZES[world][0]).fixed[-1]
     sent, received = sharded_state_cost.sharded_traffic(list(ids.split(SIZES[world][0])))
     assert sent.sum() == received.sum()
     ranks = run_on_ranks(_on_rank, world, world)
@@ -193,7 +167,7 @@ def test_one_process_has_all(name):
     """There a loss with shards is one without."""
     case = next(x for x in CASES if x.name == name)
     pair = [_Model(case, x) for x in ('device', 'sharded')]
-    batch = _batch(case, 0, (7, 5))
+    batch = batch_of_all_ranks(case, 0, (7, 5))
     assert torch.equal(*(x(batch) for x in pair))
     states = [x.loss.state_dict() for x in pair]
     assert states[0].keys() == states[1].keys()
