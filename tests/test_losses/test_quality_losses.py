@@ -9,7 +9,6 @@ from mmrank.losses import (
     IABCELoss,
     MALLoss,
     QualityFocalLoss,
-    RankSortLoss,
     StableAPLoss,
     SumLoss,
     VarifocalLoss,
@@ -90,20 +89,12 @@ def test_value_and_gradient_are_those_of_the_formula(cls, settings, positive, ne
 
 
 @every_formula
-def test_infinite_and_ignored_scores(cls, settings, positive, negative):
-    logits, target, quality = batch(8)
+def test_scores_far_away(cls, settings, positive, negative):
+    """A negative far below costs nothing; one far above costs its score, not inf or NaN."""
     loss = cls(**settings)
-    counted = torch.ones(8, CLASSES, dtype=torch.bool)
-    counted[0, (target[0] + 1) % CLASSES] = False
-    plain = with_gradient(loss(logits, target, counted, **given(loss, quality)), logits)
-    broken = torch.where(counted, logits.detach(), torch.nan).requires_grad_()
-    again = with_gradient(loss(broken, target, counted, **given(loss, quality)), broken)
-    torch.testing.assert_close(again, plain)
-    # A negative far below costs nothing; one far above costs its score, not inf or NaN.
     scores = torch.tensor([[-torch.inf, -1e4, 1e4]], requires_grad=True)
-    value, gradient = with_gradient(
-        loss(scores, torch.tensor([3]), **given(loss, quality[:0])), scores
-    )
+    value = loss(scores, torch.tensor([3]), **given(loss, torch.zeros(0)))
+    value, gradient = with_gradient(value, scores)
     assert value.isfinite()
     assert value > 1e3
     assert gradient.isfinite().all()
@@ -128,13 +119,6 @@ def test_focal_losses_are_those_of_mmdet(settings):
     got = loss(logits, target, **given(loss, quality))
     expected, got = with_gradient(expected, logits), with_gradient(got, logits)
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_it_is_a_part_of_a_sum():
-    logits, target, quality = batch()
-    parts = [RankSortLoss(), VarifocalLoss()]
-    got = SumLoss(parts)(logits, target, quality=quality)
-    torch.testing.assert_close(got, sum(x(logits, target, quality=quality) for x in parts))
 
 
 def test_messages():

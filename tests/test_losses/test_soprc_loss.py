@@ -182,34 +182,6 @@ def test_ablation_rows():
 
 
 @pytest.mark.parametrize(
-    'kwargs',
-    [
-        dict(prior='batch'),
-        dict(prior=0.5, mode='per_class', num_classes=4),
-        dict(prior=0.5, lam1=0.1, lam2=0.1),
-        dict(prior=0.5, activation='sigmoid', tau1=0.3, score_range=(0, 1)),
-    ],
-)
-def test_options_train_the_ranking(kwargs):
-    """Each option takes a random ranking to a nearly perfect one."""
-    scores, target = _batch(n=60)
-    loss = SOPRCLoss(**{**LOGITS, **kwargs})
-    scores.requires_grad_()
-    optimizer = torch.optim.Adam([scores], lr=0.1)
-    for _ in range(150):
-        optimizer.zero_grad()
-        loss(scores, target).backward()
-        optimizer.step()
-    labels = _labels(scores, target)
-    if kwargs.get('mode') == 'per_class':
-        lists = [(scores[labels[:, c], c], scores[~labels[:, c], c]) for c in range(4)]
-    else:
-        lists = [(scores[labels], scores[~labels])]
-    for pos, neg in lists:
-        assert (pos[:, None] <= neg).double().mean() < 0.01
-
-
-@pytest.mark.parametrize(
     'kwargs', [dict(prior='counts', max_prior=0.1), dict(prior=0.1, lam1=0.1, lam2=0.1)]
 )
 def test_retrieval_trains_with_the_default_temperatures(kwargs):

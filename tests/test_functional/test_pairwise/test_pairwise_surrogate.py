@@ -3,6 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from score_lists import one_sided_huber, one_sided_sigmoid, surrogate_mean
+from torch import nn
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses.pairs import compiled_sums, interval_sums, pair_matrix
@@ -460,6 +461,17 @@ def test_changing_the_scores_before_backward_is_noticed():
         scores += 1
     with pytest.raises(RuntimeError, match='modified by an inplace'):
         out.sum().backward()
+
+
+def test_a_penalty_on_the_gradient_of_other_terms_is_allowed():
+    """Only the gradient of the sum itself has no derivative, not what shares its scores."""
+    layer = nn.Linear(2, 1).double()
+    inputs = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    scores = layer(inputs)[:, 0]
+    loss = surrogate_mean(scores[:2], scores[2:], 1.0).mean()
+    (slope,) = torch.autograd.grad(scores.sigmoid().sum(), inputs, create_graph=True)
+    (loss + slope.square().sum()).backward()
+    assert layer.weight.grad.isfinite().all()
 
 
 def test_bad_input_is_named():

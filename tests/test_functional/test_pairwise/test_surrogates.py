@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-from score_lists import one_sided_huber, one_sided_sigmoid
 
 from mmrank.functional import OneSidedHuber
 from mmrank.losses.pairs.surrogates import SURROGATES, OneSidedSigmoid, build_surrogate
@@ -73,18 +72,11 @@ def test_cosine_bound_is_the_papers():
 
 
 @pytest.mark.parametrize('kind', [OneSidedHuber, OneSidedSigmoid])
-def test_classes_have_the_values_of_the_definitions(kind):
-    function = {OneSidedHuber: one_sided_huber, OneSidedSigmoid: one_sided_sigmoid}[kind]
-    x = torch.tensor([-3.0, -0.2, 0.0, 0.3, 5.0, -torch.inf, torch.inf, torch.nan]).double()
-    assert kind(0.7)(x[:5]).tolist() == pytest.approx(function(x[:5], 0.7).tolist())
-    assert kind(0.7)(x)[5] >= 1
-    assert kind(0.7)(x)[6] == 0
-    assert kind(0.7)(x)[7].isnan()
-
-
-@pytest.mark.parametrize('kind', [OneSidedHuber, OneSidedSigmoid])
-def test_nan_stays_nan_and_half_precision_is_kept(kind):
-    assert kind(1.0)(torch.tensor([float('nan')])).isnan().all()
+def test_infinite_scores_nan_and_half_precision(kind):
+    at_limits = kind(0.7)(torch.tensor([-torch.inf, torch.inf, torch.nan]).double())
+    assert at_limits[0] >= 1
+    assert at_limits[1] == 0
+    assert at_limits[2].isnan()
     for dtype in (torch.float16, torch.bfloat16):
         assert kind(1.0)(torch.ones(3, dtype=dtype)).dtype == dtype
 
