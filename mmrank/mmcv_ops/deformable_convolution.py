@@ -6,6 +6,19 @@ from torch import Tensor
 
 from .precision import at_least_float32
 
+#: What mmcv calls the settings, in the order in which torchvision's kernels take them.
+_VERSION_1 = ('dH', 'dW', 'padH', 'padW', 'dilationH', 'dilationW', 'group', 'deformable_group')
+_VERSION_2 = (
+    'stride_h',
+    'stride_w',
+    'pad_h',
+    'pad_w',
+    'dilation_h',
+    'dilation_w',
+    'group',
+    'deformable_group',
+)
+
 
 def _arguments(weight: Tensor, offset: Tensor, mask: Tensor | None, bias: Tensor | None) -> list:
     """Return weight, offset, mask and bias as torchvision's kernels take them."""
@@ -54,6 +67,11 @@ def _gradients(grad_output: Tensor, input: Tensor, tensors: list, settings: tupl
     return grads
 
 
+def _ordered(settings: dict[str, int], names: tuple[str, ...], has_mask: bool) -> tuple:
+    """Return settings as torchvision's kernels take them."""
+    return *(settings[name] for name in names), has_mask
+
+
 def _of_size(tensor: Tensor, output: Tensor) -> Tensor:
     """Return offsets or masks in the height and width of the output.
 
@@ -77,38 +95,6 @@ def _write(target: Tensor, grad: Tensor) -> None:
     target.copy_(values.view(target.shape))
 
 
-def _settings_of_version_1(
-    kW: int,
-    kH: int,
-    dW: int,
-    dH: int,
-    padW: int,
-    padH: int,
-    dilationW: int,
-    dilationH: int,
-    group: int,
-    deformable_group: int,
-    im2col_step: int,
-) -> tuple:
-    return dH, dW, padH, padW, dilationH, dilationW, group, deformable_group, False
-
-
-def _settings_of_version_2(
-    kernel_h: int,
-    kernel_w: int,
-    stride_h: int,
-    stride_w: int,
-    pad_h: int,
-    pad_w: int,
-    dilation_h: int,
-    dilation_w: int,
-    group: int,
-    deformable_group: int,
-) -> tuple:
-    strides = stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w
-    return *strides, group, deformable_group, True
-
-
 def deform_conv_forward(
     input: Tensor,
     weight: Tensor,
@@ -130,7 +116,7 @@ def deform_conv_forward(
         settings: Kernel size, stride, padding, dilation and groups as mmcv names them.
     """
     tensors = _arguments(weight, offset, None, None)
-    _convolve(output, input, tensors, _settings_of_version_1(**settings))
+    _convolve(output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
 
 
 def deform_conv_backward_input(
@@ -145,7 +131,7 @@ def deform_conv_backward_input(
 ) -> None:
     """Write the gradients of input and offset; see :func:`deform_conv_forward`."""
     tensors = _arguments(weight, offset, None, None)
-    grads = _gradients(grad_output, input, tensors, _settings_of_version_1(**settings))
+    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
     grad_input.copy_(grads[0])
     grad_offset.copy_(grads[2])
 
@@ -162,7 +148,7 @@ def deform_conv_backward_parameters(
 ) -> None:
     """Add the gradient of the weight, times ``scale``; see :func:`deform_conv_forward`."""
     tensors = _arguments(torch.zeros_like(grad_weight), offset, None, None)
-    grads = _gradients(grad_output, input, tensors, _settings_of_version_1(**settings))
+    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_1, has_mask=False))
     grad_weight.add_(grads[1].to(grad_weight), alpha=scale)
 
 
@@ -195,7 +181,7 @@ def modulated_deform_conv_forward(
     offset = _of_size(offset, output)
     mask = _of_size(mask, output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
-    _convolve(output, input, tensors, _settings_of_version_2(**settings))
+    _convolve(output, input, tensors, _ordered(settings, _VERSION_2, has_mask=True))
 
 
 def modulated_deform_conv_backward(
@@ -219,7 +205,7 @@ def modulated_deform_conv_backward(
     offset = _of_size(offset, grad_output)
     mask = _of_size(mask, grad_output)
     tensors = _arguments(weight, offset, mask, bias if with_bias else None)
-    grads = _gradients(grad_output, input, tensors, _settings_of_version_2(**settings))
+    grads = _gradients(grad_output, input, tensors, _ordered(settings, _VERSION_2, has_mask=True))
     targets = [grad_input, grad_weight, grad_offset, grad_mask]
     if with_bias:
         targets.append(grad_bias)

@@ -6,7 +6,7 @@ is given. An operator that is not here refuses when it is called, not when mmcv 
 
 from collections.abc import Callable
 
-from mmrank.errors import UserImportError, UserNotImplementedError
+from mmrank.errors import UserImportError
 
 try:
     import torchvision as _torchvision  # noqa: F401
@@ -26,12 +26,8 @@ from mmrank.mmcv_ops.deformable_convolution import (
     modulated_deform_conv_backward,
     modulated_deform_conv_forward,
 )
-from mmrank.mmcv_ops.focal_losses import (
-    sigmoid_focal_loss_backward,
-    sigmoid_focal_loss_forward,
-    softmax_focal_loss_backward,
-    softmax_focal_loss_forward,
-)
+from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
+from mmrank.mmcv_ops.refusal import refuse_operator
 from mmrank.mmcv_ops.resampling import (
     carafe_backward,
     carafe_forward,
@@ -75,8 +71,6 @@ __all__ = [
     'roi_pool_forward',
     'sigmoid_focal_loss_backward',
     'sigmoid_focal_loss_forward',
-    'softmax_focal_loss_backward',
-    'softmax_focal_loss_forward',
     'softnms',
 ]
 
@@ -98,12 +92,7 @@ def __getattr__(name: str) -> Callable:
 
     def refuse(*args: object, **kwargs: object) -> None:
         """Raise NotImplementedError."""
-        raise UserNotImplementedError(
-            f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
-            'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
-            '--no-build-isolation --no-cache-dir mmcv` beside torch), or choose a config without '
-            'this operator.'
-        )
+        refuse_operator(name)
 
     refuse.__name__ = name
     return refuse

@@ -1,4 +1,4 @@
-"""Sigmoid and softmax focal loss, each element on its own."""
+"""Sigmoid focal loss, each element on its own."""
 
 import torch
 from torch import Tensor
@@ -55,50 +55,3 @@ def sigmoid_focal_loss_backward(
     if weight.numel():
         grad = grad * _class_weights(weight, target)[:, None]
     grad_input.copy_(grad)
-
-
-def _probability_of_target(softmax: Tensor, target: Tensor) -> Tensor:
-    """Return the probability of the class of each row, shape (N,)."""
-    return at_least_float32(softmax).gather(1, target.clamp(min=0)[:, None])[:, 0]
-
-
-def softmax_focal_loss_forward(
-    softmax: Tensor, target: Tensor, weight: Tensor, output: Tensor, gamma: float, alpha: float
-) -> None:
-    """Write the loss of each row into ``output``.
-
-    Args:
-        softmax: Probabilities, shape (N, C).
-        target: Class of each row, shape (N,); negative ones have no loss.
-        weight: Of each class, shape (C,), or empty.
-        output: Shape (N,).
-        gamma: Exponent of the modulating factor.
-        alpha: Factor of all.
-    """
-    p = _probability_of_target(softmax, target)
-    loss = -alpha * (1 - p).pow(gamma) * p.clamp(min=_SMALLEST).log()
-    if weight.numel():
-        loss = loss * _class_weights(weight, target)
-    output.copy_(loss.where(target >= 0, 0))
-
-
-def softmax_focal_loss_backward(
-    softmax: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    buff: Tensor,
-    grad_input: Tensor,
-    gamma: float,
-    alpha: float,
-) -> None:
-    """Write the derivatives for logits, shape (N, C); see :func:`softmax_focal_loss_forward`."""
-    p = _probability_of_target(softmax, target)
-    q = 1 - p
-    factor = gamma * q.pow(gamma - 1) * p * p.clamp(min=_SMALLEST).log() - q.pow(gamma)
-    factor = alpha * factor
-    if weight.numel():
-        factor = factor * _class_weights(weight, target)
-    factor = factor.where(target >= 0, 0)
-    own = target[:, None] == torch.arange(softmax.shape[1], device=softmax.device)
-    buff.copy_(factor)
-    grad_input.copy_(factor[:, None] * (own.to(factor) - at_least_float32(softmax)))

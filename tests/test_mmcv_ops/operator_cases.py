@@ -72,15 +72,14 @@ def deformable(
     return case
 
 
-def focal(function, number=8, weighted=False):
+def focal(number=8, weighted=False):
     def case(dtype):
         logits = 3 * normal(number, 5, dtype=dtype)
-        # mmcv's sigmoid form has a background class without a logit.
-        target = torch.arange(number) % (6 if function is ops.sigmoid_focal_loss else 5)
+        # There is a background class without a logit.
+        target = torch.arange(number) % 6
         weight = torch.arange(1.0, 6, dtype=dtype) if weighted else None
-        # mmcv's softmax form has no gradient of single rows.
-        reduction = 'none' if function is ops.sigmoid_focal_loss else 'sum'
-        return [logits], lambda x: function(x, target, 2.0, 0.25, weight, reduction)
+        loss = ops.sigmoid_focal_loss
+        return [logits], lambda x: loss(x, target, 2.0, 0.25, weight, 'none')
 
     return case
 
@@ -113,8 +112,6 @@ def carafe(kernel=3, groups=2, batch=2, scale=2):
 DIFFERENTIABLE = {
     'roi_align': roi_align(),
     'roi_align-ratio-2-legacy': roi_align(sampling_ratio=2, aligned=False),
-    'roi_align-max': roi_align(pool_mode='max'),
-    'roi_align-max-ratio-2-legacy': roi_align(pool_mode='max', sampling_ratio=2, aligned=False),
     'deform_conv': deformable(1),
     'deform_conv-groups': deformable(1, groups=2, deform_groups=2, stride=1),
     'modulated_deform_conv': deformable(2),
@@ -122,10 +119,8 @@ DIFFERENTIABLE = {
     'modulated_deform_conv-no-bias': deformable(2, bias=False),
     'modulated_deform_conv-finer-offsets': deformable(2, deform_groups=2, finer=True),
     'roi_pool': roi_pool(),
-    'sigmoid_focal_loss': focal(ops.sigmoid_focal_loss),
-    'sigmoid_focal_loss-weights': focal(ops.sigmoid_focal_loss, weighted=True),
-    'softmax_focal_loss': focal(ops.softmax_focal_loss),
-    'softmax_focal_loss-weights': focal(ops.softmax_focal_loss, weighted=True),
+    'sigmoid_focal_loss': focal(),
+    'sigmoid_focal_loss-weights': focal(weighted=True),
     'ms_deform_attn': attention(),
     'carafe': carafe(),
     'carafe-kernel-5': carafe(kernel=5, groups=1, batch=1, scale=1),
@@ -137,9 +132,8 @@ AT_REST = {
 }
 EMPTY = {
     'roi_align': roi_align(0),
-    'roi_align-max': roi_align(0, pool_mode='max'),
     'roi_pool': roi_pool(0),
-    'sigmoid_focal_loss': focal(ops.sigmoid_focal_loss, 0),
+    'sigmoid_focal_loss': focal(0),
     'ms_deform_attn-queries': attention(queries=0),
     'ms_deform_attn-batch': attention(batch=0),
     'carafe': carafe(batch=0),
