@@ -9,6 +9,7 @@ from mmrank.distributed import world_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.precision import at_least_float32
 
 from .detectors import aligned_iou
 
@@ -119,6 +120,5 @@ def _named(outputs: dict) -> dict:
 
 def _corners(boxes: Tensor) -> Tensor:
     """(n, 4) centre and size as corners, at least float32."""
-    boxes = boxes.to(torch.promote_types(boxes.dtype, torch.float32))
-    centre, size = boxes[:, :2], boxes[:, 2:]
+    centre, size = at_least_float32(boxes).split(2, dim=1)
     return torch.cat([centre - size / 2, centre + size / 2], 1)

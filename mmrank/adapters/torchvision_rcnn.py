@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
 from mmrank.made_class import make_class
+from mmrank.precision import at_least_float32
 
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
@@ -73,8 +74,7 @@ class RankingRoIHeads(RankingPart):
         boxes = {}
         if self.ranking_loss.box_input is not None:
             rows = (labels > 0).nonzero().squeeze(1)
-            wide = torch.promote_types(codes.dtype, torch.float32)
-            decoded = self.box_coder.decode(codes.detach().to(wide), proposals)
+            decoded = self.box_coder.decode(at_least_float32(codes.detach()), proposals)
             true = torch.cat(
                 [
                     t['boxes'][i] if len(t['boxes']) else t['boxes'].new_zeros(len(i), 4)
@@ -97,8 +97,7 @@ def log_odds(logits: Tensor) -> Tensor:
 
     ``1 - p`` of the highest score, which may be close to 1, is the sum of the others.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_p = logits.log_softmax(1)
+    log_p = at_least_float32(logits).log_softmax(1)
     top = log_p.detach().argmax(1, keepdim=True)
     others = log_p.scatter(1, top, -torch.inf)
     rest = torch.log1p(-others.exp()).scatter(1, top, others.logsumexp(1, keepdim=True))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
+from mmrank.precision import at_least_float32
 from mmrank.training_set import ClassesOfTrainingSet
 
 #: score_thr of mmdet's detectors.
@@ -145,6 +146,6 @@ class BoxHeadHooks(nn.Module):
 
     def _centred(self, cls_score: Tensor) -> Tensor:
         """Raw scores, the mean positive score at 0, at least float32."""
-        scores = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
+        scores = at_least_float32(cls_score)
         centre = self.logit_centre()
         return scores if centre is None else scores - centre.to(scores.dtype)

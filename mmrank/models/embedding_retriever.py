@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from mmrank.errors import UserError
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
+from mmrank.models.features import last_features
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.retrieval_head import RetrievalHead
 from mmrank.models.heads.sample_fields import labels_of
@@ -103,8 +104,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         return self.embed_rows(self._last_feature, inputs)
 
     def _last_feature(self, inputs: Tensor) -> Tensor:
-        feats = super().extract_feat(inputs)
-        return feats[-1] if isinstance(feats, (tuple, list)) else feats
+        return last_features(super().extract_feat(inputs))
 
     def encoders(self) -> list[Module]:
         """The encoder."""

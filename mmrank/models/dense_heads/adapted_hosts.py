@@ -9,6 +9,7 @@ background.
 import torch
 from torch import Tensor, nn
 
+from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 
 #: Channels of an anchor of YOLOv3 before its classes: the box, and the objectness.
@@ -21,8 +22,8 @@ def joint_logits(classes: Tensor, objectness: Tensor) -> Tensor:
     ``-log(exp(-c) + exp(-o) + exp(-c - o))``, which orders boxes and classes as the product does,
     of (N, C, H, W) and (N, 1, H, W) raw scores, or others that broadcast.
     """
-    dtype = torch.promote_types(classes.dtype, torch.float32)
-    classes, objectness = classes.to(dtype), objectness.to(dtype)
+    classes = at_least_float32(classes)
+    objectness = objectness.to(classes.dtype)
     either = torch.logaddexp(-classes, -objectness)
     return -torch.logaddexp(either, -classes - objectness)
 

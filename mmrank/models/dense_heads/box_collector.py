@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.autograd import violated
 from mmrank.checks import one_of
+from mmrank.precision import at_least_float32
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}
@@ -119,8 +120,7 @@ class BoxCollector(nn.Module):
             index = positive.nonzero().squeeze(1)
         if whole:
             pred, target = pred[index], target[index]
-        # In half precision areas of large boxes overflow.
-        pred = pred.to(torch.promote_types(pred.dtype, torch.float32))
+        pred = at_least_float32(pred)
         target = target.to(pred.dtype)
         if self.kind == 'loss':
             return self.loss(pred, target, reduction_override='none')

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.models.federated_annotations import federated_weight
 from mmrank.models.score_centre import score_centre
+from mmrank.precision import at_least_float32
 
 
 class LevelCollector(nn.Module):
@@ -111,5 +112,4 @@ class LevelCollector(nn.Module):
 
 def to_logits(probabilities: Tensor) -> Tensor:
     """Raw scores, within about +-16 and at least float32, of probabilities in [0, 1]."""
-    dtype = torch.promote_types(probabilities.dtype, torch.float32)
-    return probabilities.to(dtype).logit(eps=1e-7)
+    return at_least_float32(probabilities).logit(eps=1e-7)

@@ -12,6 +12,8 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
+from mmrank.models.features import last_features
+from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
@@ -76,8 +78,7 @@ class OneVsRestHead(BaseModule):
 
     def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Features of the last stage, (n, in_channels)."""
-        if isinstance(feats, (tuple, list)):
-            feats = feats[-1]
+        feats = last_features(feats)
         if feats.dim() != 2 or feats.size(1) != self.fc.in_features:
             raise ValueError(
                 f'the head needs features (images, {self.fc.in_features}), got shape '
@@ -125,9 +126,7 @@ class OneVsRestHead(BaseModule):
         The labels are the classes with a score of at least ``thr``, or 0 or 1 where there is one
         class; the highest one with ``exclusive``.
         """
-        scores = self(feats)
-        # In half precision all scores near 1 would tie.
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = at_least_float32(self(feats))
         scores = scores.softmax(1) if self.exclusive else scores.sigmoid()
         if data_samples is None:
             from mmpretrain.structures import DataSample

@@ -16,6 +16,8 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.unit_rows import unit_rows
+from mmrank.models.features import last_features
+from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.training_set import TrainingSet
@@ -121,16 +123,13 @@ class RetrievalHead(BaseModule):
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple."""
-        if isinstance(feats, (tuple, list)):
-            feats = feats[-1]
+        feats = last_features(feats)
         if feats.dim() != 2:
             raise ValueError(
                 f'the head needs features (images, length), got shape {tuple(feats.shape)}; end '
                 "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
             )
-        # Close cosines tie in half precision.
-        dtype = torch.promote_types(feats.dtype, torch.float32)
-        return unit_rows(feats) if self.normalize else feats.to(dtype)
+        return unit_rows(feats) if self.normalize else at_least_float32(feats)
 
     def loss(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from mmrank.losses.unit_rows import unit_rows
+from mmrank.models.features import last_features
 from mmrank.models.grad_cache import GradCacheMixin
+from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 
 #: Texts encoded at a time in evaluation.
@@ -146,8 +148,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         feats = inputs
         for layer in self.image_encoder:
             feats = layer(feats)
-        if isinstance(feats, (tuple, list)):
-            feats = feats[-1]
+        feats = last_features(feats)
         if feats.dim() != 2 or feats.size(1) != self.image_channels:
             raise ValueError(
                 f'the image encoder must return features (images, {self.image_channels}), got '
@@ -230,9 +231,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         return torch.cat([self.embed_texts(texts[i : i + _TEXTS]) for i in parts])
 
     def _finish(self, rows: Tensor) -> Tensor:
-        if self.normalize:
-            return unit_rows(rows)
-        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return unit_rows(rows) if self.normalize else at_least_float32(rows)
 
 
 def _as_list(text: str | Sequence[str] | None) -> list[str]:

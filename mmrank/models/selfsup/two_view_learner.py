@@ -12,6 +12,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import Prefetches
+from mmrank.models.features import last_features
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.sample_fields import ids_of
 
@@ -121,5 +122,5 @@ def _refuse_unstacked(module: Module, args: tuple) -> None:
 
 def _vectors(feats: Tensor | Sequence[Tensor]) -> Tensor:
     """(B, D) of the last stage, averaged over the image."""
-    last = feats[-1] if isinstance(feats, (tuple, list)) else feats
+    last = last_features(feats)
     return adaptive_avg_pool2d(last, 1).flatten(1) if last.dim() == 4 else last
