@@ -8,7 +8,7 @@ here, too: ``from mmrank import StableAPLoss`` imports torch.
 
 from importlib import import_module
 
-from .lazy import missing_name
+from .imports import missing_name
 from .mmcv_ops import make_available
 from .version import __version__
 

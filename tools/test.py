@@ -30,7 +30,7 @@ try:
     from mmrank.engine.resume.matching import bare_model
     from mmrank.errors import UserError
     from mmrank.files import check_output, temporary_folder
-    from mmrank.models.calibrated_model import CalibratedMixin, is_calibrated
+    from mmrank.models.calibrated_model import CalibratedMixin
 except ModuleNotFoundError as error:
     if error.name != 'mmrank':
         raise
@@ -107,7 +107,8 @@ def set_visualization(cfg: Config, args: argparse.Namespace) -> None:
 
 def set_tta(cfg: Config) -> None:
     """Let the model average over augmented images; refuse one that shows calibrated scores."""
-    if is_calibrated(cfg.model):
+    kind = cfg.model.get('type')
+    if getattr(kind, '__name__', str(kind)).rpartition('.')[2] == 'CalibratedModel':
         raise UserError(
             'the calibration was fitted on scores without --tta, which merges predictions by their '
             'scores.\n  Fix: leave out --tta, or the calibration'

@@ -4,7 +4,7 @@ Importing this package imports no other library; each file serves one, and impor
 first used.
 """
 
-from mmrank.lazy import lazy_package
+from mmrank.imports import lazy_package
 
 #: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
 _NAMES = {

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
+from mmrank.imports import required_package
 from mmrank.losses import HeadLoss, IABCELoss, MALLoss, VarifocalLoss
-from mmrank.required_package import required_package
 
 from .detectors import RankingSettings, centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels

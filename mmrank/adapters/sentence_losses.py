@@ -16,10 +16,10 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional import average_precision
 from mmrank.gathering import all_gather_rows, rows_and_dtype
+from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.required_package import required_package
 
 with required_package(
     'transformers',

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from torch import nn
 
+from mmrank.imports import required_package
 from mmrank.losses import HeadLoss
 from mmrank.losses.ranking.rank_sort import balanced_parts
 from mmrank.made_class import MadeClass
-from mmrank.required_package import required_package
 from mmrank.state import GradientBalance
 
 from .detectors import RankingSettings

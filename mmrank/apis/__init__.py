@@ -1,6 +1,6 @@
 """Building blocks of the command-line tools, and released models by name."""
 
-from mmrank.lazy import lazy_package
+from mmrank.imports import lazy_package
 
 #: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
 _NAMES = {'.models': ('load_model', 'released_models')}

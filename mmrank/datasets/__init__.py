@@ -5,7 +5,7 @@ of its memory; :mod:`mmrank.datasets.registered` registers the data sets, and th
 it.
 """
 
-from mmrank.lazy import lazy_package
+from mmrank.imports import lazy_package
 
 #: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
 _NAMES = {

@@ -2,8 +2,8 @@
 
 import mmrank.datasets.interactions
 import mmrank.datasets.one_size  # noqa: F401  they register
+from mmrank.imports import optional_class, register_optional
 from mmrank.registry import DATASETS
-from mmrank.required_package import optional_class, register_optional
 
 
 def _register(package: str, module: str, *names: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from mmrank.files import replace_atomically
 from mmrank.functional import RetrievalFigures, StoredEmbeddings, unit_rows
 from mmrank.functional.metrics.retrieval.input import class_ranges
 from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES
-from mmrank.required_package import required_package
+from mmrank.imports import required_package
 
 INDICES = ('flat', 'ivf')
 # Bytes of gallery rows, or of found neighbours, at a time.

@@ -1,6 +1,6 @@
 """Losses, which need torch alone."""
 
-from mmrank.lazy import lazy_package
+from mmrank.imports import lazy_package
 
 #: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
 _NAMES = {

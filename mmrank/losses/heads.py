@@ -117,7 +117,7 @@ class BoxHeadHooks(nn.Module):
         """Move the state with the raw scores of a model, to which (1,) or (C,) numbers are added.
 
         A loss with a :meth:`logit_centre` keeps numbers in units of the scores, which follow when
-        :func:`mmrank.models.centre_folding.fold_centres` moves the scores.
+        the centre moves into the bias of the layer.
         """
 
     def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:

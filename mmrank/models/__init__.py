@@ -1,8 +1,8 @@
 """Registered models: heads, retrievers, encoders, towers."""
 
 from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
+from mmrank.imports import register_optional
 from mmrank.registry import MODELS
-from mmrank.required_package import register_optional
 
 from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
 from .calibrated_model import CalibratedModel

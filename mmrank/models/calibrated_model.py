@@ -1,7 +1,6 @@
 """Any detector or one-vs-rest classifier that shows probabilities."""
 
 import os
-from collections.abc import Mapping
 from functools import cache
 
 from torch import nn
@@ -136,10 +135,3 @@ def _head(model: nn.Module) -> nn.Module | None:
         if found is not None:
             return found
     return None
-
-
-def is_calibrated(model: Mapping) -> bool:
-    """Whether a model config builds one that shows calibrated scores."""
-    kind = model.get('type')
-    name = getattr(kind, '__name__', str(kind))
-    return name.rpartition('.')[2] == CalibratedModel.__name__

@@ -20,7 +20,7 @@ from mmrank.datasets.shards import stream
 from mmrank.datasets.shards.stream import ShardReaders, index_stream, open_stream, rows_of
 from mmrank.datasets.shards.tar_shard import index_tars
 from mmrank.errors import UserError
-from mmrank.required_package import PackageError
+from mmrank.imports import PackageError
 
 TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.py')
 SIZES = (30, 10, 50, 30)  # 120

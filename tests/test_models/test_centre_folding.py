@@ -18,8 +18,8 @@ from shown_boxes import (
 from small_heads import FOCAL, STABLE_AP, build_head, head_losses
 from small_rcnn import detector_config
 
+from lib.centre_folding import fold_centres
 from mmrank.losses import StableAPLoss
-from mmrank.models.centre_folding import fold_centres
 from mmrank.registry import MODELS
 
 RANK_SORT = dict(type='mmrank.RankSortLoss')

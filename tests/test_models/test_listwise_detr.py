@@ -24,11 +24,11 @@ from query_heads import (
 from small_heads import FOCAL, objective, watch
 from torch import nn
 
+from lib.centre_folding import fold_centres
 from mmrank.checkpoint_loading import CheckpointError
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
-from mmrank.models.centre_folding import fold_centres
 
 HEADS = sorted(QUERY_HEADS)
 RANKINGS = {'DeformableDETRHead, two stages': LAYERS + 1, 'DINOHead': 2 * LAYERS + 1}

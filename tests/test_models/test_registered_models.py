@@ -225,9 +225,7 @@ def test_every_registered_model_has_a_case():
     names = {
         name
         for name, entry in MODELS.module_dict.items()
-        if inspect.getmodule(entry).__name__.startswith(
-            ('mmrank.models', 'mmrank.required_package')
-        )
+        if inspect.getmodule(entry).__name__.startswith(('mmrank.models', 'mmrank.imports'))
     }
     assert names == {name.partition(',')[0] for name in CASES} | ELSEWHERE
 

@@ -20,7 +20,7 @@ from small_heads import (
     watch,
 )
 
-from mmrank.models.centre_folding import fold_centres
+from lib.centre_folding import fold_centres
 from mmrank.models.dense_heads.adapted_hosts import joint_logits
 
 SHOW_ALL = ConfigDict(TEST_CFG, score_thr=0.0, nms_pre=100_000)

@@ -17,9 +17,9 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('interruption',),
     ('errors', 'version'),
-    ('autograd', 'checks'),
-    ('lazy', 'mmcv_ops'),
-    ('checkpoint_loading', 'distributed', 'files', 'gathering', 'required_package'),
+    ('autograd', 'checks', 'precision'),
+    ('imports', 'mmcv_ops'),
+    ('checkpoint_loading', 'distributed', 'files', 'gathering'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
     ('registry', 'training_set'),

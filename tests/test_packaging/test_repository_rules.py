@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrank.required_package import VERSIONS
+from mmrank.imports import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / 'requirements' / 'lock.txt'

@@ -23,8 +23,8 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.structures import PixelData
 
+from lib.common.mmcv_operators import compiled_extension, operators_of
 from mmrank.mmcv_ops import extension
-from mmrank.mmcv_ops.choice import compiled_extension, operators_of
 
 FOLDER = Path(mmdet.__file__).parent / '.mim' / 'configs'
 SIZES = 128, 320

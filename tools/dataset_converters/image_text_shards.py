@@ -37,7 +37,7 @@ from mmrank.datasets.shards.stream import index_stream
 from mmrank.datasets.shards.tar_shard import IMAGE_MEMBERS, index_tars
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import whole_folder
-from mmrank.required_package import required_package
+from mmrank.imports import required_package
 
 _RANGE = re.compile(r'\{(\d+)\.\.(\d+)\}')
 #: Field of the member ``json`` where images have several captions.

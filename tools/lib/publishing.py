@@ -13,12 +13,12 @@ import torch
 from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
+from lib.centre_folding import HeadCentre, fold_centres
 from mmrank.apis.entry_point import check_packages, read_config, walk_types
 from mmrank.apis.models import load_all, read_weights
 from mmrank.engine.resume.matching import FOLDED, folded_heads, model_state, read_saved_config
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 
 #: What a user of the weights needs to know of the training.
@@ -52,7 +52,7 @@ def publish_model(
     It has tensors and plain values of weights and losses, which ``torch.load(weights_only=True)``
     reads. What belongs to a run is left out: equal weights make equal files. The centre of the
     scores of a ranking loss moves into the bias, see
-    :func:`mmrank.models.centre_folding.fold_centres`.
+    :func:`lib.centre_folding.fold_centres`.
 
     Args:
         checkpoint: The file of a training.

@@ -14,9 +14,11 @@ import torch
 
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.checkpoint_loading import guard_checkpoints
-from mmrank.engine.sharded.checkpoint import join_tables, load_sharded
+from mmrank.engine.sharded.checkpoint import load_sharded
 from mmrank.errors import show_user_errors
 from mmrank.files import check_output, replace_atomically
+from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
+from mmrank.state.sharding import SHARDS_KEY
 
 #: What a test or a fine-tuning takes from a checkpoint.
 WEIGHTS = ('state_dict', 'meta', 'message_hub')
@@ -44,6 +46,19 @@ def main() -> None:
     with replace_atomically(args.out) as path:
         torch.save(checkpoint, path)
     print(f'Wrote {len(checkpoint["state_dict"])} tensors to {args.out}')
+
+
+def join_tables(checkpoint: dict, folder: str) -> None:
+    """Replace the shards of a checkpoint by whole tables, in place."""
+    names = checkpoint.pop(SHARD_FILES_KEY, None)
+    tables = whole_tables(folder, names) if names else {}
+    # The EMAHook exchanges the values of both.
+    for part, prefix in (('state_dict', ''), ('ema_state_dict', 'module.')):
+        if part in checkpoint:
+            for key, table in tables.items():
+                module = key.rpartition('.')[0]
+                checkpoint[part].pop(f'{prefix}{module}.{SHARDS_KEY}', None)
+                checkpoint[part][prefix + key] = table
 
 
 if __name__ == '__main__':

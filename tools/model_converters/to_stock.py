@@ -27,6 +27,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.centre_folding import HeadCentre, fold_centres
 from lib.publishing import describe_centre, has_ranking_head, plain_value, saved_bytes
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import load_all, read_weights
@@ -34,7 +35,6 @@ from mmrank.checkpoint_loading import guard_checkpoints
 from mmrank.engine.resume.matching import Difference, compare_states, model_state
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
-from mmrank.models.centre_folding import HeadCentre, fold_centres
 from mmrank.registry import MODELS
 from model_converters.stock_config import NAME, stock_config
 

@@ -9,7 +9,7 @@ from typing import Any
 from mmrank.datasets.captions.caption_files import clean_captions
 from mmrank.datasets.shards.shard_index import ScannedShard, ShardIndex, ShardSample, write_index
 from mmrank.errors import UserError
-from mmrank.required_package import required_package
+from mmrank.imports import required_package
 
 #: Rows that are fetched at a time.
 _BATCH = 64

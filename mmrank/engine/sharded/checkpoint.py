@@ -19,8 +19,7 @@ from torch import Tensor
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.resume.whole_checkpoint import all_succeed, find_folder_damage
 from mmrank.errors import UserError
-from mmrank.state.shard_files import SHARD_FILES_KEY, own_shard_names, whole_tables
-from mmrank.state.sharding import SHARDS_KEY
+from mmrank.state.shard_files import SHARD_FILES_KEY, own_shard_names
 
 try:
     from torch.distributed import checkpoint as dcp
@@ -132,20 +131,6 @@ def load_sharded(
         if name in rest:
             rest[name]._metadata = OrderedDict(values)
     return rest
-
-
-def join_tables(checkpoint: dict, folder: str | Path) -> dict:
-    """Replace shards in what :func:`load_sharded` gave by whole tables, in place."""
-    names = checkpoint.pop(SHARD_FILES_KEY, None)
-    tables = whole_tables(folder, names) if names else {}
-    # The EMAHook exchanges the values of both.
-    for part, prefix in (('state_dict', ''), ('ema_state_dict', 'module.')):
-        if part in checkpoint:
-            for key, table in tables.items():
-                module = key.rpartition('.')[0]
-                checkpoint[part].pop(f'{prefix}{module}.{SHARDS_KEY}', None)
-                checkpoint[part][prefix + key] = table
-    return checkpoint
 
 
 def spread(checkpoint: dict, place: Placement) -> dict:

@@ -25,7 +25,7 @@ from lib.seeds.executors import (
 from lib.seeds.plan import parse_plan
 from lib.seeds.runs import RunQueue
 from mmrank.errors import UserError
-from mmrank.required_package import VERSIONS
+from mmrank.imports import VERSIONS
 
 # Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs with `hang=SEED`.
 FAKE = """

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.required_package import required_package
+from mmrank.imports import required_package
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _LIBC = ctypes.CDLL(None) if sys.platform == 'linux' else None

@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from mmrank.losses import HeadLoss
 from mmrank.losses.protocols import ShiftsLogits
-
-from .dense_heads.adapted_hosts import JointMapPredictions, JointPredictions, SigmoidSSD
-from .dense_heads.listwise_detr_mixin import ListwiseDETRMixin
-from .dense_heads.listwise_mixin import ListwiseMixin
-from .score_centre import score_centre
+from mmrank.models.dense_heads.adapted_hosts import (
+    JointMapPredictions,
+    JointPredictions,
+    SigmoidSSD,
+)
+from mmrank.models.dense_heads.listwise_detr_mixin import ListwiseDETRMixin
+from mmrank.models.dense_heads.listwise_mixin import ListwiseMixin
+from mmrank.models.score_centre import score_centre
 
 #: Side of the feature maps on which a head is tried.
 _SIDE = 8
