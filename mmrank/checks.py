@@ -13,10 +13,26 @@ def one_of(name: str, value: object, allowed: Collection) -> None:
 
 
 def check_positive(**settings: float) -> None:
-    """Raise ValueError for a setting that is not > 0."""
+    """Raise ValueError for a setting that is not > 0 and finite."""
     for name, value in settings.items():
-        if not value > 0:
-            raise ValueError(f'{name} must be > 0, got {value!r}')
+        if not 0 < value < float('inf'):
+            raise ValueError(f'{name} must be > 0 and finite, got {value!r}')
+
+
+def check_ascending(**settings: float) -> None:
+    """Raise ValueError unless settings > 0 ascend in the order given; some may be equal."""
+    check_positive(**settings)
+    values = list(settings.values())
+    if values != sorted(values):
+        given = ', '.join(f'{name}={value!r}' for name, value in settings.items())
+        raise ValueError(f'0 < {" <= ".join(settings)} must hold, got {given}')
+
+
+def check_score_range(score_range: tuple[float, float]) -> None:
+    """Raise ValueError for a range of scores that is not finite, or has no width."""
+    low, high = score_range
+    if not float('-inf') < low < high < float('inf'):
+        raise ValueError(f'score_range must be finite with low < high, got {score_range!r}')
 
 
 def check_not_negative(**settings: float) -> None:
@@ -33,10 +49,14 @@ def check_at_least(least: int, **settings: int) -> None:
             raise ValueError(f'{name} must be at least {least}, got {value!r}')
 
 
-def check_share(name: str, value: float) -> None:
-    """Raise ValueError if a setting is not in (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f'{name} must be in (0, 1], got {value!r}')
+def check_within(interval: str, **settings: float) -> None:
+    """Raise ValueError for a setting outside of an interval, such as ``'(0, 1]'``."""
+    low, high = map(float, interval[1:-1].split(','))
+    for name, value in settings.items():
+        is_above = value >= low if interval[0] == '[' else value > low
+        is_below = value <= high if interval[-1] == ']' else value < high
+        if not (is_above and is_below):
+            raise ValueError(f'{name} must be in {interval}, got {value!r}')
 
 
 def check_count(name: str, value: object, least: int = 1, fix: str = '') -> None:

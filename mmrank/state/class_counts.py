@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count
+from mmrank.checks import check_count, check_within
 from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
@@ -90,8 +90,8 @@ class ClassPrior(SavedState):
         maximum: float | None = None,
     ) -> None:
         super().__init__()
-        if maximum is not None and not 0 < maximum < 1:
-            raise ValueError(f'max_prior must be in (0, 1) or None, got {maximum!r}')
+        if maximum is not None:
+            check_within('(0, 1)', max_prior=maximum)
         self.from_counts = isinstance(prior, str) and prior == 'counts'
         self.maximum = maximum
         self.known = not self.from_counts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_count
+from mmrank.checks import check_count, one_of
 from mmrank.errors import UserError
 
 from .base import SavedState
@@ -61,10 +61,7 @@ class CrossBatchMemory(ShardedState, SavedState):
         check_count('size of the memory', size)
         check_count('dim of the memory', dim)
         check_count('start_iter of the memory', start_iter, least=0)
-        if storage not in ('device', 'sharded'):
-            raise ValueError(
-                f"storage of the memory must be 'device' or 'sharded', got {storage!r}"
-            )
+        one_of('storage of the memory', storage, ('device', 'sharded'))
         super().__init__(size, storage == 'sharded')
         self.start_iter = start_iter
         whole = self.shard.is_whole

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import check_index, violated
-from mmrank.checks import check_count
+from mmrank.checks import check_count, check_within
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
 
@@ -179,10 +179,8 @@ class StreamingFrequency(SavedState):
         super().__init__()
         fix = '; as many as there are entities, or fewer and num_hashes=4'
         check_count('num_buckets', num_buckets, fix=fix)
-        if not 1 <= num_hashes <= len(_FACTORS):
-            raise ValueError(f'num_hashes must be 1 to {len(_FACTORS)}, got {num_hashes!r}')
-        if not 0 < alpha < 1:
-            raise ValueError(f'alpha must be in (0, 1), got {alpha!r}')
+        check_within(f'[1, {len(_FACTORS)}]', num_hashes=num_hashes)
+        check_within('(0, 1)', alpha=alpha)
         self.alpha = float(alpha)
         shape = num_hashes, num_buckets
         self.register_buffer('last_step', torch.zeros(shape).long())

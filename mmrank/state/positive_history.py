@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.checks import check_count, check_share
+from mmrank.checks import check_count, check_positive, check_within, one_of
 
 from .base import SavedState
 from .sample_averages import SampleGroups, moving_log_mean
@@ -40,11 +40,8 @@ class PositiveState(SampleState):
 
     def __init__(self, num_samples: int, num_classes: int, load_state: bool, storage: str) -> None:
         check_count('num_samples', num_samples, fix=SIZE_FIX)
-        if storage not in ('device', 'sharded'):
-            raise ValueError(
-                f"storage must be 'device' or 'sharded', got {storage!r}: "
-                'which samples are positives is known on the device'
-            )
+        # Not 'host': which samples are positives is known on the device.
+        one_of('storage', storage, ('device', 'sharded'))
         super().__init__(num_samples * num_classes, self.initial, storage, load_state)
         self.num_samples = num_samples
         self.num_columns = num_classes
@@ -108,7 +105,7 @@ class PositiveAverages(PositiveState):
         load_state: bool = True,
         storage: str = 'device',
     ) -> None:
-        check_share('gamma', gamma)
+        check_within('(0, 1]', gamma=gamma)
         super().__init__(num_samples, num_classes, load_state, storage)
         self.gamma = gamma
 
@@ -157,9 +154,8 @@ class SampleThresholds(PositiveState):
         load_state: bool = True,
         storage: str = 'device',
     ) -> None:
-        check_share('max_fpr', max_fpr)
-        if not 0 < eta < math.inf:
-            raise ValueError(f'eta must be a finite number > 0, got {eta!r}')
+        check_within('(0, 1]', max_fpr=max_fpr)
+        check_positive(eta=eta)
         super().__init__(num_samples, num_classes, load_state, storage)
         self.max_fpr = max_fpr
         self.eta = eta
@@ -175,7 +171,7 @@ class RunningLogMean(SavedState):
 
     def __init__(self, size: int = 1, gamma: float = 0.9) -> None:
         super().__init__()
-        check_share('gamma', gamma)
+        check_within('(0, 1]', gamma=gamma)
         self.gamma = gamma
         self.register_buffer('log_mean', torch.full((size,), -math.inf))
         #: What the last forward started from, which one that is run again starts from, too.

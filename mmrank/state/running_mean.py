@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_count, check_share
+from mmrank.checks import check_count, check_within
 from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
@@ -110,7 +110,7 @@ class RunningMean(SavedState):
     def __init__(self, size: int = 1, momentum: float = 0.01) -> None:
         super().__init__()
         check_count('size', size)
-        check_share('momentum', momentum)
+        check_within('(0, 1]', momentum=momentum)
         self.momentum = momentum
         self.register_buffer('mean', torch.zeros(size))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))

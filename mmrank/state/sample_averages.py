@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_share
+from mmrank.checks import check_ascending, check_positive, check_within
 
 from .sample_state import SampleState
 
@@ -49,18 +49,14 @@ class TemperatureStep:
     gradient_clip: float | None = None
 
     def __post_init__(self) -> None:
-        if self.gradient_clip is not None and not self.gradient_clip > 0:
-            raise ValueError(f'gradient_clip must be > 0 or None, got {self.gradient_clip!r}')
-        check_share('beta1', self.beta1)
+        if self.gradient_clip is not None:
+            check_positive(gradient_clip=self.gradient_clip)
+        check_within('(0, 1]', beta1=self.beta1)
         if not self.eta > 0:
             raise ValueError(
                 f'eta must be > 0, got {self.eta!r}; for a fixed temperature use mmrank.SogCLRLoss'
             )
-        if not 0 < self.tau0 <= self.tau_init <= self.tau_max < math.inf:
-            raise ValueError(
-                'temperatures must satisfy 0 < tau0 <= tau_init <= tau_max, got '
-                f'tau0={self.tau0!r}, tau_init={self.tau_init!r}, tau_max={self.tau_max!r}'
-            )
+        check_ascending(tau0=self.tau0, tau_init=self.tau_init, tau_max=self.tau_max)
 
     def __call__(
         self, tau: Tensor, momentum: Tensor | None, gradient: Tensor
@@ -139,7 +135,7 @@ class SampleLogMean(SampleState):
         load_state: bool = True,
         further: Mapping[str, float] | None = None,
     ) -> None:
-        check_share('beta0', beta0)
+        check_within('(0, 1]', beta0=beta0)
         super().__init__(size, {'log_s': -math.inf, **(further or {})}, storage, load_state)
         self.beta0 = beta0
 

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_count, check_share, one_of
+from mmrank.checks import check_count, check_score_range, check_within, one_of
 from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_rows
@@ -135,16 +135,12 @@ class ScoreVector(SavedState):
         super().__init__()
         check_count('size', size)
         check_count('length', length)
-        check_share('momentum', momentum)
+        check_within('(0, 1]', momentum=momentum)
         one_of('mode', mode, MODES)
-        low, high = score_range
-        if not low < high:
-            raise ValueError(
-                f'score_range must be (low, high) with low < high, got {score_range!r}'
-            )
+        check_score_range(score_range)
         self.momentum = momentum
         self.mode = mode
-        self.score_range = (float(low), float(high))
+        self.score_range = score_range
         self._warning = OutlierWarning('a positive score')
         self.register_buffer('vector', torch.zeros(size, length))
         self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))

@@ -115,4 +115,4 @@ def test_learns_pairs():
 
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match='must be embeddings'):
-        sigmoid_losses(data(3)[0], data(4)[0], 1.0, 0.0)
+        SigLIPLoss()(data(3)[0], data(4)[0])

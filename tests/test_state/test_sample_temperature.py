@@ -154,7 +154,7 @@ def test_bad_indices_are_refused(ids, error, message):
         (dict(beta1=1.5), 'beta1 must be'),
         (dict(eta=0), 'SogCLRLoss'),
         (dict(tau_init=0.01), 'tau0 <= tau_init'),
-        (dict(tau_max=math.inf), 'tau_max=inf'),
+        (dict(tau_max=math.inf), 'tau_max must be > 0 and finite, got inf'),
     ],
 )
 def test_bad_parameters_are_refused(kwargs, message):

@@ -34,7 +34,7 @@ VALUES = [
     ('SelfBalance', dict(initial=1.0, period=0), 'period'),
     ('StreamingFrequency', dict(num_buckets=None), 'num_buckets must be an int >= 1, got None'),
     ('StreamingFrequency', dict(num_buckets=0), 'num_buckets must be an int >= 1'),
-    ('StreamingFrequency', dict(num_buckets=3, num_hashes=7), 'num_hashes must be 1 to 6'),
+    ('StreamingFrequency', dict(num_buckets=3, num_hashes=7), r'num_hashes must be in \[1, 6\]'),
     ('StreamingFrequency', dict(num_buckets=3, alpha=1.0), r'alpha must be in \(0, 1\)'),
     ('StreamingFrequency', dict(num_buckets=3, alpha=math.nan), r'alpha must be in \(0, 1\)'),
 ]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
-from mmrank.checks import check_share, one_of
+from mmrank.checks import check_within, one_of
 from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
@@ -66,8 +66,8 @@ def _auc(
     max_fpr: float = 1.0,
     min_tpr: float = 0.0,
 ) -> Tensor:
-    check_share('max_fpr', max_fpr)
-    check_share('1 - min_tpr', 1 - min_tpr)
+    check_within('(0, 1]', max_fpr=max_fpr)
+    check_within('[0, 1)', min_tpr=min_tpr)
     pos = lists.pos
     mask = lists.pos_mask
     if min_tpr > 0:
@@ -136,8 +136,8 @@ class AUCLoss(StatelessRankingLoss):
     ) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
-        check_share('max_fpr', max_fpr)
-        check_share('1 - min_tpr', 1 - min_tpr)
+        check_within('(0, 1]', max_fpr=max_fpr)
+        check_within('[0, 1)', min_tpr=min_tpr)
         self.max_fpr = max_fpr
         self.min_tpr = min_tpr
         kind, self.factor = _SURROGATES[surrogate]

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.options import ListOptions, Unpack
@@ -75,9 +76,9 @@ class PartialAUCLoss(HistoryLoss):
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
-        for name, value in (('margin', margin), ('lam', lam), ('lam_pos', lam_pos)):
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f'{name} must be a finite number > 0, got {value!r}')
+        check_positive(margin=margin, lam=lam)
+        if lam_pos is not None:
+            check_positive(lam_pos=lam_pos)
         if max_fpr is not None and lam_pos is not None:
             raise UserError(
                 f'lam_pos={lam_pos!r} has no effect with max_fpr={max_fpr!r}: the thresholds have '

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mmrank.checks import check_count
+from mmrank.checks import check_ascending, check_count, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
 from mmrank.state.sample_state import check_sample_ids
 
@@ -55,13 +55,9 @@ class CLIPLoss(ContrastiveLoss):
         **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 < tau < math.inf:
-            raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
-        if learnable and not 0 < tau_min <= tau <= tau_max < math.inf:
-            raise ValueError(
-                'temperatures must satisfy 0 < tau_min <= tau <= tau_max, got '
-                f'tau_min={tau_min!r}, tau={tau!r}, tau_max={tau_max!r}'
-            )
+        check_positive(tau=tau)
+        if learnable:
+            check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
         self.learnable = learnable
         self.bounds = (math.log(tau_min), math.log(tau_max))
         log_tau = torch.tensor(math.log(tau))
@@ -116,11 +112,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
         super().__init__(**kwargs)
         fix = '; set it to the number of pairs in the training set'
         check_count('num_samples', num_samples, fix=fix)
-        if not 0 < tau_min <= tau < math.inf:
-            raise ValueError(
-                'temperatures must satisfy 0 < tau_min <= tau, got '
-                f'tau_min={tau_min!r}, tau={tau!r}'
-            )
+        check_ascending(tau_min=tau_min, tau=tau)
         self.num_samples = num_samples
         self.tau_min = float(tau_min)
         self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))

@@ -84,37 +84,19 @@ def _strips(rows: Tensor, columns: Tensor, mirrored: bool):
 def cyclic_consistency(
     view1: Tensor, view2: Tensor, all_view1: Tensor | None = None, all_view2: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Squared differences of similarities that should be equal.
+    """Two (n,) squared differences of similarities, >= 0, at least float32: across and within.
 
     For pair j of images I and texts T, summed over the pairs k: ``(<I_j, T_k> - <I_k, T_j>)^2``
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
-    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once.
-
-    The views are (n, D), of length 1 for cosines; those to compare with (M, D), of all ranks. None:
-    the batch. Returns two (n,), at least float32, >= 0: across and within.
+    NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once. The pairs k
+    are the (M, D) of all ranks; None: the batch.
 
     Example:
         >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))
         >>> within
         tensor([5., 5.])
     """
-    if all_view1 is None and all_view2 is None:
-        all_view1 = view1
-        all_view2 = view2
-    if all_view1 is None or all_view2 is None:
-        raise ValueError('all_view1 and all_view2 go together')
-    if (
-        view1.dim() != 2
-        or view1.shape != view2.shape
-        or all_view1.shape != all_view2.shape
-        or all_view1.shape[1:] != view1.shape[1:]
-    ):
-        raise ValueError(
-            'view1 and view2 must be (n, D) and those to compare with (M, D), '
-            f'got {tuple(view1.shape)}, {tuple(view2.shape)}, '
-            f'{tuple(all_view1.shape)} and {tuple(all_view2.shape)}'
-        )
-    mirrored = all_view1 is view1 and all_view2 is view2
+    mirrored = all_view1 is None or all_view1 is view1
     dtype = torch.promote_types(view1.dtype, torch.float32)
     view1 = view1.to(dtype)
     view2 = view2.to(dtype)

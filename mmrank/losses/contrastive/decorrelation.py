@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_not_negative
+from mmrank.losses.options import ScopeOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 
@@ -37,11 +38,6 @@ def cross_correlation_terms(
     Returns:
         ``sum_a (1 - C_aa)^2`` and ``sum_{a != b} C_ab^2``, at least float32.
     """
-    if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2:
-        raise ValueError(
-            'a correlation needs two views of at least 2 samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
-        )
     dtype = torch.promote_types(view1.dtype, torch.float32)
     n = view1.size(0)
     with torch.autocast(view1.device.type, enabled=False):
@@ -72,11 +68,6 @@ def vicreg_terms(view1: Tensor, view2: Tensor, eps: float = 1e-4) -> VICRegTerms
     Source: Bardes et al., VICReg, ICLR 2022, eq. 1 to 5, with the mean over the two views in the
     variance and ``eps`` added to it before the root, as in the authors' code.
     """
-    if view1.dim() != 2 or view1.shape != view2.shape or view1.size(0) < 2 or view1.size(1) < 1:
-        raise ValueError(
-            'a covariance needs two views of at least 2 samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
-        )
     dtype = torch.promote_types(view1.dtype, torch.float32)
     n, d = view1.shape
     with torch.autocast(view1.device.type, enabled=False):
@@ -99,8 +90,8 @@ class DecorrelationLoss(ContrastiveLoss):
     ``scope='global'`` the statistics are over the batches of all ranks.
     """
 
-    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
-        super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
+    def __init__(self, **kwargs: Unpack[ScopeOptions]) -> None:
+        super().__init__(normalize=False, **kwargs)
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """The loss of the batch, once for each sample: the base takes the mean."""
@@ -127,12 +118,11 @@ class BarlowTwinsLoss(DecorrelationLoss):
 
     Args:
         off_diagonal: Weight of the correlation of different columns, >= 0.
+        **kwargs: See :class:`ContrastiveLoss`, except ``normalize``.
     """
 
-    def __init__(
-        self, off_diagonal: float = 0.0051, scope: str = 'global', loss_weight: float = 1.0
-    ) -> None:
-        super().__init__(scope, loss_weight)
+    def __init__(self, off_diagonal: float = 0.0051, **kwargs: Unpack[ScopeOptions]) -> None:
+        super().__init__(**kwargs)
         check_not_negative(off_diagonal=off_diagonal)
         self.off_diagonal = float(off_diagonal)
 
@@ -155,6 +145,7 @@ class VICRegLoss(DecorrelationLoss):
         invariance: Weight of the difference of the views, >= 0.
         variance: Weight of columns with a standard deviation below 1.
         covariance: Weight of the covariance of different columns.
+        **kwargs: See :class:`ContrastiveLoss`, except ``normalize``.
     """
 
     def __init__(
@@ -162,10 +153,9 @@ class VICRegLoss(DecorrelationLoss):
         invariance: float = 25.0,
         variance: float = 25.0,
         covariance: float = 1.0,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        **kwargs: Unpack[ScopeOptions],
     ) -> None:
-        super().__init__(scope, loss_weight)
+        super().__init__(**kwargs)
         self.weights = dict(invariance=invariance, variance=variance, covariance=covariance)
         check_not_negative(**self.weights)
 

@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 
 from mmrank.checks import check_positive
 from mmrank.errors import UserError
-from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.losses.options import ContrastiveOptions, ScopeOptions, Unpack
 from mmrank.losses.unit_rows import unit_rows
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -105,11 +105,12 @@ class SpectralContrastiveLoss(ContrastiveLoss):
     with Spectral Contrastive Loss, NeurIPS 2021.
 
     Args:
-        mu: Largest squared length of an embedding, > 0. Others: see :class:`ContrastiveLoss`.
+        mu: Largest squared length of an embedding, > 0.
+        **kwargs: See :class:`ContrastiveLoss`, except ``normalize``.
     """
 
-    def __init__(self, mu: float = 1.0, scope: str = 'global', loss_weight: float = 1.0) -> None:
-        super().__init__(normalize=False, scope=scope, loss_weight=loss_weight)
+    def __init__(self, mu: float = 1.0, **kwargs: Unpack[ScopeOptions]) -> None:
+        super().__init__(normalize=False, **kwargs)
         check_positive(mu=mu)
         self.mu = float(mu)
 
@@ -137,17 +138,16 @@ class TaUSimCLRLoss(ContrastiveLoss):
     Args:
         tau: Temperature > 0 that no anchor goes below.
         positive_in_denominator: See :class:`InfoNCELoss`.
+        **kwargs: See :class:`ContrastiveLoss`.
     """
 
     def __init__(
         self,
         tau: float = 0.1,
         positive_in_denominator: bool = False,
-        normalize: bool = True,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
+        super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)
         self.positive_in_denominator = positive_in_denominator

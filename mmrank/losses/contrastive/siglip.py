@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.checks import check_positive
+from mmrank.losses.options import ContrastiveOptions, Unpack
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips
@@ -75,14 +77,8 @@ def sigmoid_losses(
         >>> sigmoid_losses(rows, rows, scale=10.0, bias=-10.0)
         tensor([0.6932, 0.6932])
     """
-    n = len(view1)
-    if view1.dim() != 2 or view1.shape != view2.shape:
-        raise ValueError(
-            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
-        )
     if ids is None:
-        ids = torch.arange(n, device=view1.device)
+        ids = torch.arange(len(view1), device=view1.device)
     dtype = torch.promote_types(view1.dtype, view2.dtype)
     dtype = torch.promote_types(dtype, torch.float32)
     view1 = view1.to(dtype)
@@ -112,6 +108,7 @@ class SigLIPLoss(ContrastiveLoss):
             that are not saved), to be spared by weight decay
             (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
             dict(decay_mult=0)})``).
+        **kwargs: See :class:`ContrastiveLoss`.
 
     Example:
         >>> rows = torch.eye(2)
@@ -127,13 +124,10 @@ class SigLIPLoss(ContrastiveLoss):
         tau: float = 0.1,
         bias: float = -10.0,
         learnable: bool = True,
-        normalize: bool = True,
-        scope: str = 'global',
-        loss_weight: float = 1.0,
+        **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
-        super().__init__(normalize, scope, loss_weight)
-        if not 0 < tau < math.inf:
-            raise ValueError(f'tau must be > 0 and finite, got {tau!r}')
+        super().__init__(**kwargs)
+        check_positive(tau=tau)
         if not math.isfinite(bias):
             raise ValueError(f'bias must be finite, got {bias!r}')
         self.learnable = learnable

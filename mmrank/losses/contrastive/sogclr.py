@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from mmrank.checks import check_not_negative, check_positive
+from mmrank.checks import check_ascending, check_not_negative, check_positive
 from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
@@ -195,11 +195,7 @@ class SogCLRLoss(MovingAverageLoss):
         self.bimodal = bimodal
         if rho is not None:
             check_not_negative(rho=rho)
-            if not 0 < tau_min <= tau <= 1:
-                raise ValueError(
-                    'temperatures must satisfy 0 < tau_min <= tau <= 1 with rho, got '
-                    f'tau_min={tau_min!r}, tau={tau!r}'
-                )
+            check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
             self.rho = float(rho)
             self.bounds = (math.log(tau_min), 0.0)
             self.log_tau = nn.Parameter(torch.tensor(math.log(tau)))

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import one_of
+from mmrank.checks import check_positive, check_score_range, one_of
 
 #: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
@@ -45,8 +45,7 @@ class Surrogate:
         CLASSES[cls.name] = cls
 
     def __post_init__(self) -> None:
-        if not 0 < self.tau < math.inf:
-            raise ValueError(f'tau must be a finite number > 0, got {self.tau!r}')
+        check_positive(tau=self.tau)
 
     @property
     def has_intervals(self) -> bool:
@@ -70,8 +69,7 @@ class Surrogate:
 
     def bound(self, low: float, high: float) -> float:
         """Largest value over pairs of scores in ``[low, high]``: that at ``low - high``."""
-        if not -math.inf < low < high < math.inf:
-            raise ValueError(f'score range ({low!r}, {high!r}) must be finite with low < high')
+        check_score_range((low, high))
         return float(self(torch.tensor(low - high, dtype=torch.float64, device='cpu')))
 
 

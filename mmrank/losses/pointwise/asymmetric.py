@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from mmrank.errors import UserError
+from mmrank.checks import check_not_negative, check_within
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 
@@ -36,11 +36,8 @@ class AsymmetricLoss(PointwiseLoss):
         **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        for name, gamma in (('gamma_neg', gamma_neg), ('gamma_pos', gamma_pos)):
-            if not gamma >= 0:
-                raise UserError(f'{name} must be >= 0, got {gamma!r}. Fix: leave it out')
-        if not 0 <= clip < 1:
-            raise UserError(f'clip must be in [0, 1), got {clip!r}. Fix: leave it out')
+        check_not_negative(gamma_neg=gamma_neg, gamma_pos=gamma_pos)
+        check_within('[0, 1)', clip=clip)
         self.gamma_neg = gamma_neg
         self.gamma_pos = gamma_pos
         self.clip = clip

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from mmrank.checks import check_within
 from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
@@ -23,8 +24,7 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
         >>> effective_number_weights(torch.tensor([900, 100]), 0.999)
         tensor([0.2764, 1.7236], dtype=torch.float64)
     """
-    if not 0 <= beta < 1:
-        raise ValueError(f'beta must be in [0, 1), got {beta!r}')
+    check_within('[0, 1)', beta=beta)
     counts = counts.double()
     exists = counts > 0
     log_beta = math.log(beta) if beta > 0 else -math.inf

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from mmrank.errors import UserError
+from mmrank.checks import check_not_negative
 from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
@@ -20,8 +20,7 @@ def log_shares(counts: Tensor, tau: float = 1.0) -> Tensor:
         >>> log_shares(torch.tensor([900, 100])).exp()
         tensor([0.9000, 0.1000], dtype=torch.float64)
     """
-    if not tau >= 0:
-        raise UserError(f'tau must be >= 0, got {tau!r}. Fix: 1, or 0 for plain cross-entropy')
+    check_not_negative(tau=tau)
     counts = counts.double()
     shares = counts / counts.sum(-1, keepdim=True).clamp(min=1)
     return (shares**tau + 1e-12).log()

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import refuse_nan
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
@@ -68,8 +68,7 @@ class QualityLoss(HeadLoss):
         **kwargs: Unpack[HeadOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        if not gamma >= 0:
-            raise UserError(f'gamma={gamma!r} must be >= 0. Fix: leave it out')
+        check_not_negative(gamma=gamma)
         self.gamma = gamma
         if not use_iou:
             self.box_input = None
@@ -185,8 +184,7 @@ class IABCELoss(QualityLoss):
         self, alpha: float = 0.25, gamma: float = 2.0, **kwargs: Unpack[QualityOptions]
     ) -> None:
         super().__init__(gamma, **kwargs)
-        if not 0 <= alpha <= 1:
-            raise UserError(f'alpha={alpha!r} must be in [0, 1]. Fix: leave it out')
+        check_within('[0, 1]', alpha=alpha)
         self.alpha = alpha
 
     def positives(self, p: Tensor, quality: Tensor) -> tuple[float, Tensor]:

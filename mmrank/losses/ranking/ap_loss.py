@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.checks import check_positive
 from mmrank.functional.metrics.labels import check_tensors, shares
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.buffers import Buffers
@@ -142,23 +143,15 @@ def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     ``delta``, the half width of the ramp, is > 0, else ValueError. Source: AP-Loss (CVPR 2019), eq.
     13; Rank & Sort (ICCV 2021), section 3.
     """
-    check_delta(delta)
+    check_positive(delta=delta)
     return (x / (2 * delta) + 0.5).clamp(0, 1)
-
-
-def check_delta(delta: float) -> None:
-    """Check that the ramp of H has a width."""
-    if not delta > 0:
-        raise ValueError(
-            f'delta must be > 0, got {delta!r}; a small delta approaches the hard step'
-        )
 
 
 class StepSums:
     """Sums of H over pairs, and the transposed sums."""
 
     def __init__(self, delta: float) -> None:
-        check_delta(delta)
+        check_positive(delta=delta)
         self.delta = delta
 
     def count(
@@ -289,7 +282,7 @@ class ErrorDrivenLoss(RankingLoss):
         self, delta: float, momentum: float = 0.01, **kwargs: Unpack[LogitOptions]
     ) -> None:
         super().__init__(activation='none', **kwargs)
-        check_delta(delta)
+        check_positive(delta=delta)
         self.delta = delta
         self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
 

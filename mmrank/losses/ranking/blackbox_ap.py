@@ -5,6 +5,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
@@ -48,15 +49,9 @@ def blackbox_ap_loss(
         >>> blackbox_ap_loss(torch.tensor([0.9, 0.2, 0.5, -0.5]), torch.tensor([1, 1, 0, 0]))
         tensor(0.1667)
     """
-    _check(lam, margin)
+    check_positive(lam=lam)
+    check_not_negative(margin=margin)
     return like_scores(_blackbox_ap(split_lists(scores, is_positive, mask), lam, margin), scores)
-
-
-def _check(lam: float, margin: float) -> None:
-    if not 0 < lam < float('inf'):
-        raise ValueError(f'lam must be a finite number > 0, got {lam!r}')
-    if not 0 <= margin < float('inf'):
-        raise ValueError(f'margin must be a finite number >= 0, got {margin!r}')
 
 
 def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
@@ -172,7 +167,8 @@ class BlackBoxAPLoss(StatelessRankingLoss):
         self, lam: float = 4.0, margin: float = 0.02, **kwargs: Unpack[RankingOptions]
     ) -> None:
         super().__init__(**kwargs)
-        _check(lam, margin)
+        check_positive(lam=lam)
+        check_not_negative(margin=margin)
         self.lam = lam
         self.margin = margin
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.tables import block_width
@@ -59,11 +60,8 @@ def _listwise_ap(lists: RankedLists, num_bins: int, score_range: tuple[float, fl
 
 
 def _check(num_bins: int, score_range: tuple[float, float]) -> None:
-    if num_bins < 2:
-        raise ValueError(f'num_bins must be >= 2, got {num_bins!r}')
-    low, high = score_range
-    if not float('-inf') < low < high < float('inf'):
-        raise ValueError(f'score_range must be finite with low < high, got ({low!r}, {high!r})')
+    check_at_least(2, num_bins=num_bins)
+    check_score_range(score_range)
 
 
 def soft_histogram(

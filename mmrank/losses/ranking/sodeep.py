@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
 
-from mmrank.checks import check_count, one_of
+from mmrank.checks import check_count, check_score_range, one_of
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.gathering import all_gather_lists
@@ -168,10 +168,8 @@ class SoDeepLoss(RankingLoss):
         **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
-        low, high = score_range
-        if not -float('inf') < low < high < float('inf'):
-            raise ValueError(f'score_range must be (low, high) and finite, got {score_range!r}')
-        self.score_range = (float(low), float(high))
+        check_score_range(score_range)
+        self.score_range = score_range
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 
     def list_losses(self, lists: RankedLists) -> Tensor:

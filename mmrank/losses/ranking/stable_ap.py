@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmrank.checks import one_of
+from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
@@ -86,8 +86,7 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
     eps)``.
     """
-    if not eps > 0:
-        raise ValueError(f'eps must be > 0, got {eps!r}')
+    check_positive(eps=eps)
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
@@ -255,8 +254,8 @@ class StableAPLoss(RankingLoss):
         named = isinstance(rho, str)
         if rho not in ('auto', 'batch') and (named or not 0 < rho < math.inf):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
-        if score_penalty is not None and not 0 <= score_penalty < math.inf:
-            raise ValueError(f'score_penalty must be >= 0, got {score_penalty!r}')
+        if score_penalty is not None:
+            check_not_negative(score_penalty=score_penalty)
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
