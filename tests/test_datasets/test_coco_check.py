@@ -11,8 +11,7 @@ from PIL import Image
 
 from lib.coco import detections
 from lib.coco.cleaning import clean_coco
-from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_inspect import inspect_coco, inspect_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.image_header import image_fault
 from mmrank.errors import UserError
 
@@ -252,14 +251,13 @@ def test_filtered_images_need_no_file(coco):
     check_coco_file(path, folder, classes=['dog'], skip_empty_images=True)
 
 
-def test_problems_of_a_kind_are_counted_and_the_first_shown(coco):
-    write, _ = coco
+def test_problems_of_a_kind_are_counted_and_the_first_shown():
     document = make_document()
     base = document['annotations'].pop()
     for number in range(10, 30):
         bad = {**base, 'id': number, 'bbox': [1, 1, -number, 2]}
         document['annotations'].append(bad)
-    report = inspect_coco_file(write(document))
+    report = inspect_coco(document, 'a.json')
     (problem,) = report.problems
     assert problem.count == 20
     assert len(problem.examples) == 3

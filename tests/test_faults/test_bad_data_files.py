@@ -15,8 +15,7 @@ import pytest
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
-from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.interactions import InteractionDataset, TopKDataset, read_csv, read_xmc
 from mmrank.datasets.retrieval.image_lists import PATH_LIST
 from mmrank.errors import UserError

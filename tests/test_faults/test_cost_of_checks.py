@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file
 
 ROOT = Path(__file__).resolve().parents[2]
 NUM_IMAGES, NUM_BOXES = 100_000, 800_000
 IN_A_PROCESS = """
 import re, sys
 from pathlib import Path
-from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file
 if len(sys.argv) > 1:
-    report = inspect_coco_file(sys.argv[1])
+    report = check_coco_file(sys.argv[1])
     assert report.ok and report.num_annotations == 800_000
 print('torch' in sys.modules)
 # getrusage would count the process that forked this one as well.
@@ -87,7 +87,7 @@ def test_a_check_takes_at_most_twice_the_time_of_reading(large_file):
         del document
         gc.collect()
         start = time.process_time()
-        assert inspect_coco_file(large_file).ok
+        assert check_coco_file(large_file).ok
         seconds['check'].append(time.process_time() - start)
         gc.collect()
     load, check = (min(x) for x in seconds.values())

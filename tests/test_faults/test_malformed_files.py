@@ -17,8 +17,7 @@ from mmrank.datasets.captions.caption_files import (
     read_coco_captions,
     read_karpathy,
 )
-from mmrank.datasets.checks.coco_check import check_coco_file
-from mmrank.datasets.checks.coco_inspect import inspect_coco
+from mmrank.datasets.checks.coco_inspect import check_coco_file, inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.interactions import read_csv, read_xmc
 from mmrank.datasets.long_tail.read_chest_xray14 import read_entries, read_image_list

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file
 from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -60,7 +60,7 @@ def size_table(files: dict) -> Table:
     """Objects per class and COCO size, one column a split."""
     table = Table(title='Objects per class: total (small < 32² px / medium / large > 96² px)')
     table.add_column('class')
-    reports = {s: inspect_coco_file(f) for s, f in files.items()}
+    reports = {s: check_coco_file(f) for s, f in files.items()}
     for split, report in reports.items():
         table.add_column(f'{split}: {report.num_images} images', justify='right')
     first = next(iter(reports.values()))

@@ -10,7 +10,7 @@ from mmengine.logging import print_log
 from mmengine.registry import DATASETS
 from mmengine.utils import is_abs
 
-from mmrank.datasets.checks.coco_inspect import inspect_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file
 from mmrank.datasets.checks.coco_report import CocoReport
 from mmrank.datasets.checks.coco_splits import (
     Split,
@@ -42,18 +42,6 @@ _OTHER_COUNTS = ('rpn_head', 'semantic_head', 'backbone', 'language_model')
 _CLASS_HEADS = ('bbox_head', 'roi_head', 'mask_head')
 #: Class that a data set of mmrank derives from; the registry holds a builder.
 _HOSTS = {'CheckedCocoDataset': 'mmdet.CocoDataset', 'LVISDataset': 'mmdet.LVISV1Dataset'}
-
-
-def check_coco_file(
-    ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
-) -> CocoReport:
-    """Check an annotation file and refuse a bad one; see ``inspect_coco`` for the arguments.
-
-    Images without objects, one class only and crowds are fine. The report may have warnings.
-    """
-    report = inspect_coco_file(ann_file, image_dir, **options)
-    report.raise_if_bad()
-    return report
 
 
 def check_config(

@@ -75,15 +75,21 @@ def inspect_coco(
             filters = used['wanted'], skip_empty_images, min_size
             entries = [entry for entry in parts['images'] if _is_needed(entry, *filters)]
             find_image_problems(entries, image_dir, verify_images, found)
-    report.problems = sorted(found.by_kind.values(), key=lambda p: not p.is_error)
+    problems = [found.by_kind[kind] for kind in FIXES if kind in found.by_kind]
+    report.problems = sorted(problems, key=lambda problem: not problem.is_error)
     return report
 
 
-def inspect_coco_file(
+def check_coco_file(
     ann_file: str | os.PathLike, image_dir: str | os.PathLike | None = None, **options: object
 ) -> CocoReport:
-    """Read a file and find all its problems; see :func:`inspect_coco` for the arguments."""
-    return inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
+    """Read and check a file, and refuse a bad one; see :func:`inspect_coco` for the arguments.
+
+    Images without objects, one class only and crowds are fine. The report may have warnings.
+    """
+    report = inspect_coco(read_coco_json(ann_file), ann_file, image_dir, **options)
+    report.raise_if_bad()
+    return report
 
 
 def _is_needed(entry: object, used: Collection, skip_empty: bool, min_size: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from pycocotools.coco import COCO
 
 from lib.synthetic.shapes_coco import ShapesSpec, render_image, write_shapes_coco
-from mmrank.datasets.checks.coco_check import check_coco_file
+from mmrank.datasets.checks.coco_inspect import check_coco_file
 
 SPEC = ShapesSpec(num_train=12, num_val=3, num_test=0, seed=5)
 
