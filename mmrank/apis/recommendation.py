@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mmrank.datasets.interactions.interaction_dataset import entities
 from mmrank.datasets.interactions.interactions import Interactions
@@ -46,7 +46,9 @@ def recommend(
     left = {key: value.to(device) for key, value in entities(rows, pairs.row_features).items()}
     left_rows = model.left(left)
     right_rows = model.right(dict(ids=torch.arange(pairs.shape[1], device=device)))
-    seen = [places.to(device) for places in _seen(pairs, rows, include_seen)]
+    # A user's training pairs: the place in ``rows``, and the column.
+    seen = pairs.of_rows(rows[:0] if include_seen else rows)
+    seen = [torch.from_numpy(x).to(device) for x in seen]
     best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [
         [
@@ -70,13 +72,3 @@ def _rows_of(users: Sequence[str], pairs: Interactions) -> np.ndarray:
                 'train_dataloader.dataset.ann_file'
             )
     return np.array([row_of[str(user)] for user in users])
-
-
-def _seen(pairs: Interactions, rows: np.ndarray, include: bool) -> tuple[Tensor, Tensor]:
-    """Training pairs of the rows: their place in ``rows``, and the column."""
-    if include:
-        return torch.zeros(0).long(), torch.zeros(0).long()
-    starts = pairs.row_starts()
-    cols = [pairs.cols[starts[row] : starts[row + 1]] for row in rows]
-    places = np.repeat(np.arange(len(rows)), list(map(len, cols)))
-    return torch.from_numpy(places), torch.from_numpy(np.concatenate(cols))

@@ -90,24 +90,13 @@ def test_duplicates(tmp_path):
         ('a,x,1\n', dict(min_rating=4), 'rating >= 4'),
         ('a,x,5\n\na,y,good\n', dict(min_rating=4), "line 3: rating 'good'"),
         ('a,x,nan\n', dict(min_rating=4), "line 1: rating 'nan'"),
+        ('user,item,rating\na,x,5\na,x,5\nb,y,?\n', dict(min_rating=1), r"line 4: rating '\?'"),
         ('a,x\n', dict(duplicates='drop'), "duplicates='drop'"),
     ],
 )
 def test_bad_csv(tmp_path, text, setting, message):
     with pytest.raises(ValueError, match=message):
         read_csv(write(tmp_path, text), **setting)
-
-
-def test_errors_are_found_behind_the_first_chunk(tmp_path, monkeypatch):
-    import sys
-
-    module = sys.modules['mmrank.datasets.interactions.read_csv']
-    monkeypatch.setattr(module, 'CHUNK', 2)
-    path = write(tmp_path, 'user,item,rating\n' + 'a,x,5\n' * 4 + 'b,y,?\n')
-    with pytest.raises(ValueError, match="line 6: rating '\\?'"):
-        read_csv(path, min_rating=1)
-    path = write(tmp_path, ''.join(f'{i},{i % 3},5\n' for i in range(7)))
-    assert len(read_csv(path, min_rating=1)) == 7
 
 
 def test_memory_is_a_few_bytes_a_pair(tmp_path):
@@ -130,12 +119,12 @@ def test_xmc(tmp_path):
         ('2', '0'), ('2', '2'), ('4', '2'), ('5', '1'), ('5', '0'),
     }  # fmt: skip
     features = pairs.row_features
-    assert features.num_features == 6
-    assert features.starts.tolist() == [0, 2, 3, 3]
+    assert features.shape[1] == 6
+    assert features.indptr.tolist() == [0, 2, 3, 3]
     assert features.indices.tolist() == [0, 3, 5]
-    assert features.values.tolist() == [1.5, 2, -1]
-    taken = features.take(np.array([1, 0, 2]))
-    assert taken.starts.tolist() == [0, 1, 3, 3]
+    assert features.data.tolist() == [1.5, 2, -1]
+    taken = features[np.array([1, 0, 2])]
+    assert taken.indptr.tolist() == [0, 1, 3, 3]
     assert taken.indices.tolist() == [5, 0, 3]
 
 
@@ -146,7 +135,7 @@ def test_xmc_test_file(tmp_path):
     assert named(test) == {('1', '2'), ('3', '0')}
     assert test.num_unknown == 2
     assert test.row_features.indices.tolist() == [0, 3, 2]
-    assert test.row_features.num_features == 6
+    assert test.row_features.shape[1] == 6
 
 
 @pytest.mark.parametrize(
@@ -173,7 +162,7 @@ def test_is_positive_equals_the_matrix():
     pairs = Interactions.of_pairs(rows[order], cols[order], list('abcdefg'), list('abcde'))
     found = pairs.is_positive(np.arange(7)[:, None], np.arange(5))
     np.testing.assert_array_equal(found, labels)
-    starts = pairs.row_starts()
+    starts = pairs.row_starts
     np.testing.assert_array_equal(np.diff(starts), labels.sum(1))
 
 

@@ -315,7 +315,7 @@ def test_ratings_are_no_positives(tmp_path):
     path.write_text('u1,i1,5\nu1,i2,1\nu2,i1,4\n')
     with pytest.raises(ValueError, match='min_rating=4') as caught:
         read_csv(path)
-    assert 'column 3 holds ratings (1, 4, 5)' in str(caught.value)
+    assert 'column 3 holds ratings, such as 5 and 1,' in str(caught.value)
     assert len(read_csv(path, min_rating=4)) == 2
     assert len(read_csv(path, min_rating=1)) == 3
     path.write_text('u1,i1,1\nu1,i2,1\nu2,i1,1\n')

@@ -30,7 +30,7 @@ def choose_held_out(pairs: Interactions, share: float, seed: int) -> np.ndarray:
     """(P,) bool: a random share of each user's pairs; every entity keeps one for training."""
     keys = np.random.default_rng(seed).random(len(pairs))
     order = np.lexsort((keys, pairs.rows))
-    starts = pairs.row_starts()
+    starts = pairs.row_starts
     place = np.arange(len(pairs)) - starts[pairs.rows]
     wanted = (share * np.diff(starts)).astype(int)
     held_out = np.zeros(len(pairs), dtype=bool)

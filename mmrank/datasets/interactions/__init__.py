@@ -9,14 +9,13 @@ from mmrank.datasets.interactions.interaction_dataset import (
     TopKDataset,
     pair_collate,
 )
-from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.interactions.read_xmc import read_xmc
 
 __all__ = [
     'InteractionDataset',
     'Interactions',
-    'SparseFeatures',
     'TopKDataset',
     'pair_collate',
     'read_csv',

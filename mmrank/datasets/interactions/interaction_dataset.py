@@ -182,7 +182,6 @@ class TopKDataset(Dataset):
                 logger='current',
                 level=logging.WARNING,
             )
-        self._starts = held_out.row_starts()
         # The lines of a multi-label test file are entities of their own.
         self._train = train if held_out.row_features is None else None
         if self._train is not None:
@@ -194,7 +193,6 @@ class TopKDataset(Dataset):
                     f'({held_out.row_names[held_out.rows[i]]!s:.80}, '
                     f'{held_out.col_names[held_out.cols[i]]!s:.80}); remove them from {ann_file}'
                 )
-            self._train_starts = train.row_starts()
         self._rows = np.unique(held_out.rows)
         m, n = held_out.shape
         self.metainfo = dict(num_rows=m, num_cols=n)
@@ -215,14 +213,13 @@ class TopKDataset(Dataset):
         """
         rows = self._rows[np.asarray(indices, dtype=np.int64)]
         pairs = self.interactions
-        seen = {k: torch.zeros(0, dtype=torch.long) for k in ('rows', 'cols')}
-        if self._train is not None:
-            seen = _columns(self._train, self._train_starts, rows)
+        nothing = np.zeros(0, dtype=np.int64)
+        seen = (nothing, nothing) if self._train is None else self._train.of_rows(rows)
         return PairBatch(
             left=entities(rows, pairs.row_features),
             num_right=pairs.shape[1],
-            true=_columns(pairs, self._starts, rows),
-            seen=seen,
+            true=_as_tensors(pairs.of_rows(rows)),
+            seen=_as_tensors(seen),
         )
 
 
@@ -245,19 +242,12 @@ def entities(ids: np.ndarray, features) -> dict[str, torch.Tensor]:
     """What a tower is given: numbers and, if any, sparse features."""
     result = dict(ids=torch.from_numpy(ids))
     if features is not None:
-        taken = features.take(ids)
-        result['starts'] = torch.from_numpy(taken.starts)
+        taken = features[ids]
+        result['starts'] = torch.from_numpy(taken.indptr).long()
         result['indices'] = torch.from_numpy(taken.indices).long()
-        result['values'] = torch.from_numpy(taken.values)
+        result['values'] = torch.from_numpy(taken.data)
     return result
 
 
-def _columns(pairs: Interactions, starts: np.ndarray, rows: np.ndarray):
-    begin = starts[rows]
-    lengths = starts[rows + 1] - begin
-    first = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) + np.repeat(begin - first, lengths)
-    return dict(
-        rows=torch.from_numpy(np.repeat(np.arange(len(rows)), lengths)),
-        cols=torch.from_numpy(pairs.cols[places]),
-    )
+def _as_tensors(pairs: tuple[np.ndarray, np.ndarray]) -> dict[str, torch.Tensor]:
+    return {key: torch.from_numpy(x) for key, x in zip(('rows', 'cols'), pairs)}

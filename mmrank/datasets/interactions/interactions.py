@@ -1,49 +1,19 @@
-"""Sparse matrices: of positive pairs, and of features."""
+"""Positive pairs, a sparse matrix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mmrank.checks import one_of
 from mmrank.errors import UserError
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 DUPLICATES = ('error', 'merge')
-
-
-def check_duplicates(duplicates: str) -> None:
-    """Raise a ``ValueError`` on an unknown way to treat duplicates."""
-    one_of('duplicates', duplicates, DUPLICATES)
-
-
-@dataclass(eq=False)
-class SparseFeatures:
-    """Rows of a sparse matrix, one behind the other.
-
-    Attributes:
-        starts: (m + 1,) int64: entries of row i are ``[starts[i], starts[i + 1])``.
-        indices: (E,) int32 feature numbers in ``[0, num_features)``.
-        values: (E,) float32.
-        num_features: Length of a vector.
-    """
-
-    starts: np.ndarray
-    indices: np.ndarray
-    values: np.ndarray
-    num_features: int
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def take(self, rows: np.ndarray) -> 'SparseFeatures':
-        """The (U,) given rows, integers in ``[0, m)``, in that order."""
-        begin = self.starts[rows]
-        lengths = self.starts[np.asarray(rows) + 1] - begin
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.arange(starts[-1]) + np.repeat(begin - starts[:-1], lengths)
-        return SparseFeatures(
-            starts, self.indices[entries], self.values[entries], self.num_features
-        )
 
 
 @dataclass(eq=False)
@@ -55,7 +25,7 @@ class Interactions:
         cols: (P,) int64 right entities in ``[0, n)``, ascending in a row.
         row_names: Names of the m left entities in the file.
         col_names: Names of the n right entities.
-        row_features: Features of the left entities, or None.
+        row_features: (m, number of features) float32 features of the left entities, or None.
         num_unknown: Pairs that were left out because one of their entities is not in the vocabulary
             that was given.
     """
@@ -64,7 +34,7 @@ class Interactions:
     cols: np.ndarray
     row_names: Sequence[str]
     col_names: Sequence[str]
-    row_features: SparseFeatures | None = None
+    row_features: 'csr_array | None' = None
     num_unknown: int = 0
 
     def __post_init__(self) -> None:
@@ -93,7 +63,7 @@ class Interactions:
         Raises:
             ValueError: On a duplicate, or an unknown ``duplicates``.
         """
-        check_duplicates(duplicates)
+        one_of('duplicates', duplicates, DUPLICATES)
         n = max(len(col_names), 1)
         keys = np.asarray(rows, dtype=np.int64) * n
         keys += cols
@@ -133,6 +103,15 @@ class Interactions:
         place = np.minimum(place, len(self._keys) - 1)
         return self._keys[place] == keys
 
+    @cached_property
     def row_starts(self) -> np.ndarray:
-        """(m + 1,) int64: pairs of row i are ``starts[i]:starts[i + 1]``."""
+        """(m + 1,) int64: pairs of row i are ``row_starts[i]:row_starts[i + 1]``."""
         return np.searchsorted(self.rows, np.arange(self.shape[0] + 1))
+
+    def of_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of some rows, one row after the other: places in ``rows``, and columns."""
+        begins = self.row_starts[rows]
+        counts = self.row_starts[rows + 1] - begins
+        shifts = begins - (np.cumsum(counts) - counts)
+        pairs = np.arange(counts.sum()) + np.repeat(shifts, counts)
+        return np.repeat(np.arange(len(rows)), counts), self.cols[pairs]

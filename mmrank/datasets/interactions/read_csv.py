@@ -4,21 +4,19 @@ import csv
 import gzip
 import math
 import zlib
-from collections import defaultdict
+from array import array
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain, compress, islice
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import Interactions, check_duplicates
+from mmrank.checks import one_of
+from mmrank.datasets.interactions.interactions import DUPLICATES, Interactions
 from mmrank.errors import UserError
 
-#: Lines read at a time; what bounds the memory apart from the pairs themselves. Python's garbage
-#: collector would walk over more of them again and again.
-CHUNK = 1 << 9
 #: Characters of the longest line: a packed file of a few megabytes can hold one that fills the
 #: memory.
 LONGEST_LINE = 1 << 24
@@ -37,8 +35,8 @@ def read_csv(
 ) -> Interactions:
     """Read ``user,item[,rating][,timestamp]``, a header line or none.
 
-    Entities are numbered as they first occur in a pair that is kept. Only ``CHUNK`` lines and 8
-    bytes a pair are held while reading. Blanks around a field do not count: ``1, 2`` is ``1,2``.
+    Entities are numbered as they first occur in a pair that is kept. One line and 8 bytes a pair
+    are held while reading. Blanks around a field do not count: ``1, 2`` is ``1,2``.
     Options are checked before the file is read.
 
     Args:
@@ -57,43 +55,41 @@ def read_csv(
             there is no rating to go by, or ratings and no ``min_rating``; if no pair is left.
     """
     check_options(min_rating, separator, duplicates)
-    fixed = vocabulary is not None
-    users = _numbering(vocabulary.row_names if fixed else ())
-    items = _numbering(vocabulary.col_names if fixed else ())
-    if not fixed:
-        users.default_factory = users.__len__
-        items.default_factory = items.__len__
-    parts, unknown = [], 0
-    for chunk_users, chunk_items in _chunks(path, min_rating, separator):
-        pairs = np.empty((2, len(chunk_users)), dtype=np.int32)
-        if fixed:
-            pairs[0] = [users.get(x, -1) for x in chunk_users]
-            pairs[1] = [items.get(x, -1) for x in chunk_items]
-            known = (pairs >= 0).all(axis=0)
-            unknown += int((~known).sum())
-            pairs = pairs[:, known]
-        else:
-            pairs[0] = list(map(users.__getitem__, chunk_users))
-            pairs[1] = list(map(items.__getitem__, chunk_items))
-        parts.append(pairs)
-    if not sum(x.shape[1] for x in parts):
+    users: dict[str, int] = {}
+    items: dict[str, int] = {}
+    if vocabulary is not None:
+        users = {name: i for i, name in enumerate(vocabulary.row_names)}
+        items = {name: i for i, name in enumerate(vocabulary.col_names)}
+    rows = array('i')
+    cols = array('i')
+    unknown = 0
+    for user, item in _pairs(path, min_rating, separator):
+        if vocabulary is None:
+            users.setdefault(user, len(users))
+            items.setdefault(item, len(items))
+        elif user not in users or item not in items:
+            unknown += 1
+            continue
+        rows.append(users[user])
+        cols.append(items[item])
+    if not rows:
         raise ValueError(
             f'{path} has no interaction'
             + (f' with a rating >= {min_rating}' if min_rating else '')
-            + (' of known entities' if fixed else '')
+            + (' of known entities' if vocabulary else '')
         )
-    rows, cols = np.concatenate(parts, axis=1)
-    del parts
     names = list(users), list(items)
     try:
-        return Interactions.of_pairs(rows, cols, *names, duplicates, num_unknown=unknown)
+        return Interactions.of_pairs(
+            np.asarray(rows), np.asarray(cols), *names, duplicates, num_unknown=unknown
+        )
     except ValueError as error:
         raise ValueError(f'{path}: {error}') from None
 
 
 def check_options(min_rating: float | None, separator: str, duplicates: str = 'error') -> None:
     """Raise a ``ValueError`` on options that make no sense, before a long file is read."""
-    check_duplicates(duplicates)
+    one_of('duplicates', duplicates, DUPLICATES)
     if not isinstance(separator, str) or not separator:
         raise ValueError(f"separator={separator!r} must be text, like ',', '::' or a tab")
     if set(separator) & set('"\r\n\0'):
@@ -165,12 +161,8 @@ def _opened(path: Path):
     return path.open(encoding='utf-8-sig', newline='')
 
 
-def _numbering(names) -> defaultdict:
-    return defaultdict(None, {name: i for i, name in enumerate(names)})
-
-
-def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
-    """Users and items of the lines to keep, a chunk at a time."""
+def _pairs(path: str | Path, min_rating: float | None, separator: str) -> Iterator[tuple[str, str]]:
+    """User and item of each line to keep."""
     lines = _named_errors(split_fields(text_lines(path), separator), path)
     first = next(lines, None)
     if first is None:
@@ -188,37 +180,32 @@ def _chunks(path, min_rating, separator) -> Iterator[tuple[list, list]]:
             f'min_rating={min_rating}, but {path} has no rating: its columns '
             f'are {columns}; remove min_rating'
         )
-    user, item = columns.index('user'), columns.index('item')
+    user = columns.index('user')
+    item = columns.index('item')
     rating = columns.index('rating') if 'rating' in columns else None
-    only_rating, number = None, 1
-    if not header:
-        lines, number = chain([first], lines), 0
-    while chunk := list(islice(lines, CHUNK)):
-        numbers = range(number + 1, number + 1 + len(chunk))
-        number = numbers[-1]
-        if set(map(len, chunk)) != {len(columns)}:
-            filled = [any(map(str.strip, x)) for x in chunk]
-            chunk = list(compress(chunk, filled))
-            numbers = list(compress(numbers, filled))
-            _check_lengths(chunk, numbers, columns, path, separator)
-        if rating is not None and min_rating is None:
-            given = {x[rating].strip() for x in chunk} | {only_rating}
-            only_rating, *others = given - {None} or {None}
-            if others:
-                raise _ambiguous(path, rating, sorted(given - {None}))
-        if min_rating is not None:
-            kept = _ratings(chunk, rating, numbers, path) >= min_rating
-            picked = list(compress(chunk, kept))
-        else:
-            picked = chunk
-        users = [x[user].strip() for x in picked]
-        items = [x[item].strip() for x in picked]
-        if '' in users or '' in items:
-            raise ValueError(
-                f'{path}, among the {len(chunk)} lines up to {number}: a user '
-                'or item is empty; remove the line'
+    only_rating = None
+    for number, fields in enumerate(lines if header else chain([first], lines), 1 + bool(header)):
+        if len(fields) != len(columns):
+            if not any(map(str.strip, fields)):
+                continue
+            raise UserError(
+                f'{path}, line {number}: expected {len(columns)} fields '
+                f'({separator.join(x or "..." for x in columns)}), got '
+                f'{separator.join(fields)!r:.80}. Fix: correct the line; the first line decides '
+                'the number of fields'
             )
-        yield users, items
+        if min_rating is not None:
+            if _number(fields[rating], f'{path}, line {number}') < min_rating:
+                continue
+        elif rating is not None:
+            given = fields[rating].strip()
+            only_rating = only_rating or given
+            if given != only_rating:
+                raise _ambiguous(path, rating, only_rating, given)
+        pair = fields[user].strip(), fields[item].strip()
+        if '' in pair:
+            raise ValueError(f'{path}, line {number}: a user or item is empty; remove the line')
+        yield pair
 
 
 def _named_errors(rows: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
@@ -232,41 +219,21 @@ def _named_errors(rows: Iterator[list[str]], path: str | Path) -> Iterator[list[
         ) from error
 
 
-def _ambiguous(path, rating: int, given: list[str]) -> ValueError:
+def _ambiguous(path: str | Path, rating: int, one: str, other: str) -> UserError:
     """Error for ratings of which nobody said which are good."""
     return UserError(
-        f'{path}: column {rating + 1} holds ratings '
-        f'({", ".join(given[:5])}{", ..." if len(given) > 5 else ""}), and min_rating is not set: '
-        'a bad rating would count as a positive pair. Fix: min_rating=4 keeps the lines rated 4 or '
-        'more, and the smallest rating keeps all. If the column is something else, name the '
-        'columns in a first line, as in user,item,timestamp'
+        f'{path}: column {rating + 1} holds ratings, such as {one} and {other}, and min_rating is '
+        'not set: a bad rating would count as a positive pair. Fix: min_rating=4 keeps the lines '
+        'rated 4 or more, and the smallest rating keeps all. If the column is something else, name '
+        'the columns in a first line, as in user,item,timestamp'
     )
 
 
-def _check_lengths(chunk, numbers, columns, path, separator) -> None:
-    for fields, number in zip(chunk, numbers):
-        if len(fields) != len(columns):
-            raise UserError(
-                f'{path}, line {number}: expected {len(columns)} fields '
-                f'({separator.join(x or "..." for x in columns)}), got '
-                f'{separator.join(fields)!r:.80}. Fix: correct the line; the first line decides '
-                'the number of fields'
-            )
-
-
-def _ratings(chunk, rating, numbers, path) -> np.ndarray:
-    values = np.array([_float(x[rating]) for x in chunk])
-    bad = np.isnan(values)
-    if bad.any():
-        i = int(bad.argmax())
-        raise ValueError(
-            f'{path}, line {numbers[i]}: rating {chunk[i][rating]!r:.80} is not a number'
-        )
-    return values
-
-
-def _float(text: str) -> float:
+def _number(rating: str, where: str) -> float:
     try:
-        return float(text)
+        value = float(rating)
     except ValueError:
-        return np.nan
+        value = math.nan
+    if math.isnan(value):
+        raise ValueError(f'{where}: rating {rating!r:.80} is not a number')
+    return value

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrank.datasets.interactions.interactions import Interactions, SparseFeatures
+from mmrank.datasets.interactions.interactions import Interactions
 from mmrank.datasets.interactions.read_csv import text_lines
 from mmrank.errors import UserError
 
@@ -131,19 +131,18 @@ def _check_finite(values, starts, row_names, path) -> None:
 
 
 def _features(starts, indices, values, vocabulary, header, path):
-    starts = np.asarray(starts, dtype=np.int64)
-    indices = np.asarray(indices, dtype=np.int32)
-    values = np.asarray(values, dtype=np.float32)
-    size = int(indices.max()) + 1 if len(indices) else 0
+    """Sparse matrix of the features, (lines, number of features) float32."""
+    from scipy.sparse import csr_array
+
+    size = int(np.asarray(indices).max(initial=-1)) + 1
     if vocabulary is None:
         if header and size > header[1]:
             raise ValueError(
                 f'{path} has feature {size - 1}, but its first line declares {header[1]} features; '
                 'if they count from 1, set one_based=True'
             )
-        size = header[1] if header else size
-        return SparseFeatures(starts, indices, values, size)
-    size = vocabulary.row_features.num_features
-    known = indices < size
-    kept = np.concatenate([[0], np.cumsum(known)])
-    return SparseFeatures(kept[starts], indices[known], values[known], size)
+        width = header[1] if header else size
+        return csr_array((values, indices, starts), (len(starts) - 1, width), np.float32)
+    width = vocabulary.row_features.shape[1]
+    found = csr_array((values, indices, starts), (len(starts) - 1, max(size, width)), np.float32)
+    return found[:, :width]

@@ -59,8 +59,8 @@ class SparseLinearTower(nn.Module):
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
         """(U, D) embeddings; zeros for an entity without features.
 
-        The rows of a sparse matrix are ``starts`` (U + 1,), ``indices`` (E,) integers, and
-        ``values`` (E,) floats; see :class:`mmrank.datasets.interactions.SparseFeatures`.
+        The rows of a sparse matrix are ``starts`` (U + 1,) and ``indices`` (E,) integers, and
+        ``values`` (E,) floats: row i has the entries ``starts[i]`` to ``starts[i + 1] - 1``.
         """
         if 'indices' not in entities:
             raise ValueError(
