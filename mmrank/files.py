@@ -213,6 +213,15 @@ def process_lives(pid: object) -> bool:
     return True
 
 
+def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:
+    """Text of a file in UTF-8; a UserError names its kind, such as ``'list'``, and the fix."""
+    try:
+        # A byte-order mark is no part of the text.
+        return Path(path).read_text(encoding='utf-8-sig')
+    except (OSError, ValueError) as error:
+        raise UserError(f'{kind} {path!s:.300} cannot be read: {error}', fix) from error
+
+
 def path_fault(name: object) -> str | None:
     """Say why a name from an annotation file or an archive must not be joined with a folder.
 

@@ -10,6 +10,7 @@ from mmengine.dist import collect_results, is_main_process
 from mmengine.logging import print_log
 from torch import Tensor
 
+from mmrank.checks import one_of
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
@@ -142,8 +143,7 @@ class RetrievalMetric(FeatureMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_recall_at(recall_at)
-        if similarity not in SIMILARITIES:
-            raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
+        one_of('similarity', similarity, SIMILARITIES)
         if gallery_per_class is not None:
             if gallery_key is not None:
                 raise ValueError(

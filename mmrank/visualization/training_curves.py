@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrank.errors import UserError
+from mmrank.files import read_text
 from mmrank.visualization.figures import legend_above, new_panels, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
@@ -36,10 +37,7 @@ def read_scalars(file: str | os.PathLike) -> Iterator[dict]:
 
     A UserError says that the file cannot be read, or a line has no step.
     """
-    try:
-        lines = Path(file).read_text('utf-8').splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f'{file} cannot be read: {error}. Fix: pass another folder') from error
+    lines = read_text(file, 'log', 'pass another folder').splitlines()
     for number, line in enumerate(filter(str.strip, lines), 1):
         try:
             scalars = json.loads(line)

@@ -141,9 +141,9 @@ def test_random_caption(folder):
 @pytest.mark.parametrize(
     ('kwargs', 'error', 'message'),
     [
-        (dict(unit='caption'), ValueError, "unit must be one of .*'caption'"),
-        (dict(duplicates='drop'), ValueError, 'duplicates must be'),
-        (dict(sampling='naive'), ValueError, 'sampling must be'),
+        (dict(unit='caption'), ValueError, "unit='caption' is unknown"),
+        (dict(duplicates='drop'), ValueError, 'duplicates=.* is unknown'),
+        (dict(sampling='naive'), ValueError, 'sampling=.* is unknown'),
         (dict(data_prefix='images'), UserError, 'first image .* does'),
         (dict(ann_file='val.jsonl'), UserError, 'cannot be read'),
         (dict(caption_key='text'), UserError, '3 entries'),

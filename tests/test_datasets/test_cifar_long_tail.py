@@ -180,7 +180,7 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
 @pytest.mark.parametrize(
     ('name', 'settings', 'message'),
     [
-        ('CIFAR10LT', dict(split='all'), "got 'all'"),
+        ('CIFAR10LT', dict(split='all'), "split='all' is unknown"),
         ('CIFAR10LT', dict(split='val'), 'at least 1 if there is a valid'),
         ('CIFAR10LT', dict(val_per_class=-1), 'val_per_class=-1'),
         ('CIFAR10LT', dict(val_per_class=40), 'takes 41 images of class 0'),
@@ -192,7 +192,7 @@ def test_binary_items_are_mixed_and_several_classes_may_be_positive(tmp_path):
             dict(positive='truck', imbalance_ratio=40, split='val'),
             'the val part has 0 positives',
         ),
-        ('CIFAR10BinaryLT', dict(positive='cat', split='all'), "got 'all'"),
+        ('CIFAR10BinaryLT', dict(positive='cat', split='all'), "split='all' is unknown"),
     ],
 )
 def test_bad_settings_are_named(tmp_path, name, settings, message):

@@ -8,6 +8,7 @@ from mmengine.fileio import exists, join_path
 from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.checks import one_of
 from mmrank.datasets.captions.caption_files import (
     CaptionList,
     read_caption_table,
@@ -63,13 +64,9 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         **kwargs,
     ) -> None:
         unit = unit or ('image' if test_mode else 'pair')
-        for name, value, allowed in (
-            ('unit', unit, UNITS),
-            ('duplicates', duplicates, DUPLICATES),
-            ('sampling', sampling, SAMPLINGS),
-        ):
-            if value not in allowed:
-                raise ValueError(f'{name} must be one of {allowed}, got {value!r}')
+        one_of('unit', unit, UNITS)
+        one_of('duplicates', duplicates, DUPLICATES)
+        one_of('sampling', sampling, SAMPLINGS)
         self.unit, self.duplicates, self.sampling = unit, duplicates, sampling
         kwargs.update(ann_file=ann_file, data_root=data_root, data_prefix=data_prefix)
         super().__init__(test_mode=test_mode, **kwargs)

@@ -9,7 +9,7 @@ from mmrank.datasets.checks.coco_reading import parse_json, read_coco_json
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.retrieval.image_lists import BadLine, first_bad
 from mmrank.errors import UserError
-from mmrank.files import path_fault
+from mmrank.files import path_fault, read_text
 
 
 class CaptionedImage(NamedTuple):
@@ -116,13 +116,8 @@ def read_caption_table(
 
 
 def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding='utf-8-sig')
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'caption file {path!s:.300} cannot be read: {error}. Fix: check data_root and '
-            'ann_file; the file must be UTF-8 text, unpacked'
-        ) from error
+    fix = 'check data_root and ann_file; the file must be UTF-8 text, unpacked'
+    return read_text(path, 'caption file', fix)
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, object, object]]:

@@ -6,6 +6,7 @@ import numpy as np
 from mmengine.fileio import join_path
 from mmpretrain.datasets import MultiLabelDataset
 
+from mmrank.checks import one_of
 from mmrank.datasets.checks.label_check import check_every_class
 from mmrank.datasets.long_tail.multi_label_csv import multi_label_items
 from mmrank.datasets.long_tail.read_chest_xray14 import (
@@ -66,9 +67,8 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
         split_seed: int = 0,
         **kwargs,
     ) -> None:
-        for name, value, choices in (('split', split, SPLITS), ('split_by', split_by, SPLIT_BY)):
-            if value not in choices:
-                raise ValueError(f'{name} must be one of {choices}, got {value!r}')
+        one_of('split', split, SPLITS)
+        one_of('split_by', split_by, SPLIT_BY)
         if not 0 < val_fraction < 1:
             raise ValueError(f'val_fraction must be between 0 and 1, got {val_fraction!r}')
         if classes is not None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from mmpretrain.datasets import CIFAR10, CIFAR100, BaseDataset
 
+from mmrank.checks import one_of
 from mmrank.datasets.long_tail.cifar_images import SPLITS, read_cifar
 from mmrank.datasets.long_tail.class_subset import (
     PARTS,
@@ -60,8 +61,7 @@ class CIFARLongTail(BaseDataset):
         order_seed: int | None = None,
         **kwargs,
     ) -> None:
-        if split not in PARTS:
-            raise ValueError(f'split must be one of {PARTS}, got {split!r}')
+        one_of('split', split, PARTS)
         if val_per_class < 0 or (split == 'val' and not val_per_class):
             raise ValueError(
                 f'val_per_class={val_per_class!r} with split={split!r}: set '
@@ -174,8 +174,7 @@ class CIFARBinaryLongTail(BaseDataset):
         multi_label: bool = False,
         **kwargs,
     ) -> None:
-        if split not in PARTS:
-            raise ValueError(f'split must be one of {PARTS}, got {split!r}')
+        one_of('split', split, PARTS)
         positive = [positive] if isinstance(positive, str) else list(positive)
         unknown = [name for name in positive if name not in self.names]
         if unknown or not 0 < len(set(positive)) < len(self.names):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError
 
 PARTS = ('train', 'val', 'test')
@@ -85,8 +85,7 @@ def long_tail_sizes(
     ``'positives'``: all images of the other classes, and so many of the positive ones, equally many
     of each, that there are ``imbalance_ratio`` negatives to a positive.
     """
-    if profile not in PROFILES:
-        raise ValueError(f'profile must be one of {PROFILES}, got {profile!r}')
+    one_of('profile', profile, PROFILES)
     if profile == 'exponential':
         sizes = exponential_sizes(len(counts), counts[0], imbalance_ratio)
     else:

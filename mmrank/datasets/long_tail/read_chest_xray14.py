@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mmrank.errors import UserError
+from mmrank.files import read_text
 
 CLASSES = (
     'Atelectasis', 'Cardiomegaly', 'Effusion', 'Infiltration', 'Mass', 'Nodule', 'Pneumonia',
@@ -89,13 +90,8 @@ def _findings(labels: str, place: str) -> tuple[int, ...]:
 
 def read_image_list(path: str | os.PathLike, entries: dict[str, Entry]) -> list[str]:
     """Read the file names of ``train_val_list.txt`` or ``test_list.txt``."""
-    try:
-        names = Path(path).read_text(encoding='utf-8').split()
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'list {path!s:.300} cannot be read: {error}. Fix: check '
-            "data_root, or split_by='patients' where there is no list"
-        ) from error
+    fix = "check data_root, or split_by='patients' where there is no list"
+    names = read_text(path, 'list', fix).split()
     unknown = [name for name in names if name not in entries]
     if unknown or not names or len(set(names)) < len(names):
         what = 'names no image'

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mmrank.datasets.image_header import IMAGE_SUFFIXES
 from mmrank.errors import UserError
-from mmrank.files import path_fault
+from mmrank.files import path_fault, read_text
 
 #: What to do about a path that leads out of the folder of the images.
 PATH_FIX = (
@@ -82,14 +82,8 @@ class ImageList(NamedTuple):
 
 def read_lines(path: str | os.PathLike) -> list[str]:
     """Read the lines of a list of a data set."""
-    try:
-        # A byte-order mark is not part of a name.
-        return Path(path).read_text(encoding='utf-8-sig').splitlines()
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f'list {path!s:.300} cannot be read: {error}. Fix: check '
-            'data_root, and that the data set was unpacked completely'
-        ) from error
+    fix = 'check data_root, and that the data set was unpacked completely'
+    return read_text(path, 'list', fix).splitlines()
 
 
 class ListFormat(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mmengine.fileio import join_path
 from mmpretrain.datasets import BaseDataset
 
+from mmrank.checks import one_of
 from mmrank.datasets.checks.data_report import shown
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.retrieval.image_lists import ImageList, read_lines
@@ -61,8 +62,7 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         **kwargs,
     ) -> None:
         self.hierarchy = hierarchy
-        if split not in SPLITS:
-            raise ValueError(f'split must be one of {SPLITS}, got {split!r}')
+        one_of('split', split, SPLITS)
         if split == 'val' and not (val_fraction or num_val_classes):
             raise ValueError(
                 "split='val' needs a val_fraction above 0, got "

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from mmengine.fileio import join_path
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_at_least, one_of
 from mmrank.datasets.retrieval.image_lists import (
     INATURALIST_LIST,
     PATH_LIST,
@@ -68,10 +68,8 @@ class VehicleID(RetrievalDataset):
         data_prefix: str = 'image',
         **kwargs,
     ) -> None:
-        if test_size not in _TEST_LISTS:
-            raise ValueError(f'test_size must be one of {tuple(_TEST_LISTS)}, got {test_size!r}')
-        if gallery not in _GALLERIES:
-            raise ValueError(f'gallery must be one of {_GALLERIES}, got {gallery!r}')
+        one_of('test_size', test_size, _TEST_LISTS)
+        one_of('gallery', gallery, _GALLERIES)
         self.test_size, self.gallery, self.gallery_seed = test_size, gallery, gallery_seed
         super().__init__(data_root, data_prefix=data_prefix, **kwargs)
 

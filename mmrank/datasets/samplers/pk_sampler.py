@@ -4,6 +4,7 @@ from collections.abc import Sized
 
 import numpy as np
 
+from mmrank.checks import one_of
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError
@@ -50,8 +51,8 @@ class PKSampler(BatchStream):
         num_batches: int | None = None,
         infinite: bool = False,
     ) -> None:
-        _check_choice('small_classes', small_classes, ('repeat', 'skip'))
-        _check_choice('class_weights', class_weights, ('uniform', 'size'))
+        one_of('small_classes', small_classes, ('repeat', 'skip'))
+        one_of('class_weights', class_weights, ('uniform', 'size'))
         self.num_per_class = num_per_class
         labels = class_labels(dataset)
         # Images by class: the images of class c are _images[_starts[c] : _starts[c] + _sizes[c]].
@@ -120,8 +121,3 @@ class PKSampler(BatchStream):
     def rank_batch(self, number: int) -> np.ndarray:
         """The classes of this rank in a batch."""
         return self.own_part(self.global_batch(number).ravel())
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f'{name} must be one of {choices}, got {value!r}')

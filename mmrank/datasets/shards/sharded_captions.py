@@ -10,7 +10,7 @@ import numpy as np
 from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
-from mmrank.checks import check_at_least
+from mmrank.checks import check_at_least, one_of
 from mmrank.datasets.captions.caption_dataset import UNITS
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.shards.shard_index import INDEX_FOLDER, ShardIndex, digest_of, read_index
@@ -61,8 +61,7 @@ CaptionDataset`, with the bytes of the image file in ``img_bytes``: let the pipe
         **kwargs,
     ) -> None:
         self.unit = unit or ('image' if test_mode else 'pair')
-        if self.unit not in UNITS:
-            raise ValueError(f'unit must be one of {UNITS}, got {unit!r}')
+        one_of('unit', self.unit, UNITS)
         self.index: ShardIndex = read_index(index)
         kind = self.index.source.get('kind')
         if kind != self.KIND:
