@@ -1,10 +1,16 @@
 """Compares a model with the training set that the running training uses."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mmrank.errors import UserError
+
+try:
+    from mmengine.logging import MessageHub
+except ModuleNotFoundError as error:
+    if (error.name or '').partition('.')[0] != 'mmengine':
+        raise
+    MessageHub = None
 
 #: Of the hub of messages: mmengine's runner notes the first, samplers of mmrank the second.
 _METAINFO, _BATCH = 'dataset_meta', 'mmrank_batch'
@@ -116,6 +122,5 @@ def _noted(key: str) -> Any:
 
 
 def _hub() -> Any:
-    """The hub of messages; None where no one has imported mmengine, so that no runner trains."""
-    logging = sys.modules.get('mmengine.logging')
-    return None if logging is None else logging.MessageHub.get_current_instance()
+    """The hub of messages; None without mmengine, whose runner notes there."""
+    return None if MessageHub is None else MessageHub.get_current_instance()

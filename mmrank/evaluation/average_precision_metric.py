@@ -1,6 +1,5 @@
 """AP and AUROC of one-vs-rest scores as a metric of an mmengine runner."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
-from mmrank.visualization.tables import write_table
+from mmrank.visualization.tables import markdown_table, write_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 _NOTE = 'In percent; macro: mean over the classes, micro: all scores in one ranking.'
@@ -60,22 +59,6 @@ class ClassFigures:
             ['macro', *totals, 100 * self.mean_ap, 100 * self.mean_auroc],
             ['micro', *totals, 100 * self.micro_ap, 100 * self.micro_auroc],
         ]
-
-    def console_table(self) -> str:
-        """The table as text."""
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*_HEADER)
-        for column in table.columns[1:]:
-            column.justify = 'right'
-        for rows in (self.rows(), self.means() if len(self.names) > 1 else []):
-            for row in rows:
-                table.add_row(*(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row))
-            table.add_section()
-        buffer = io.StringIO()
-        Console(file=buffer, width=100).print(table)
-        return buffer.getvalue()
 
 
 def class_figures(
@@ -191,9 +174,9 @@ class AveragePrecisionMetric(BaseMetric):
             **self.rates,
         )
         self._check(figures)
-        print_log('\n' + figures.console_table(), logger='current')
+        rows = figures.rows() + figures.means()
+        print_log('\n'.join(['', *markdown_table(_HEADER, rows)]), logger='current')
         if self.out_stem is not None:
-            rows = figures.rows() + figures.means()
             write_table(_HEADER, rows, self.out_stem, 'AP and AUROC by class', _NOTE)
         if len(figures.names) == 1:
             found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}

@@ -66,17 +66,10 @@ class RetrievalFeatures:
 
     def to(self, device: str | torch.device) -> 'RetrievalFeatures':
         """The same on another device; on the CPU if they are in a file."""
-        in_file = isinstance(self.features, np.memmap)
-        device = 'cpu' if in_file else device
-        return replace(
-            self,
-            features=self.features if in_file else self.features.to(device),
-            labels=self.labels.to(device),
-            in_gallery=None if self.in_gallery is None else self.in_gallery.to(device),
-            levels=None if self.levels is None else self.levels.to(device),
-            is_query=None if self.is_query is None else self.is_query.to(device),
-            ids=None if self.ids is None else self.ids.to(device),
-        )
+        if isinstance(self.features, np.memmap):
+            device = 'cpu'
+        tensors = {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, **{name: x.to(device) for name, x in tensors.items()})
 
     def embeddings(self, rows: Tensor | None = None) -> Tensor | StoredEmbeddings:
         """All embeddings, or some rows of them; embeddings of a file stay there."""

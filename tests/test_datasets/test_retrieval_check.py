@@ -143,7 +143,7 @@ def test_wrappers_and_other_data_sets(glyphs):
 
 def test_bad_settings_are_named_with_their_place(glyphs):
     cfg = config(folder(glyphs, split='query'))
-    with pytest.raises(UserError, match=r"train_.*: split .*'query'"):
+    with pytest.raises(UserError, match=r"train_.*: split='query' is unknown"):
         check_config(cfg)
 
 

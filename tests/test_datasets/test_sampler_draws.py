@@ -114,7 +114,7 @@ def test_frequencies_of_classes_and_images(class_weights):
         (dict(batch_size=10), 'positive multiple of num_per_class=4'),
         (dict(batch_size=8, num_per_class=1), 'at least 2, got 1'),
         (dict(batch_size=8, small_classes='drop'), "'repeat', 'skip'"),
-        (dict(batch_size=8, class_weights='x'), 'class_weights must be one'),
+        (dict(batch_size=8, class_weights='x'), 'class_weights=.* is unknown'),
         (dict(batch_size=40), 'needs 10 classes of at least 2 images'),
         (dict(batch_size=12, num_per_class=6, small_classes='skip'), "small_classes='repeat'"),
     ],
@@ -295,7 +295,7 @@ def test_bad_rates_are_named(settings, message):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ((100, 1), 'batch_size=100, but the data set has only 60'),
+        ((100, 1), 'batch_size=100, but there are only 60 images'),
         ((12, 5), '15 images unless an image has'),
         ((12, 0), 'at least one'),
         ((12, [1, 2]), 'one for each of the 3 classes'),

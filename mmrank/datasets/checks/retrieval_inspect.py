@@ -132,7 +132,7 @@ def _inspect(
     counts = Counter(item['gt_label'] for item in items)
     report.counts = {n: counts[i] for i, n in enumerate(names)}
     report.paths = [item['img_path'] for item in items]
-    for folder in dataset.empty_classes():
+    for folder in listed.empty_folders:
         found.add('class without image', f'folder {folder} holds no image', is_error=False)
     for name, count in report.counts.items():
         if count == 1:

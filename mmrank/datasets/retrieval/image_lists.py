@@ -48,6 +48,8 @@ class ImageList(NamedTuple):
     line_format: str
     images: list[ListedImage]
     bad_lines: list[BadLine]
+    #: Folders that would be classes if they held an image.
+    empty_folders: Sequence[str] = ()
 
     def unusable_paths(self) -> list[BadLine]:
         """Paths that would lead out of the folder of the images."""
@@ -173,32 +175,21 @@ def scan_class_folders(
             'correct the names, or unpack the missing part'
         )
     images = []
+    classes = []
     for name in within or there:
         for folder, subfolders, files in os.walk(root / name):
             subfolders[:] = sorted(f for f in subfolders if not f.startswith('.'))
             parts = Path(folder).relative_to(root).parts
             if len(parts) < depth:
                 continue
-            class_name, super_class = '/'.join(parts[:depth]), '/'.join(parts[: depth - 1])
+            class_name = '/'.join(parts[:depth])
+            super_class = '/'.join(parts[: depth - 1])
+            classes.append(class_name)
             images += [
                 ListedImage('/'.join((*parts, file)), class_name, super_class, '')
                 for file in sorted(files)
                 if file.lower().endswith(IMAGE_SUFFIXES)
             ]
-    return ImageList(str(root), '/'.join(['folder'] * depth + ['image']), images, [])
-
-
-def empty_class_folders(
-    root: str | os.PathLike, depth: int = 1, within: Sequence[str] = ()
-) -> list[str]:
-    """The class folders of a tree that hold no image; see :func:`scan_class_folders`."""
-    full = {image.class_name for image in scan_class_folders(root, depth, within).images}
-    folders = sorted(Path(root).glob('/'.join('*' * depth)))
-    names = [p.relative_to(root).parts for p in folders if p.is_dir()]
-    return [
-        '/'.join(parts)
-        for parts in names
-        if '/'.join(parts) not in full
-        and not any(part.startswith('.') for part in parts)
-        and (not within or parts[0] in within)
-    ]
+    full = {image.class_name for image in images}
+    empty = [name for name in dict.fromkeys(classes) if name not in full]
+    return ImageList(str(root), '/'.join(['folder'] * depth + ['image']), images, [], empty)

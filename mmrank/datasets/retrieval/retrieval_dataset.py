@@ -86,10 +86,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         )
         return stay if self.split == 'train' else aside
 
-    def empty_classes(self) -> list[str]:
-        """Return folders that would be classes if they held an image."""
-        return []
-
     def load_data_list(self) -> list[dict]:
         """Return ``img_path`` and ``gt_label`` of every image."""
         found = self.read_list(test=self.split == 'test')

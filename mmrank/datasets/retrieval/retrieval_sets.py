@@ -12,7 +12,6 @@ from mmrank.datasets.retrieval.image_lists import (
     SOP_LIST,
     VEHICLE_ID_LIST,
     ImageList,
-    empty_class_folders,
     scan_class_folders,
 )
 from mmrank.datasets.retrieval.retrieval_dataset import RetrievalDataset, split_classes
@@ -136,10 +135,6 @@ class Omniglot(RetrievalDataset):
         """Find the drawings."""
         return scan_class_folders(self.img_prefix, 2, self.alphabets)
 
-    def empty_classes(self) -> list[str]:
-        """Return characters without a drawing."""
-        return empty_class_folders(self.img_prefix, 2, self.alphabets)
-
 
 class ClassFolder(RetrievalDataset):
     """A user's own images, one folder a class, or a list of them.
@@ -189,10 +184,6 @@ class ClassFolder(RetrievalDataset):
         if self.ann_file:
             return PATH_LIST.read(self.ann_file)
         return scan_class_folders(self.img_prefix, self.depth)
-
-    def empty_classes(self) -> list[str]:
-        """Return class folders without an image; none where there's a list."""
-        return [] if self.ann_file else empty_class_folders(self.img_prefix, self.depth)
 
     def choose_classes(self, groups: dict[str, str]) -> list[str]:
         """Set the test classes aside first, then the validation classes."""

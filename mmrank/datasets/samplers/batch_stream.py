@@ -66,6 +66,11 @@ class BatchStream(Sampler):
                 f'positive multiple of their number, {self.world_size}'
             )
 
+    def check_enough(self, available: int, what: str) -> None:
+        """Refuse a batch that is larger than what it is drawn from without replacement."""
+        if self.batch_size > available:
+            raise ValueError(f'batch_size={self.batch_size}, but there are only {available} {what}')
+
     def global_batch(self, number: int) -> np.ndarray:
         """All indices of a batch of the stream, the same on every rank."""
         raise NotImplementedError

@@ -78,11 +78,7 @@ class InBatchPairSampler(BatchStream):
         pairs = _interactions(dataset, 'in_batch', 'sogram')
         self._num_pairs, self._num_right = len(pairs), pairs.shape[1]
         super().__init__(batch_size, self._num_pairs, None, seed, infinite)
-        if batch_size > self._num_pairs:
-            raise ValueError(
-                f'batch_size={batch_size}, but there are only {self._num_pairs} '
-                'positive pairs to sample without replacement'
-            )
+        self.check_enough(self._num_pairs, 'positive pairs to sample without replacement')
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         most = 0 if dataset.sampling == 'sogram' else self._num_right
         if not 0 <= num_uniform <= most or num_uniform % self.world_size:
@@ -141,11 +137,7 @@ class NaivePairSampler(BatchStream):
         pairs = _interactions(dataset, 'naive')
         super().__init__(batch_size, len(pairs), num_batches, seed, infinite)
         self._num_cells = pairs.shape[0] * pairs.shape[1]
-        if batch_size > self._num_cells:
-            raise ValueError(
-                f'batch_size={batch_size}, but there are only '
-                f'{self._num_cells} pairs of a left and a right entity'
-            )
+        self.check_enough(self._num_cells, 'pairs of a left and a right entity')
 
     def rank_batch(self, number: int) -> np.ndarray:
         """The cells of this rank."""
@@ -245,11 +237,7 @@ class ClassPairSampler(BatchStream):
         self._pair_starts = np.cumsum(sizes[place] - 1) - (sizes[place] - 1)
         self.num_pairs = int((sizes * (sizes - 1)).sum())
         super().__init__(batch_size, int(sizes[sizes > 1].sum()), num_batches, seed, infinite)
-        if batch_size > self.num_pairs:
-            raise ValueError(
-                f'batch_size={batch_size}, but there are only '
-                f'{self.num_pairs} pairs of two images of one class'
-            )
+        self.check_enough(self.num_pairs, 'pairs of two images of one class')
         self.share *= 2
 
     def rank_batch(self, number: int) -> np.ndarray:

@@ -90,20 +90,20 @@ class PositiveRateSampler(BatchStream):
         is_positive = np.zeros(len(dataset), dtype=bool)
         is_positive[items[classes == positive_class]] = True
         num_negatives = batch_size - self.num_positives
-        self._sides = []
-        for tag, (name, mask, count, change) in enumerate(
-            (
-                ('positives', is_positive, self.num_positives, 'fewer'),
-                ('negatives', ~is_positive, num_negatives, 'more'),
-            )
-        ):
-            members = np.flatnonzero(mask)
+        sides = (
+            ('positives', np.flatnonzero(is_positive), self.num_positives, 'fewer'),
+            ('negatives', np.flatnonzero(~is_positive), num_negatives, 'more'),
+        )
+        for name, members, count, change in sides:
             if count > len(members):
                 raise UserError(
                     f'a batch takes {count} {name} of class {positive_class}, but the data set has '
                     f'only {len(members)}. Fix: a smaller batch_size, or {change} positives in it'
                 )
-            self._sides.append(ShuffledCycle(members, count, partial(self.generator, tag)))
+        self._sides = [
+            ShuffledCycle(members, count, partial(self.generator, tag))
+            for tag, (_, members, count, _) in enumerate(sides)
+        ]
 
     def global_batch(self, number: int) -> np.ndarray:
         """The (batch_size,) indices of a batch, positives first."""
@@ -162,8 +162,7 @@ class MultiLabelPositiveSampler(BatchStream):
     ) -> None:
         size = len(dataset)
         super().__init__(batch_size, size, num_batches, seed, infinite)
-        if size < batch_size:
-            raise ValueError(f'batch_size={batch_size}, but the data set has only {size} images')
+        self.check_enough(size, 'images')
         items, classes = label_pairs(dataset)
         names = _class_names(dataset, classes)
         self._has = np.zeros((size, len(names)), dtype=bool)

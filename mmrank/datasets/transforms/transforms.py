@@ -59,20 +59,13 @@ class CheckFinite(BaseTransform):
 class LoadImageFromBytes(LoadImageFromFile):
     """Decodes ``img_bytes``, as mmcv's ``LoadImageFromFile`` does a file.
 
-    For data sets whose images lie in shards, such as ``mmrank.ShardedCaptions``. Arguments are
-    ``to_float32``, ``color_type`` and ``imdecode_backend``, see mmcv.
+    For data sets whose images lie in shards, such as ``mmrank.ShardedCaptions``. See mmcv for
+    ``to_float32``, ``color_type`` and ``imdecode_backend``.
 
     Raises:
         UserError: If the bytes are not an image, or one of more than twice
             ``PIL.Image.MAX_IMAGE_PIXELS``; tifffile has no limit.
     """
-
-    def __init__(
-        self, to_float32: bool = False, color_type: str = 'color', imdecode_backend: str = 'cv2'
-    ) -> None:
-        super().__init__(
-            to_float32=to_float32, color_type=color_type, imdecode_backend=imdecode_backend
-        )
 
     def transform(self, results: dict) -> dict:
         """Replace ``img_bytes`` by ``img``."""
