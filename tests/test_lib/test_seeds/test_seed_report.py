@@ -14,12 +14,13 @@ from scipy import stats
 
 from lib.common.records import read_final_rows
 from lib.seeds.plan import parse_plan
-from lib.seeds.plots import draw_box_plot, plot_setting, read_setting_runs, read_values
+from lib.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
 from lib.seeds.report import write_csv, write_markdown, write_runs_csv
 from lib.seeds.runs import Outcome
 from lib.seeds.statistics import collect_values, compare_paired, summarise
+from mmrank.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[3]
+TOOL = Path(__file__).resolve().parents[3] / 'tools/analysis_tools/plot_seeds.py'
 A = {0: 0.30, 1: 0.32, 2: 0.31, 3: 0.35}
 B = {0: 0.38, 1: 0.37, 2: 0.36, 3: 0.41}
 
@@ -209,17 +210,15 @@ def test_box_plot_of_a_file(plan, run_script, tmp_path):
     assert len(others) == 10
     values = read_values(runs, ['acc'], scale=100)
     assert values['b'] == {'acc': pytest.approx({s: 100 * x for s, x in B.items()})}
-    tool = ROOT / 'tools/analysis_tools/plot_seeds.py'
     out = tmp_path / 'boxplot.png'
-    status, printed, _ = run_script(tool, runs, '--out', out)
+    status, printed, _ = run_script(TOOL, runs, '--out', out)
     assert (status, printed) == (0, f'Wrote {out}\n')
     assert out.is_file()
-    status, _, errors = run_script(tool, runs, '--metrics', 'AP')
+    status, _, errors = run_script(TOOL, runs, '--metrics', 'AP')
     assert status == 2
     assert 'no final run with AP. Fix: pass some of: acc, time' in errors
 
 
-SETTING_TOOL = Path(__file__).parents[3] / 'tools/analysis_tools/plot_setting.py'
 SETTING_RUNS = """stage,method,seed,settings,AP,AUROC
 tune,soprc-0.1,100,{},99,
 final,soprc-0.1,0,{},50.5,
@@ -237,22 +236,18 @@ def setting_runs(tmp_path):
 
 
 def test_runs_by_method_and_setting(setting_runs):
-    assert read_setting_runs(setting_runs, 'AP') == {
+    values = read_values(setting_runs, ['AP'])
+    assert by_setting(values, 'AP') == {
         'soprc': {0.1: [50.5, 51.5], 0.25: [52]},
         'smooth_ap': {0.1: [40]},
     }
-
-
-def test_wrong_files(setting_runs):
-    with pytest.raises(ValueError, match='no final run with mAP'):
-        read_setting_runs(setting_runs, 'mAP')
     setting_runs.write_text(SETTING_RUNS.replace('soprc-0.25', 'soprc'))
-    with pytest.raises(ValueError, match="'soprc' must be named"):
-        read_setting_runs(setting_runs, 'AP')
+    with pytest.raises(UserError, match="'soprc' has no value. Fix"):
+        by_setting(read_values(setting_runs), 'AP')
 
 
 def test_the_lines_are_drawn(setting_runs, tmp_path):
-    found = read_setting_runs(setting_runs, 'AP')
+    found = by_setting(read_values(setting_runs, ['AP']), 'AP')
     drawn = [
         np.asarray(
             Image.open(plot_setting(some, tmp_path / 'x.png', setting='rate', metric='AP')).convert(
@@ -266,11 +261,8 @@ def test_the_lines_are_drawn(setting_runs, tmp_path):
 
 
 def test_command_of_a_setting(setting_runs, tmp_path, run_script):
-    command = SETTING_TOOL, setting_runs, '--metric'
     out = tmp_path / 'y.png'
-    status, _, errors = run_script(*command, 'AP', '--mark', 0.14, '--out', out)
+    words = ('--metrics', 'AP', '--setting', 'rate', '--mark', 0.14, '--out', out)
+    status, _, errors = run_script(TOOL, setting_runs, *words)
     assert status == 0, errors
     assert out.is_file()
-    status, _, errors = run_script(*command, 'x')
-    assert status == 2
-    assert 'no final run' in errors

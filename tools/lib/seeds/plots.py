@@ -136,25 +136,20 @@ def read_values(path: str | os.PathLike, metrics: Sequence[str] = (), scale: flo
     }
 
 
-def read_setting_runs(path: str | os.PathLike, metric: str) -> SettingRuns:
-    """Read the final values of a metric from a record with methods ``<method>-<value>``."""
+def by_setting(values: Values, metric: str) -> SettingRuns:
+    """Values of a metric by method and setting, of methods named ``<method>-<value>``."""
     found: dict[str, dict[float, list[float]]] = {}
-    for row in read_final_rows(path):
-        if not row.get(metric):
-            continue
-        method, _, setting = row['method'].rpartition('-')
+    for name, own in values.items():
+        method, _, setting = name.rpartition('-')
         try:
-            setting = float(setting)
+            place = float(setting)
         except ValueError:
             method = ''
         if not method:
-            raise ValueError(
-                f'{path}: the method {row["method"]!r} must be named <method>-<value>, for example '
-                'soprc-0.25'
+            raise UserError(
+                f'the method {name!r} has no value. Fix: <method>-<value>, such as soprc-0.25'
             )
-        found.setdefault(method, {}).setdefault(setting, []).append(float(row[metric]))
-    if not found:
-        raise ValueError(f'{path} has no final run with {metric}')
+        found.setdefault(method, {})[place] = list(own[metric].values())
     return found
 
 
@@ -165,7 +160,6 @@ def plot_setting(
     setting: str,
     metric: str,
     mark: float | None = None,
-    mark_name: str = '',
 ) -> Path:
     """Draw mean and standard deviation over seeds against a setting, on a logarithmic axis."""
     figure, ((axis,),) = new_panels(1, 1, 5.2, 3.4)
@@ -181,7 +175,7 @@ def plot_setting(
         style = dict(color=colours[index], marker='os^Dv*'[index % 6], capsize=3, linewidth=1.4)
         axis.errorbar(x, means, stds, label=loss_name(method), **style)
     if mark is not None:
-        axis.axvline(mark, color='0.5', linestyle=':', label=mark_name)
+        axis.axvline(mark, color='0.5', linestyle=':', label=f'{mark:g}')
     axis.set_xscale('log')
     axis.set_xticks(every, [f'{x:g}' for x in every])
     axis.minorticks_off()
