@@ -23,6 +23,7 @@ from mmrank.files import check_output, write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from lib.common.command_line import tool_parser
 from lib.own_data.choices import Choices, choose
 from lib.own_data.config_text import BASES, config_text
 from lib.own_data.folder import Split, find_splits
@@ -31,9 +32,7 @@ MODELS = [f'{name}-r{depth}' for name in BASES for depth in (18, 50)]
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('--coco', required=True, metavar='DIR', help='folder with annotations and images')
     add('--model', choices=MODELS, default='atss-r50', help='detector (default: %(default)s)')

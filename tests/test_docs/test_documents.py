@@ -170,7 +170,7 @@ def options_of(tool):
         path = f'{module.replace(".", "/")}.py'
         path = path if path.startswith('mmrank') else f'tools/{path}'
         text += sources().get(path, '')
-    if 'benchmark_parser' in text:  # it makes an option of each keyword
+    if 'tool_parser' in text:  # it makes an option of each keyword
         text += sources()['tools/lib/common/command_line.py']
     found = set(re.findall(r"'(--[a-z][\w-]+)'", text))
     # Options that are made in a loop: f'--num-{split}', f'--{name}'.

@@ -34,13 +34,13 @@ from lib.calibration.fitting import METHODS, TARGETS, fit_calibration
 from lib.calibration.prediction_dump import read_dump
 from lib.calibration.report import CalibrationReport
 from lib.calibration.splits import SampleSplit
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 FILE = 'calibration.json'
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         checkpoint=(
             None,

@@ -23,15 +23,14 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.coco.box_evaluation import check_predictions, load_predictions, shown_box
+from lib.common.command_line import tool_parser
 
 #: Boxes of an image that count.
 COUNTED = 100
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('results', help='*.bbox.json of CocoMetric')
     parser.add_argument('images', help='the JSON file of the images, with their categories')
     parser.add_argument(

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lib.coco.box_evaluation import load_ground_truth
 from lib.coco.detections import draw_detections
 from lib.coco.tables import named_evaluations
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         out=('detections.png', 'PNG to write'),
         num_images=(6, 'images, spread over the file'),

@@ -18,13 +18,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 from lib.retrieval.maps import choose_samples, make_map, plot_maps
 from lib.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         classes=(10, 'classes to show, the largest ones'),
         per_class=(100, 'samples of a class, at most'),

@@ -36,7 +36,7 @@ from mmrank.visualization.figures import fit_text, new_panels, save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def nearest_images(
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(__doc__, top_k=(10, 'images to find'))
+    parser = tool_parser(__doc__, top_k=(10, 'images to find'))
     parser.add_argument('config', help='config of a retriever')
     parser.add_argument('checkpoint', help='.pth file of its training')
     parser.add_argument('image', help='the picture')

@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lib.coco.box_evaluation import best_f1_thresholds, load_ground_truth
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, named_evaluations, rich_table
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         out=('pr_curves.png', 'PNG to write'),
         max_classes=(12, 'class panels, most frequent first'),

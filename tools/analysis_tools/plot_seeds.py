@@ -18,12 +18,12 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 from lib.seeds.plots import by_setting, draw_box_plot, plot_setting, read_values
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         scale=(1.0, '100 for percent'),
         setting=(None, 'what the values of <method>-<value> are; draws lines over them'),

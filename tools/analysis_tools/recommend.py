@@ -30,7 +30,7 @@ from mmrank.visualization.palette import colour
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
@@ -39,7 +39,7 @@ _HIT, _OTHER = colour(0), '0.65'
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         top_k=(10, 'items for each user'),
         include_seen=(False, "also show items of the user's training pairs"),

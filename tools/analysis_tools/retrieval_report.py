@@ -29,7 +29,7 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, foreign_pictures
+from lib.common.command_line import foreign_pictures, tool_parser
 from lib.retrieval.models import add_model_options, features_by_name
 from lib.retrieval.report import (
     describe_test_set,
@@ -44,7 +44,7 @@ from lib.retrieval.sheets import CHOICES, draw_sheets
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         out_dir='work_dirs/retrieval_report',
         recall_at=([1, 10, 100, 1000], 'the K of Recall@K'),

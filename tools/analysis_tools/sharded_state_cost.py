@@ -28,7 +28,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 
@@ -58,7 +58,7 @@ def whole_traffic(ids: list[Tensor]) -> int:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         samples=(10**9, 'samples, or pairs, of the training set'),
         batch=(512, 'samples of a rank in a step'),

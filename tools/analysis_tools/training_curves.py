@@ -18,11 +18,11 @@ from mmrank.visualization.training_curves import plot_training_curves, read_trai
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         keys=(['*loss*'], 'scalars to draw, with * and ?'),
         out=('training_curves.png', 'image file'),

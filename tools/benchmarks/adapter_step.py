@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import cpu_in_turn
 from mmrank import losses
 from mmrank.adapters import use_ranking_loss
@@ -114,7 +114,7 @@ def make_step(name: str, model: nn.Module, images: Tensor, targets: list[dict]) 
 
 
 def main() -> None:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         models=[*TORCHVISION, *TRANSFORMERS, 'rfdetr'],
         loss='StableAPLoss',

@@ -49,13 +49,13 @@ from lib.coco.runs import (
     read_result,
 )
 from lib.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from lib.common.command_line import Entry, benchmark_parser, foreign_pictures
+from lib.common.command_line import Entry, foreign_pictures, tool_parser
 
 HERE = Path(__file__).resolve().parent
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         ann_file=(None, 'annotation file of the test split; None: that of the runs'),
         out_dir='work_dirs/coco_table',

@@ -29,6 +29,9 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
+from lib.common.timing import median_ratio
+
 TOOLS = Path(__file__).resolve().parents[1]
 MODULES = ('mmrank', 'mmrank.functional', 'mmengine.registry', 'mmrank.losses')
 IMPORT = """
@@ -39,7 +42,7 @@ importlib.import_module(sys.argv[1])
 print(time.process_time() - start)
 """
 TRAIN = """
-import json, runpy, sys, time
+import json, pathlib, runpy, sys, time
 
 def note(name):
     print('STAGE', json.dumps([name, time.process_time()]), flush=True)
@@ -69,6 +72,7 @@ def stop(self, *args, **kwargs):
 loops.EpochBasedTrainLoop.run_iter = stop
 loops.IterBasedTrainLoop.run_iter = stop
 sys.argv = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(sys.argv[0]).parent))
 runpy.run_path(sys.argv[0], run_name='__main__')
 """
 STAGES = {
@@ -79,21 +83,18 @@ STAGES = {
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parts = parser.add_subparsers(dest='part', required=True)
-    for name, images in (('check', 120_000), ('table', 5000)):
-        part = parts.add_parser(name)
-        part.add_argument('--images', type=int, default=images)
-    parts.add_parser('imports')
-    parts.add_parser('train').add_argument('config')
-    for part, repeats in (('imports', 5), ('train', 1), ('check', 3), ('table', 1)):
-        parts.choices[part].add_argument('--repeats', type=int, default=repeats, help='turns')
+    parser = tool_parser(__doc__, repeats=(3, 'turns'))
+    parser.add_argument('part', choices=PARTS)
+    parser.add_argument('config', nargs='?', help='of train')
+    parser.add_argument('--images', type=int, help='default: 120,000 to check, 5,000 in a table')
     args = parser.parse_args()
+    if args.images is None:
+        args.images = 120_000 if args.part == 'check' else 5000
     for name in ('images', 'repeats'):
-        if getattr(args, name, 1) < 1:
+        if getattr(args, name) < 1:
             parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
+    if (args.part == 'train') != (args.config is not None):
+        parser.error('train CONFIG, and no config for what else there is')
     return args
 
 
@@ -209,21 +210,22 @@ def measure_table(args: argparse.Namespace, folder: Path) -> list[list]:
 def _rows(times: dict[str, list[float]]) -> list[list]:
     """The ratio is to the first one of the same turn."""
     first = next(iter(times.values()))
-    return [
-        [name, statistics.median(own), statistics.median(a / b for a, b in zip(own, first))]
-        for name, own in times.items()
-    ]
+    return [[name, statistics.median(own), median_ratio(own, first)] for name, own in times.items()]
+
+
+#: What measures each part, and the header of its table.
+PARTS = {
+    'imports': (measure_imports, 'above torch', 'CPU ms, median', 'least'),
+    'train': (measure_training, 'stage', 'CPU s, median', 'least'),
+    'check': (measure_check, '', 'CPU s, median', 'x json.load'),
+    'table': (measure_table, '', 'CPU s, median', 'x evaluator'),
+}
 
 
 @show_user_errors(OSError, subprocess.CalledProcessError)
 def main() -> None:
     args = parse_args()
-    measure, *header = {
-        'imports': (measure_imports, 'above torch', 'CPU ms, median', 'least'),
-        'train': (measure_training, 'stage', 'CPU s, median', 'least'),
-        'check': (measure_check, '', 'CPU s, median', 'x json.load'),
-        'table': (measure_table, '', 'CPU s, median', 'x evaluator'),
-    }[args.part]
+    measure, *header = PARTS[args.part]
     progress = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder, progress.status(f'{args.part} ...'):
         found = measure(args, Path(folder))

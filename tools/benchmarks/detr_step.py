@@ -28,7 +28,7 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import cpu_in_turn
 
 STOCK = 'mmdet::dino/dino-4scale_r50_8xb2-12e_coco.py'
@@ -107,7 +107,7 @@ def exchanged(loss, step, name):
 
 
 def main():
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         loss='StableAPLoss',
         queries=[300, 900],

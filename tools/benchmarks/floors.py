@@ -37,7 +37,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import Times, both_times_in_turn, machine, median_ratio
 
 HEADER = (
@@ -60,7 +60,7 @@ def size(text: str) -> tuple[str, int]:
 
 def parse_args(arguments=None) -> argparse.Namespace:
     known = [f'{x.name}={x.default}' for x in fields(Sizes) if x.name != 'device']
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         threads=1,
         repeats=5,

@@ -25,7 +25,7 @@ from mmrank.functional import StoredEmbeddings, retrieval_metrics
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 _CHUNK = 4096
 
@@ -92,7 +92,7 @@ def panels_of(queries, gallery, dimensions, class_size, memory):
 def main():
     sizes = dict(queries=2000, gallery=200_000, dimensions=128, class_size=5, memory=(64, 'MiB'))
     plan = dict(plan_queries=1_000_000, plan_gallery=1_000_000)
-    args = benchmark_parser(__doc__, **sizes, **plan, threads=1).parse_args()
+    args = tool_parser(__doc__, **sizes, **plan, threads=1).parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
     with tempfile.TemporaryDirectory() as folder:

@@ -23,7 +23,7 @@ from mmrank.losses import InfoNCELoss
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import cpu_in_turn
 
 
@@ -44,7 +44,7 @@ def make_steps(network, chunk):
 
 def main():
     chunk, size = (32, 'views at a time'), (32, 'side of the images')
-    parser = benchmark_parser(__doc__, batches=[32, 64, 128], chunk=chunk, size=size, repeats=3)
+    parser = tool_parser(__doc__, batches=[32, 64, 128], chunk=chunk, size=size, repeats=3)
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -25,7 +25,7 @@ from mmrank.registry import MODELS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import in_turn
 
 POINTWISE = ('square', 'logistic')
@@ -164,7 +164,7 @@ def show_epochs(pairs, args, console):
 
 def main():
     sizes = dict(users=6000, items=3500, pairs=1_000_000, ratio=1e-3)
-    args = benchmark_parser(__doc__, **sizes, repeats=9, threads=2, device='cpu').parse_args()
+    args = tool_parser(__doc__, **sizes, repeats=9, threads=2, device='cpu').parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
     with console.status('making up interactions ...'):

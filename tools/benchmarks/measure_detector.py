@@ -19,11 +19,11 @@ from mmrank.errors import UserError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
+
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('config', help='config file of a detector')
     add('checkpoint', nargs='?', help='checkpoint (default: train first)')

@@ -23,7 +23,7 @@ from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import in_turn
 
 TAU = 1.0
@@ -91,7 +91,7 @@ def errors(kind, positives, negatives, device):
 
 
 def main():
-    args = benchmark_parser(
+    args = tool_parser(
         __doc__,
         negatives=3_500_000,
         positives=500,

@@ -22,13 +22,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
+
 TRAIN = Path(__file__).resolve().parents[1] / 'train.py'
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('config', help='config file')
     add('--work-dir', required=True, help='folder of the run, its own')

@@ -33,7 +33,7 @@ from mmrank.state import GradientBalance
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.timing import cpu_in_turn, in_turn
 
 FOCAL = 'configs/stable_ap/retinanet_r18_fpn_focal_bccd.py'
@@ -236,7 +236,7 @@ def show_steps(steps, args, title):
 
 
 def parse_args():
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         batch_size=4,
         boxes=(12, 'per image'),

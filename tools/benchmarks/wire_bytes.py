@@ -21,7 +21,7 @@ from mmrank.testing.processes import run_on_ranks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 LOSSES = ('StableAPLoss', 'APLoss', 'ALRPLoss', 'RankSortLoss', 'DRLoss')
 
@@ -85,7 +85,7 @@ def measure(rank, args):
 
 def main():
     logits, positives = (3_500_000, 'on each rank'), (500, 'on the first rank')
-    parser = benchmark_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
+    parser = tool_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
     args = parser.parse_args()
     try:
         rows = run_on_ranks(measure, args.ranks, args)[0]

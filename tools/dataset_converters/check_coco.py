@@ -32,12 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.coco.cleaning import clean_coco
 from lib.coco.merging import merge_coco
+from lib.common.command_line import tool_parser
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('ann_file', nargs='?', help='COCO JSON file')
     add('others', nargs='*', help='more files, which are compared with it and with each other')

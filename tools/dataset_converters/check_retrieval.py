@@ -29,12 +29,12 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser, check_outputs
+from lib.common.command_line import check_outputs, tool_parser
 from lib.retrieval.maps import plot_class_counts
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         depth=(1, 'of a folder: levels of folders that name a class'),
         examples=(5, 'findings shown per kind'),

@@ -25,12 +25,12 @@ from mmrank.files import write_atomically
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 
 def parse_args() -> argparse.Namespace:
     size = 'side of the images in pixels, at most 32, their own size'
-    parser = benchmark_parser(__doc__, size=(32, size))
+    parser = tool_parser(__doc__, size=(32, size))
     add = parser.add_argument
     add('source', metavar='SOURCE', help='zip or folder')
     add('out', metavar='OUT', help='folder to write to')

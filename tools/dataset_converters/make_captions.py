@@ -36,13 +36,13 @@ from mmrank.files import path_fault, whole_folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.synthetic.captions import class_captions, object_captions
 
 
 def parse_args() -> argparse.Namespace:
     held = 'validation images of each class, out of the training images, and as many test images'
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         captions=(2, 'captions of each image, 1 to 5'),
         per_class=(1000, 'training images of the largest class'),

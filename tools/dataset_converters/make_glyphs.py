@@ -21,13 +21,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 
 
 def parse_args() -> argparse.Namespace:
     spec = GlyphsSpec()
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         classes=(spec.num_classes, 'glyphs'),
         per_class=(spec.per_class, 'drawings of each'),

@@ -18,13 +18,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.synthetic.interactions import InteractionsSpec, write_interactions
 
 
 def parse_args() -> argparse.Namespace:
     spec = InteractionsSpec()
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         users=(spec.num_users, 'users'),
         items=(spec.num_items, 'items, no more than users'),

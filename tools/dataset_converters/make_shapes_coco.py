@@ -23,13 +23,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
 def parse_args() -> argparse.Namespace:
     spec = ShapesSpec()
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         out=(
             'data/shapes_coco',

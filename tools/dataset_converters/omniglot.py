@@ -25,12 +25,12 @@ from mmrank.files import whole_folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 
 
 def parse_args() -> argparse.Namespace:
     size = 'side of the drawings in pixels, at most 105, their own size'
-    parser = benchmark_parser(__doc__, size=(28, size))
+    parser = tool_parser(__doc__, size=(28, size))
     zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
     parser.add_argument('zips', nargs='+', metavar='ZIP', help=zips)
     parser.add_argument('out', metavar='OUT', help='folder to write to')

@@ -28,6 +28,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.release import Asset, Record, build, chosen_assets, read_record, register, state_of
 from lib.seeds.runs import lock_folder
 
@@ -35,9 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('names', nargs='*', metavar='NAME', help='models (default: all)')
     parser.add_argument('--out', default='work_dirs/release', help='default: %(default)s')
     parser.add_argument('--data-root', default='data', help='default: %(default)s')

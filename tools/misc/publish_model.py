@@ -8,7 +8,6 @@ the classification layer, so that mmdet's own config of the same head shows the 
 could not be moved is printed.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.publishing import describe_centre, publish_model
 
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('checkpoint', help='.pth file of a training')
     parser.add_argument('out', help='name of the new file; the hash goes before its .pth')
     parser.add_argument(

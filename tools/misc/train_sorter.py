@@ -9,7 +9,6 @@ batch: 223 for 56 x 4 images, each of which searches the others. The loss then t
 sorter='sorter.pth'.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from mmrank.losses.ranking.sodeep import RankSorter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.synthetic.rankings import train_sorter
 
 SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learning_rate')
@@ -30,9 +30,7 @@ SETTINGS = ('kind', 'length', 'hidden', 'layers', 'steps', 'batch_size', 'learni
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('plan', metavar='YAML', help='sizes, see above')
     parser.add_argument('out', metavar='OUT', help='.pth file to write')
     parser.add_argument('--length', type=int, help='scores of a list')

@@ -11,7 +11,6 @@ The centre of the scores moves into the bias, so boxes and scores stay the same.
 entry without a counterpart is refused by name.
 """
 
-import argparse
 import copy
 import re
 import sys
@@ -28,6 +27,7 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.centre_folding import HeadCentre, fold_centres
+from lib.common.command_line import tool_parser
 from lib.publishing import describe_centre, has_ranking_head, plain_value, saved_bytes
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import load_all, read_weights
@@ -197,9 +197,7 @@ def _config_text(cfg: Config) -> str:
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('config', help='config of the training')
     parser.add_argument('checkpoint', help='.pth file of the training')
     parser.add_argument('out', help='name of the new files, without the ending .py or .pth')

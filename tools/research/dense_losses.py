@@ -15,7 +15,6 @@ learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: 
 registered loss), optionally ``balance_boxes`` or ``balance_gradients``.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -33,6 +32,7 @@ from torchvision.ops import box_iou, generalized_box_iou_loss, nms
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank import losses
 from mmrank.errors import show_user_errors
@@ -356,9 +356,7 @@ def train(method: dict, seed: int, data: dict, spec: dict) -> Head:
 
 @show_user_errors()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('plan', type=Path)
     parser.add_argument('--out', type=Path, default=Path('work_dirs/dense'))
     parser.add_argument('--data', help='only this data set of the plan')

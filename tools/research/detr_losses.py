@@ -21,7 +21,6 @@ the shares ``right``, ``twice`` (an object again), ``class``, ``place`` (IoU bel
 the gradient norm of the class part over the box part's in what both share, at the evaluation.
 """
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -36,6 +35,7 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
 from research.small_detrs import build
@@ -215,9 +215,7 @@ def _train(job: tuple) -> tuple[str, list[dict]]:
 
 @show_user_errors()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('plan', type=Path)
     parser.add_argument('--out', type=Path, default=Path('work_dirs/detr_losses'))
     parser.add_argument('--workers', type=int, default=2, help='trainings at once (default: 2)')

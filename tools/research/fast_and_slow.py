@@ -23,6 +23,7 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compare_losses import method_names
+from lib.common.command_line import tool_parser
 from lib.common.records import read_final_rows, write_rows
 from lib.own_data.answer import answer
 from lib.seeds.plan import read_plan
@@ -203,9 +204,7 @@ def compare(name: str, budget: str) -> Path:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('set', metavar='SET')
     parser.add_argument('--budget', default='4m', help='see compare_losses.py (default: 4m)')
     return parser.parse_args()

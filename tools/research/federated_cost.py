@@ -22,13 +22,13 @@ from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from lib.common.records import current_commit
 from research.theory.federated_cost import ARMS, STEPS, rare_class_ap
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         loss=(['mmrank.StableAPLoss'], 'ranking losses by name'),
         seeds=5,

@@ -16,7 +16,6 @@ Methods: ``loss`` and ``lr``. For all ``iterations``, ``evals`` (steps to measur
 ``batch_size`` and ``metrics`` of the record.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from torch.nn.functional import one_hot
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import mmrank.losses
+from lib.common.command_line import tool_parser
 from lib.common.records import TUNE
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
@@ -210,9 +210,7 @@ def run(plan_file: Path, out: Path) -> None:
 
 @show_user_errors()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('what', choices=['features', 'run'])
     parser.add_argument('paths', nargs=2, type=Path)
     args = parser.parse_args()

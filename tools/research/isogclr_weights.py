@@ -21,7 +21,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.theory.robust_contrastive import (
     optimal_temperature,
     optimal_weights,
@@ -37,7 +37,7 @@ TAU0, RHO, ANCHORS, NEGATIVES = 0.05, 0.3, 200, 1000
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(__doc__, features=(None, '.npz file of embeddings'), seed=0)
+    parser = tool_parser(__doc__, features=(None, '.npz file of embeddings'), seed=0)
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/isogclr_weights'))
     return parser.parse_args()
 

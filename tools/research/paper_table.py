@@ -26,15 +26,14 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from research.paper_tables import GPU, RUNNABLE, STATES, TABLES, PaperTable, table_named
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument('--list', action='store_true', help='show all')
     what.add_argument('name', nargs='?', help='such as soprc/figure5')

@@ -22,7 +22,6 @@ Settings are chosen on seeds below 100 and claimed on seeds from 100 on, or tune
 images by the plan. A row of an overview whose seeds were used to choose is marked.
 """
 
-import argparse
 import collections
 import hashlib
 import itertools
@@ -42,6 +41,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.common.names import loss_name, metric_name
 from lib.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
 from lib.seeds.plots import draw_box_plot, draw_curves
@@ -337,9 +337,7 @@ def rewritten(page: Path, blocks: list[Block] = (), check: bool = True) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument(
         '--check', action='store_true', help='change nothing; exit 1 if one differs'
     )

@@ -6,7 +6,6 @@
 The counts need the data sets, so they stay as they are without --data.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.command_line import tool_parser
 from lib.common.records import read_final_rows
 from lib.own_data.look_up import FILE, Counts, count
 from lib.seeds.statistics import compare_paired
@@ -102,9 +102,7 @@ def sets_on_record(data: Path | None) -> dict[str, dict]:
 
 @show_user_errors(OSError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('--data', type=Path, help='folder of the data sets')
     args = parser.parse_args()
     text = json.dumps(sets_on_record(args.data), indent=1) + '\n'

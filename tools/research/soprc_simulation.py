@@ -23,7 +23,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
     plot_densities,
@@ -43,7 +43,7 @@ MOMENTA = (0.5, 0.1, 0.02)
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         trials=(200, 'batches of each composition, at least 2'),
         seed=0,

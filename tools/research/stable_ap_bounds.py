@@ -21,7 +21,7 @@ from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.theory.stable_ap import (
     DifferenceSetting,
     bound_row,
@@ -53,7 +53,7 @@ SLACK = 1e-9
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
+    parser = tool_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/stable_ap_bounds'))
     args = parser.parse_args()
     if args.trials < 2:

@@ -17,12 +17,12 @@ from mmrank.files import write_csv_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.theory.temperature_orders import order_test, plot_orders, read_order_runs
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__, out_dir='work_dirs/temperature_orders', seed=(0, 'seed of the test')
     )
     parser.add_argument('tables', nargs='+', metavar='CSV', help='classes_*.csv files')

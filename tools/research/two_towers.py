@@ -9,7 +9,6 @@ all items of each user, training pairs left out. Methods: ``loss``, ``lr`` and `
 candidates; for all ``steps`` and ``batch_size``. results.py makes the table.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from mmengine.config import Config
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dataset_converters.split_interactions import split_file
+from lib.common.command_line import tool_parser
 from lib.common.records import FACTS, FINAL, TUNE
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
@@ -47,9 +47,7 @@ def read_data(folder: Path) -> TwoTowerData:
 
 @show_user_errors(OSError, ValueError)
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('plan', type=Path)
     parser.add_argument('out', type=Path, help='folder of the record')
     args = parser.parse_args()

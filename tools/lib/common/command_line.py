@@ -14,7 +14,7 @@ from mmrank.errors import UserError
 from mmrank.files import check_output
 
 
-def benchmark_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
+def tool_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
     """A parser with an option for each keyword: its default, or (default, help)."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter

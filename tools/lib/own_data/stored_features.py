@@ -77,7 +77,9 @@ class StoredSamples(Dataset):
     def __init__(self, path: str) -> None:
         with open(Path(path).with_suffix('.index'), 'rb') as file:
             # Written by this tool, beside its own trainings.
-            self._entries, self.metainfo = pickle.load(file)
+            stored = pickle.load(file)  # nosec B301
+        self._entries = stored[0]
+        self.metainfo = stored[1]
         self._values = np.memmap(Path(path).with_suffix('.maps'), np.float16, 'r')
 
     def __len__(self) -> int:

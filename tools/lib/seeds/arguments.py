@@ -2,7 +2,7 @@
 
 import argparse
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from mmrank.errors import UserError
 
 from .executors import LocalExecutor, SlurmExecutor, count_cores
@@ -13,7 +13,7 @@ EXECUTORS = ('local', 'slurm')
 
 def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
     """A parser of the options that define the trainings and how they are run."""
-    parser = benchmark_parser(
+    parser = tool_parser(
         doc,
         retries=(
             1,

@@ -21,7 +21,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.in_batch.plots import plot_objectives, size_row, train_in_turn
 from research.in_batch.study import CHOICE
 from research.in_batch.training import TwoTowerData
@@ -30,7 +30,7 @@ MODES = ('unbiased', 'sogram')
 
 
 def parse_args() -> argparse.Namespace:
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         sizes=(False, 'only the sizes of the data'),
         ratio=(1e-3, 'batch ratio |Ohat|^2 / |O|^2'),

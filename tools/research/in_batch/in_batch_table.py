@@ -25,7 +25,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from lib.common.command_line import benchmark_parser
+from lib.common.command_line import tool_parser
 from research.in_batch.plots import plot_study, write_study_tables
 from research.in_batch.search import SearchRule
 from research.in_batch.study import (
@@ -41,7 +41,7 @@ from research.in_batch.training import TwoTowerData
 
 def parse_args() -> argparse.Namespace:
     rule, settings = SearchRule(), StudySettings()
-    parser = benchmark_parser(
+    parser = tool_parser(
         __doc__,
         ratios=([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], 'batch ratios |Ohat|^2 / |O|^2'),
         no_full=(False, 'no full gradients'),

@@ -24,7 +24,6 @@ symbols, a folder of ``NAME.png``. Of emoji: the npm packages ``emoji-datasource
 ``-google``, ``fluentui-emoji`` and ``openmoji``; those that all four draw, on white, no flags.
 """
 
-import argparse
 import copy
 import csv
 import functools
@@ -42,6 +41,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from lib.common.command_line import tool_parser
 from lib.common.records import FINAL
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
@@ -302,9 +302,7 @@ def run(plan_file: Path, out: Path) -> None:
 
 @show_user_errors()
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('what', choices=['omniglot', 'symbols', 'run'])
     parser.add_argument('paths', nargs=2, type=Path)
     args = parser.parse_args()
