@@ -13,6 +13,7 @@ from mmrank.distributed import scale_gradient
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, refuse_nan
 from mmrank.gathering import all_gather_lists, join
+from mmrank.precision import at_least_float32
 
 
 def check_embeddings(**embeddings: Tensor) -> None:
@@ -269,7 +270,7 @@ def gather_positives(
 def probabilities(scores: Tensor) -> Tensor:
     """Sigmoid of raw scores, at least in float32."""
     # In half precision all scores near 1 would tie.
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = at_least_float32(scores)
     # The slope at NaN is NaN, also where a list does not count.
     broken = scores.isnan()
     return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())

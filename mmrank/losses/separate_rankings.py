@@ -31,13 +31,17 @@ class _Separate(nn.Module):
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
     """Whether :func:`separate_rankings` does all that calling these losses does."""
-    return all(
-        getattr(loss, 'can_be_separate', False)
-        and _settings(loss) == _settings(losses[0])
-        # A hook expects calls.
-        and not (loss._forward_hooks or loss._forward_pre_hooks)
-        for loss in losses
-    )
+    return all(_is_plain(loss) and _settings(loss) == _settings(losses[0]) for loss in losses)
+
+
+def _is_plain(loss: nn.Module) -> bool:
+    """Whether it is stable AP of one ranking, which nothing watches."""
+    # A subclass may compute something else.
+    if type(loss) is not StableAPLoss or loss.mode != 'flatten':
+        return False
+    # Eq. 6 notes the mean of a batch in the module itself, and a hook expects calls.
+    is_exact = loss.mean_positive.mode == 'exact'
+    return not (is_exact or loss._forward_hooks or loss._forward_pre_hooks)
 
 
 def _settings(loss: nn.Module) -> dict:

@@ -7,6 +7,7 @@ from torch.nn.functional import pad
 from mmrank.autograd import violated
 from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
+from mmrank.precision import at_least_float32
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
@@ -31,11 +32,11 @@ def check_list(scores: Tensor, is_positive: Tensor) -> None:
         raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
 
 
-def _positives(scores: Tensor, is_positive: Tensor) -> Tensor:
-    """(n,) bool of checked labels."""
+def _checked(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) scores, at least float32, and (n,) bool of their labels."""
     check_list(scores, is_positive)
     fix = 'is_positive > 0 if these are positives; leave out scores whose label is unknown'
-    return zeros_and_ones('is_positive', is_positive, fix)
+    return at_least_float32(scores.detach()), zeros_and_ones('is_positive', is_positive, fix)
 
 
 def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
@@ -62,14 +63,12 @@ def average_precision(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...                   torch.tensor([1, 0, 1]))
         tensor(0.8333)
     """
-    is_positive = _positives(scores, is_positive)
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.detach().to(dtype)
+    scores, is_positive = _checked(scores, is_positive)
     pos = scores[is_positive]
     above = count_at_or_above(pos, scores)
     above_pos = count_at_or_above(pos, pos)
     ap = (above_pos.double() / above.double()).mean()
-    return torch.where(scores.isnan().any(), ap.new_tensor(float('nan')), ap).to(dtype)
+    return torch.where(scores.isnan().any(), ap.new_tensor(float('nan')), ap).to(scores.dtype)
 
 
 def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
@@ -84,16 +83,14 @@ def auroc(scores: Tensor, is_positive: Tensor) -> Tensor:
         ...       torch.tensor([1, 0, 1, 0]))
         tensor(0.6250)
     """
-    is_positive = _positives(scores, is_positive)
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.detach().to(dtype)
+    scores, is_positive = _checked(scores, is_positive)
     pos = scores[is_positive]
     neg = scores[~is_positive].sort().values
     below = torch.searchsorted(neg, pos)
     not_above = torch.searchsorted(neg, pos, right=True)
     wins = (below + not_above).double().sum() / 2
     area = wins / (pos.numel() * neg.numel() or torch.nan)
-    return torch.where(scores.isnan().any(), torch.nan, area).to(dtype)
+    return torch.where(scores.isnan().any(), torch.nan, area).to(scores.dtype)
 
 
 def partial_auroc(
@@ -124,14 +121,12 @@ def partial_auroc(
         ...               torch.tensor([1, 0, 1, 0]), max_fpr=0.5)
         tensor(0.5000)
     """
-    is_positive = _positives(scores, is_positive)
+    scores, is_positive = _checked(scores, is_positive)
     if not (0 < max_fpr <= 1 and 0 <= min_tpr < 1) or (standardize and min_tpr > 0):
         raise ValueError(
             f'max_fpr must be in (0, 1] and min_tpr in [0, 1), 0 with standardize, got {max_fpr!r} '
             f'and {min_tpr!r}'
         )
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.detach().to(dtype)
     steps = scores.unique().flip(0)
     pos = scores[is_positive]
     neg = scores[~is_positive]
@@ -150,7 +145,7 @@ def partial_auroc(
     if standardize:
         area = (1 + (area - max_fpr / 2) / (1 - max_fpr / 2)) / 2
     broken = scores.isnan().any() | fpr.isnan().any() | tpr.isnan().any()
-    return torch.where(broken, torch.nan, area).to(dtype)
+    return torch.where(broken, torch.nan, area).to(scores.dtype)
 
 
 def _check_gains(name: str, gains: Tensor) -> None:
@@ -236,8 +231,7 @@ def graded_average_precision(
         return torch.stack(found) if found else scores.new_zeros(0)
     check_list(scores, relevance)
     _check_gains('relevance', relevance)
-    dtype = torch.promote_types(scores.dtype, torch.float32)
-    scores = scores.detach().to(dtype)
+    scores = at_least_float32(scores.detach())
     grades = relevance.detach().double()
     real = grades > 0
     pos = scores[real]
@@ -260,4 +254,4 @@ def graded_average_precision(
     count = len(pos) if num_objects is None else num_objects
     gap = (total / rank).sum() / torch.as_tensor(count, device=pos.device).double()
     broken = scores.isnan().any() | relevance.isnan().any()
-    return torch.where(broken, float('nan'), gap).to(dtype)
+    return torch.where(broken, float('nan'), gap).to(scores.dtype)

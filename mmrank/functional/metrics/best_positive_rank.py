@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from mmrank.precision import at_least_float32
+
 from .retrieval.counting import row_counts
 
 #: Scores held at a time.
@@ -43,9 +45,8 @@ def best_positive_rank(
             'rows must ascend and name every query at least once; sort the '
             'pairs, and remove queries without a positive'
         )
-    dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries = queries.to(dtype)
-    gallery = gallery.to(dtype).t()
+    queries = at_least_float32(queries)
+    gallery = gallery.to(queries.dtype).t()
     block = max(1, max_scores // max(1, gallery.size(1)))
     begins = range(0, len(queries), block)
     bounds = torch.tensor([*begins, len(queries)], device=rows.device)

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from mmrank.autograd import check_index
 from mmrank.checks import check_positive
+from mmrank.precision import at_least_float32
 
 from .labels import check_tensors
 from .top_k_inner_product import top_k_with_scores
@@ -51,9 +52,8 @@ def k_nearest_votes(
     excluded = torch.zeros(0, dtype=torch.long, device=queries.device)
     if bank is queries:
         excluded = torch.arange(len(queries), device=queries.device)
-    dtype = torch.promote_types(queries.dtype, torch.float32)
-    queries = queries.to(dtype)
-    bank = bank.to(dtype)
+    queries = at_least_float32(queries)
+    bank = bank.to(queries.dtype)
     votes = queries.new_zeros(queries.size(0), num_classes)
     if bank.size(0) == 0:
         return votes

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.checks import check_at_least
+from mmrank.precision import at_least_float32
 
 #: Scores held at a time.
 _MAX_SCORES = 1 << 19
@@ -48,9 +49,8 @@ def top_k_with_scores(
     num_right = len(right)
     if not bool((excluded_rows[1:] >= excluded_rows[:-1]).all()):
         raise ValueError('excluded_rows must ascend; sort the excluded pairs')
-    dtype = torch.promote_types(left.dtype, torch.float32)
-    left = left.to(dtype)
-    right = right.to(dtype)
+    left = at_least_float32(left)
+    right = right.to(left.dtype)
     # The loop masks the scores of the padding.
     right = pad(right.t(), (0, _padding(num_right, k))).contiguous()
     block = max(1, max_scores // max(1, right.size(1)))

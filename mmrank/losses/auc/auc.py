@@ -19,6 +19,7 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinit
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
+from mmrank.precision import at_least_float32
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
@@ -102,7 +103,7 @@ def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tenso
     every = every.masked_fill(~all_counted, -torch.inf)
     if can_sync(every):
         # In a twentieth of the time of a sort.
-        every = every.to(torch.promote_types(every.dtype, torch.float32)).numpy()
+        every = at_least_float32(every).numpy()
         ordered = torch.from_numpy(np.partition(every, np.unique(place), axis=1))
     else:
         ordered = every.sort(1).values

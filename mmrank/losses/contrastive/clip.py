@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.precision import at_least_float32
 from mmrank.state.sample_state import check_sample_ids
 
 from .base import ContrastedBatch, ContrastiveLoss
@@ -21,7 +22,7 @@ def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
     """
     with torch.no_grad():
         logarithm.clamp_(low, high)
-    return logarithm.to(torch.promote_types(logarithm.dtype, torch.float32)).exp()
+    return at_least_float32(logarithm).exp()
 
 
 class CLIPLoss(ContrastiveLoss):
@@ -129,8 +130,7 @@ class IndividualCLIPLoss(ContrastiveLoss):
             # so it could not return.
             with torch.no_grad():
                 tau.clamp_(min=self.tau_min)
-            dtype = torch.promote_types(tau.dtype, torch.float32)
-            found.append(tau[sample_idx.to(tau.device)].to(dtype))
+            found.append(at_least_float32(tau[sample_idx.to(tau.device)]))
         return found
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:

@@ -10,6 +10,7 @@ from mmrank.checks import check_positive
 from mmrank.errors import UserError
 from mmrank.losses.options import ContrastiveOptions, ScopeOptions, Unpack
 from mmrank.losses.unit_rows import unit_rows
+from mmrank.precision import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses, log_sum_of_negatives
@@ -77,7 +78,7 @@ class SimCoLoss(ContrastiveLoss):
 
 def capped_rows(x: Tensor, mu: float) -> Tensor:
     """Shorten (n, D) rows to a length of at most ``sqrt(mu)``, in at least float32."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = at_least_float32(x)
     length = mu**0.5
     too_long = torch.linalg.vector_norm(x.detach(), dim=1, keepdim=True)
     return torch.where(too_long > length, length * unit_rows(x), x)
@@ -165,7 +166,7 @@ class TaUSimCLRLoss(ContrastiveLoss):
     def temperatures(self, rows: Tensor) -> Tensor:
         """(n,) temperatures, at least float32, of (n, D + 1) rows."""
         e = rows[:, -1]
-        e = e.to(torch.promote_types(e.dtype, torch.float32))
+        e = at_least_float32(e)
         # Below -15 the logits are as good as equal; exp would leave the range of float32.
         return self.tau * (1 + e.clamp(min=-15).neg().exp())
 

@@ -9,6 +9,7 @@ from torch.nn.functional import logsigmoid
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.precision import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips
@@ -143,9 +144,8 @@ class SigLIPLoss(ContrastiveLoss):
 
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Loss of the image of each sample with all texts."""
-        dtype = torch.promote_types(self.log_scale.dtype, torch.float32)
-        scale = self.log_scale.to(dtype).exp()
-        bias = self.logit_bias.to(dtype)
+        scale = at_least_float32(self.log_scale).exp()
+        bias = at_least_float32(self.logit_bias)
         keys = (batch.all_view2, batch.all_ids)
         losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, keys)
         self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}

@@ -11,6 +11,7 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.precision import at_least_float32
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.
@@ -116,7 +117,7 @@ class PMLLoss(nn.Module):
                 f'a label is {int(labels.max())}, but {type(self.loss).__name__} has '
                 f'num_classes={self.proxy_classes}. Fix: the number of classes of the training set'
             )
-        queries = batch.queries.to(torch.promote_types(batch.queries.dtype, torch.float32))
+        queries = at_least_float32(batch.queries)
         value = 0 * (queries.sum() + batch.gallery.sum())
         if len(queries):
             with torch.autocast(queries.device.type, enabled=False):

@@ -3,15 +3,11 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_not_negative, check_positive
-
 from .surrogates import Surrogate
 
 
 def practical_weight(x: Tensor, a: float = 0.1, t: float = 2.0) -> Tensor:
     """``((1 + a)/(x + a))^t`` of smoothed ranks x in [0, 1]: stable AP (2025), eq. 4."""
-    check_positive(a=a)
-    check_not_negative(t=t)
     return ((1 + a) / (x + a)) ** t
 
 
@@ -23,7 +19,6 @@ def smoothed_rank(
     0 for a positive far above mu. The clamp covers scores outside the range for which B was
     declared, such as detector logits. Source: stable AP (2025), section 4.2.
     """
-    check_positive(bound=bound)
     return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_positive, check_score_range, one_of
+from mmrank.checks import check_score_range, one_of
 
 #: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
 SCORE_LIMIT = 1e30
@@ -45,7 +45,8 @@ class Surrogate:
         CLASSES[cls.name] = cls
 
     def __post_init__(self) -> None:
-        check_positive(tau=self.tau)
+        if not 0 < self.tau < math.inf:
+            raise ValueError(f'tau must be > 0 and finite, got {self.tau!r}')
 
     @property
     def has_intervals(self) -> bool:

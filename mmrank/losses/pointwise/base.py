@@ -13,6 +13,7 @@ from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.precision import at_least_float32
 from mmrank.state import LabelCounts
 
 
@@ -81,7 +82,7 @@ class PointwiseLoss(NamedSettings):
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.
-        cls_score = cls_score.to(torch.promote_types(cls_score.dtype, torch.float32))
+        cls_score = at_least_float32(cls_score)
         if weight is not None:
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
             cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)

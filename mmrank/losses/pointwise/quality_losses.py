@@ -21,6 +21,7 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
 from mmrank.losses.options import HeadOptions, QualityOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
+from mmrank.precision import at_least_float32
 
 
 class _FirstOrder(Function):
@@ -88,11 +89,8 @@ class QualityLoss(HeadLoss):
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
         index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
-        neg = torch.where(is_negative, scores, 0)
-        pos = torch.where(pos_mask, scores.gather(1, index), 0)
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        neg = neg.to(dtype)
-        pos = pos.to(dtype)
+        neg = at_least_float32(torch.where(is_negative, scores, 0))
+        pos = at_least_float32(torch.where(pos_mask, scores.gather(1, index), 0))
         quality = torch.ones_like(pos)
         if values is not None:
             values = values_at(values.detach(), index, scores.size(1))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_positive
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.split_lists import like_scores
 from mmrank.state import SelfBalance
@@ -46,6 +47,7 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
         ...           torch.tensor([0.0, 0.4, 0.0]))
         ALRP(classification=tensor(0.5000), localisation=tensor(0.2000))
     """
+    check_positive(delta=delta)
     parts = _alrp(target_lists(logits, targets, box_errors), delta)
     return ALRP(*(like_scores(x, logits) for x in parts))
 

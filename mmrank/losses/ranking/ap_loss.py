@@ -68,6 +68,7 @@ def ap_loss(
         >>> ap_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(0.5000)
     """
+    check_positive(delta=delta)
     lists = target_lists(logits, targets, relevance)
     return like_scores(_ap(lists, delta, interpolate, lists.values), logits)
 
@@ -140,10 +141,9 @@ def _graded_counts(
 def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
 
-    ``delta``, the half width of the ramp, is > 0, else ValueError. Source: AP-Loss (CVPR 2019), eq.
-    13; Rank & Sort (ICCV 2021), section 3.
+    ``delta`` is the half width of the ramp. Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV
+    2021), section 3.
     """
-    check_positive(delta=delta)
     return (x / (2 * delta) + 0.5).clamp(0, 1)
 
 
@@ -151,7 +151,6 @@ class StepSums:
     """Sums of H over pairs, and the transposed sums."""
 
     def __init__(self, delta: float) -> None:
-        check_positive(delta=delta)
         self.delta = delta
 
     def count(

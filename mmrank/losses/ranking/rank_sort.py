@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_not_negative
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
@@ -56,6 +56,7 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
         >>> rank_sort_loss(torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.6, 0.9, 0.0]))
         RankSort(ranking=tensor(0.2000), sorting=tensor(0.1000))
     """
+    check_positive(delta=delta)
     parts = _rank_sort(target_lists(logits, targets, targets), delta)
     return RankSort(*(like_scores(x, logits) for x in parts))
 

@@ -67,6 +67,8 @@ def stable_ap_loss(
         tensor(0.3409)
     """
     one_of('weights', weights, WEIGHTS)
+    check_positive(a=a, bound=bound, eps=eps)
+    check_not_negative(t=t)
     lists = split_lists(scores, is_positive, mask, relevance)
     weighted = weighted_risk(
         lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights, lists.values
@@ -83,10 +85,8 @@ def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
     """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
 
     The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2. Of x >= 0 of any shape;
-    inf is its limit, NaN stays NaN. With ``eps`` > 0, else ValueError, the slope is at most ``1/(2
-    eps)``.
+    inf is its limit, NaN stays NaN. The slope is at most ``1/(2 eps)``.
     """
-    check_positive(eps=eps)
     # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
     ratio = -torch.expm1(-torch.log1p(x))
     return (eps**2 + ratio).sqrt()
@@ -100,13 +100,9 @@ class Scale:
     score_range: tuple[float, float]
     penalty: float
 
-    @classmethod
-    def logits(cls) -> 'Scale':
-        return cls(tau=1.0, score_range=(-5.0, 5.0), penalty=0.001)
 
-    @classmethod
-    def cosines(cls) -> 'Scale':
-        return cls(tau=0.3, score_range=(-1.0, 1.0), penalty=0.0)
+LOGITS = Scale(tau=1.0, score_range=(-5.0, 5.0), penalty=0.001)
+COSINES = Scale(tau=0.3, score_range=(-1.0, 1.0), penalty=0.0)
 
 
 class WeightedRisk(NamedTuple):
@@ -254,6 +250,8 @@ class StableAPLoss(RankingLoss):
         named = isinstance(rho, str)
         if rho not in ('auto', 'batch') and (named or not 0 < rho < math.inf):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
+        check_positive(a=a)
+        check_not_negative(t=t)
         if score_penalty is not None:
             check_not_negative(score_penalty=score_penalty)
         if mean_scope == 'per_class' and mode == 'flatten':
@@ -287,11 +285,11 @@ class StableAPLoss(RankingLoss):
         margin = None if isinstance(tau, str) else tau
         given = dict(tau=margin, score_range=score_range, penalty=score_penalty)
         self._given = {name: value for name, value in given.items() if value is not None}
-        self._take_scale(Scale.logits())
+        self._take_scale(LOGITS)
 
     def expect_cosines(self) -> None:
         super().expect_cosines()
-        self._take_scale(Scale.cosines())
+        self._take_scale(COSINES)
 
     def _take_scale(self, usual: Scale) -> None:
         """Take a scale, but for the settings that were given."""
@@ -312,17 +310,6 @@ class StableAPLoss(RankingLoss):
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
         return self._evaluate(parts)
-
-    @property
-    def can_be_separate(self) -> bool:
-        """Whether :meth:`separate_losses` serves this loss."""
-        # A subclass may compute something else, and eq. 6 notes the mean of a batch in the module
-        # itself.
-        return (
-            type(self) is StableAPLoss
-            and self.mode == 'flatten'
-            and self.mean_positive.mode != 'exact'
-        )
 
     def separate_losses(self, lists: RankedLists) -> Tensor:
         """(L,) losses of lists that have nothing to do with each other.
@@ -353,7 +340,9 @@ class StableAPLoss(RankingLoss):
         )
         risks = []
         for own, relevance in zip(parts, relevances):
-            risks.append(self._weighted_risk(_in_units(own, unit), mu / unit, relevance))
+            settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
+            risk = weighted_risk(_in_units(own, unit), mu / unit, *settings, relevance)
+            risks.append(risk)
         weighted = _together(risks)
         rho = self._rho(weighted, lists, has)
         argument = rho * weighted.risk
@@ -396,13 +385,6 @@ class StableAPLoss(RankingLoss):
         unit = self.spread.average(torch.cat(own), has, self.usual_margin, parts[0].state_group)
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
-
-    def _weighted_risk(
-        self, lists: RankedLists, mean_pos: Tensor, relevance: Tensor | None
-    ) -> WeightedRisk:
-        return weighted_risk(
-            lists, mean_pos, self.surrogate, self.bound, self.a, self.t, self.weights, relevance
-        )
 
     def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
         """(L,) imbalances of the lists."""

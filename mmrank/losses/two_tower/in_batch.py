@@ -23,6 +23,7 @@ from mmrank.errors import UserError
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.precision import at_least_float32
 from mmrank.state.pair_counts import (
     PairCounts,
     check_columns,
@@ -165,7 +166,7 @@ def in_batch_loss(
     _check_samples(rows, cols, row_counts, col_counts, mode, shape)
     pointwise = build_pointwise(pointwise)
     form = _form_of(mode, omega, first, num_positives, shape, len(cols) - start)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = at_least_float32(scores)
     x = _pair_weights(rows, row_counts, form, scores.dtype)[:first]
     y = _pair_weights(cols, col_counts, form, scores.dtype)
     with torch.autocast(scores.device.type, enabled=False):
