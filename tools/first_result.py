@@ -78,7 +78,8 @@ def trained(loss_name: str, rate: float, seed: int, data: tuple[Tensor, Tensor])
         nn.Conv2d(1, 16, 5, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=2), nn.ReLU()
     )
     model.extend([nn.Flatten(), nn.Linear(32 * 3 * 3, 64), nn.ReLU(), nn.Linear(64, CLASSES)])
-    loss, optimizer = LOSSES[loss_name](), torch.optim.AdamW(model.parameters(), rate)
+    loss = LOSSES[loss_name]()
+    optimizer = torch.optim.AdamW(model.parameters(), rate)
     steps = EPOCHS * len(labels) // BATCH
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):

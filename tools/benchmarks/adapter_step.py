@@ -93,7 +93,8 @@ def make_step(name: str, model: nn.Module, images: Tensor, targets: list[dict]) 
 
         def loss() -> Tensor:
             outputs = model.model(nested_tensor_from_tensor_list([*images]), targets)
-            parts, weights = model.criterion(outputs, targets), model.criterion.weight_dict
+            parts = model.criterion(outputs, targets)
+            weights = model.criterion.weight_dict
             return sum(weights[key] * part for key, part in parts.items() if key in weights)
 
     else:

@@ -46,7 +46,8 @@ def build(loss, queries, classes, denoising):
     model.dn_cfg.group_cfg.num_dn_queries = denoising // 2
     if loss is not None:
         head = model.bbox_head
-        head.type, head.head_type = 'mmrank.ListwiseHead', 'mmdet.DINOHead'
+        head.type = 'mmrank.ListwiseHead'
+        head.head_type = 'mmdet.DINOHead'
         head.loss_cls = dict(type=f'mmrank.{loss}')
     torch.manual_seed(0)
     detector = MODELS.build(model)

@@ -97,7 +97,8 @@ def main():
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         each_score, each_row = compare(console, args, Path(folder) / 'x.npy')
-    scores, rows = args.plan_queries * args.plan_gallery, args.plan_gallery
+    scores = args.plan_queries * args.plan_gallery
+    rows = args.plan_gallery
     hours = (each_score * scores + each_row * rows) / 3600
     panels = panels_of(
         *(args.plan_queries, args.plan_gallery, args.dimensions),

@@ -43,7 +43,8 @@ def make_steps(network, chunk):
 
 
 def main():
-    chunk, size = (32, 'views at a time'), (32, 'side of the images')
+    chunk = (32, 'views at a time')
+    size = (32, 'side of the images')
     parser = tool_parser(__doc__, batches=[32, 64, 128], chunk=chunk, size=size, repeats=3)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -109,7 +109,8 @@ def main():
         pair = make_scores('random', positives, args.negatives, args.device)
         return tuple(x.requires_grad_() for x in pair)
 
-    few, many = leaves(args.positives), leaves(args.many_positives)
+    few = leaves(args.positives)
+    many = leaves(args.many_positives)
     names = (
         'binary cross-entropy',
         f'stable AP, {args.positives} positives',

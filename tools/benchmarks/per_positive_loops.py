@@ -77,7 +77,8 @@ def rank_sort_loop(logits, targets, delta=0.5, eps=1e-10):
     rank_grad, sort_grad = torch.zeros_like(pos), torch.zeros_like(pos)
     ranking = sorting = 0.0
     for i in range(len(pos)):
-        among, above = _step(pos - pos[i], delta), _step(neg - pos[i], delta)
+        among = _step(pos - pos[i], delta)
+        above = _step(neg - pos[i], delta)
         false_positives = above.sum()
         error = false_positives / (among.sum() + false_positives)
         ranking += error

@@ -114,7 +114,8 @@ def evaluate(args: argparse.Namespace) -> dict:
     runner = build_runner(config, allow_partial=args.allow_partial)
     runner.register_hook(end := EndHook())
     metrics = _keep_numbers(runner.test() if args.split == 'test' else runner.val())
-    step, epochs = end.meta.get('iter'), end.meta.get('epoch')
+    step = end.meta.get('iter')
+    epochs = end.meta.get('epoch')
     scale = 1
     if config.get('default_hooks', {}).get('logger', {}).get('log_metric_by_epoch', True):
         # mmengine logs a validation at its epoch; a loop of iterations has none.

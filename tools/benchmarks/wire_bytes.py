@@ -33,7 +33,8 @@ def size_of(tensor):
 def count_collectives():
     """Wrap the collectives of torch.distributed; return what they moved."""
     moved = collections.Counter()
-    all_reduce, all_gather = dist.all_reduce, dist.all_gather
+    all_reduce = dist.all_reduce
+    all_gather = dist.all_gather
 
     def counted_reduce(tensor, *args, **kwargs):
         moved['calls'] += 1
@@ -84,7 +85,8 @@ def measure(rank, args):
 
 
 def main():
-    logits, positives = (3_500_000, 'on each rank'), (500, 'on the first rank')
+    logits = (3_500_000, 'on each rank')
+    positives = (500, 'on the first rank')
     parser = tool_parser(__doc__, ranks=2, logits=logits, positives=positives, classes=80)
     args = parser.parse_args()
     try:
@@ -100,7 +102,8 @@ def main():
         f'{args.positives} positives each, {args.classes} classes; KiB a rank',
     )
     for name, mode, moved in rows:
-        gathered, reduced = moved.get('gathered', 0), moved.get('reduced', 0)
+        gathered = moved.get('gathered', 0)
+        reduced = moved.get('reduced', 0)
         sent = (world - 1) * gathered + 2 * (world - 1) / world * reduced
         row = (
             name,

@@ -213,11 +213,10 @@ class Head(nn.Module):
         self.lateral = nn.ModuleList(nn.Conv2d(x, width, 1) for x in inputs)
         self.smooth = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in inputs)
         self.coarsest = nn.Conv2d(width, width, 3, 2, 1)
-        self.tower_cls, self.tower_box = (
-            nn.Conv2d(width, width, 3, padding=1),
-            nn.Conv2d(width, width, 3, padding=1),
-        )
-        self.cls, self.box = nn.Conv2d(width, classes, 1), nn.Conv2d(width, 4, 1)
+        self.tower_cls = nn.Conv2d(width, width, 3, padding=1)
+        self.tower_box = nn.Conv2d(width, width, 3, padding=1)
+        self.cls = nn.Conv2d(width, classes, 1)
+        self.box = nn.Conv2d(width, 4, 1)
         for layer in [*self.lateral, *self.smooth, self.coarsest]:
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)

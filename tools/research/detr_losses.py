@@ -146,7 +146,8 @@ def _rank_correlation(first: Tensor, second: Tensor) -> float:
 def _kinds(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, float]:
     """Shares of the n highest scores by what they are, of n objects."""
     number = sum(len(y['boxes']) for y in labels)
-    kinds, seen = dict.fromkeys(('right', 'twice', 'class', 'place', 'none'), 0), set()
+    kinds = dict.fromkeys(('right', 'twice', 'class', 'place', 'none'), 0)
+    seen = set()
     for at in logits.flatten().topk(number).indices.tolist():
         image, rest = divmod(at, logits[0].numel())
         query, name = divmod(rest, logits.size(2))

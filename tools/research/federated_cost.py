@@ -60,7 +60,8 @@ def main() -> None:
                     'Fix: take a ranking loss such as mmrank.StableAPLoss'
                 ) from error
             name = arm if len(args.loss) == 1 else f'{loss}, {arm}'
-            took, settings = time.process_time() - begin, json.dumps(dict(same_look=args.same_look))
+            took = time.process_time() - begin
+            settings = json.dumps(dict(same_look=args.same_look))
             facts = [name, seed, STEPS, current_commit(), f'{took:.1f}', settings]
             rows.append(facts + [f'{ap:.5f}' for ap in aps])
         print(name, *rows[-1][-2:], sep='  ')

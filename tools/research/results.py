@@ -182,7 +182,8 @@ def _power(values: Mapping[str, Mapping], baseline: str) -> str:
     if not spreads:
         return 'one run says nothing of the spread.'
     pairs = max(spreads)
-    spread, needed = float(np.median(spreads[pairs])), stats.t.ppf(0.975, pairs - 1)
+    spread = float(np.median(spreads[pairs]))
+    needed = stats.t.ppf(0.975, pairs - 1)
     seen = (needed + stats.t.ppf(0.8, pairs - 1)) * spread / math.sqrt(pairs)
     return f'{pairs} pairs tell a difference of {seen:.1f} {first} in four cases of five.'
 
@@ -266,10 +267,12 @@ def overview(blocks: list[Block], names: str, folder: Path) -> str:
             continue
         record = read_record(block.record, block.metrics, **block.table_options)
         values = record.values
-        first, peer = block.metrics[0], options.get('peer') or next(iter(values))
+        first = block.metrics[0]
+        peer = options.get('peer') or next(iter(values))
         if not {options.get('ours'), peer} <= {*values}:
             raise UserError(f'{block.record.name} has no ours={options.get("ours")!r} or {peer!r}')
-        ours, theirs = values[options['ours']][first], values[peer][first]
+        ours = values[options['ours']][first]
+        theirs = values[peer][first]
         found = compare_paired(ours, theirs)
         low, high = found.get('ci_low', -math.inf), found.get('ci_high', math.inf)
         link = os.path.relpath(block.page, folder).replace(os.sep, '/')

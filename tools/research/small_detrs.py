@@ -16,14 +16,17 @@ def build(method: dict, num_labels: int) -> nn.Module:
 
     It is called as the models of transformers are: with pixels, and in training with ``labels``.
     """
-    kind, config = method.get('model', 'rtdetr'), method.get('config', {})
-    loss, layers = method.get('loss'), method.get('layers', {})
+    kind = method.get('model', 'rtdetr')
+    config = method.get('config', {})
+    loss = method.get('loss')
+    layers = method.get('layers', {})
     if kind == 'dino':
         return SmallDINO(num_labels, loss)
     model = _of_transformers(kind, num_labels=num_labels, **config)
     _use_losses(model, loss, layers)
     if method.get('groups') == 'apart':
-        rankings, number = model.loss_function.rankings, model.config.group_detr
+        rankings = model.loss_function.rankings
+        number = model.config.group_detr
         for name in [name for name in rankings if name != 'enc']:
             rankings[name] = RankedGroups(rankings[name], number, model.config.num_queries)
     return model
@@ -41,7 +44,8 @@ class RankedGroups(nn.Module):
 
     def forward(self, scores: Tensor, labels: Tensor, **kwargs) -> Tensor:
         """Mean loss of the groups of (B * G * Q, C) scores and (B * G * Q,) labels."""
-        scores, labels = scores.view(*self.shape, scores.size(1)), labels.view(self.shape)
+        scores = scores.view(*self.shape, scores.size(1))
+        labels = labels.view(self.shape)
         parts = [
             loss(scores[:, i].flatten(0, 1), labels[:, i].flatten(), **kwargs)
             for i, loss in enumerate(self.losses)

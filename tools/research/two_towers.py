@@ -54,7 +54,8 @@ def main() -> None:
     torch.set_num_threads(1)
     plan = TrainingPlan(args.plan)
     ((name, folder),) = plan.data.items()
-    batch_size, steps = plan.fields['batch_size'], plan.fields['steps']
+    batch_size = plan.fields['batch_size']
+    steps = plan.fields['steps']
     record = Record(args.out / f'{name}.csv', [*(x for x in FACTS if x != 'hash'), *METRICS])
     with tempfile.TemporaryDirectory() as temp:
         source = next(Path(folder).glob('train.csv*'))

@@ -25,7 +25,8 @@ BLOCK = 512
 def metric_rows(sizes: Sizes) -> list[Row]:
     # The metrics log their tables.
     MMLogger.get_current_instance().setLevel(logging.WARNING)
-    n, d = sizes.searched, sizes.dimensions
+    n = sizes.searched
+    d = sizes.dimensions
     bank, queries = n - n // 5, n // 5
     bare = 'the bare products'
     captions = f'{n // 10} images, {CAPTIONS} texts of each, {d}-d'
@@ -112,7 +113,8 @@ def _features(count: int, sizes: Sizes) -> tuple:
 def _nearest(sizes: Sizes) -> Sides:
     x, labels, is_bank, samples = _features(sizes.searched, sizes)
     metric = METRICS.build(dict(type='mmrank.KNNMetric', device=sizes.device))
-    bank, queries = int(is_bank.sum()), int((~is_bank).sum())
+    bank = int(is_bank.sum())
+    queries = int((~is_bank).sum())
     peers = {}
     if _installed('sklearn'):
         from sklearn.neighbors import KNeighborsClassifier

@@ -47,14 +47,17 @@ def query_rows(sizes: Sizes) -> list[Row]:
 def make_batch(sizes: Sizes) -> tuple:
     """A leaf of unit embeddings, and a batch of it and of a memory."""
     g = torch.Generator().manual_seed(0)
-    queries, gallery = sizes.queries, max(sizes.queries, sizes.gallery)
+    queries = sizes.queries
+    gallery = max(sizes.queries, sizes.gallery)
     classes = max(queries // sizes.class_size, 1)
     labels = torch.arange(gallery) % classes
     x = torch.randn(gallery, sizes.dimensions, generator=g)
     x += torch.randn(classes, sizes.dimensions, generator=g)[labels]
-    x, labels = normalize(x).to(sizes.device), labels.to(sizes.device)
+    x = normalize(x).to(sizes.device)
+    labels = labels.to(sizes.device)
     itself = torch.eye(queries, gallery, device=sizes.device) > 0
-    leaf, memory = x[:queries].clone().requires_grad_(), x[queries:]
+    leaf = x[:queries].clone().requires_grad_()
+    memory = x[queries:]
 
     def make() -> EmbeddingBatch:
         leaf.grad = None

@@ -154,7 +154,8 @@ def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
 def _loop(name: str, scores, label):
     """As the authors' code: only negatives near the lowest positive."""
     delta, function = LOOPS[name]
-    logits, targets = scores.detach().flatten(), label.flatten()
+    logits = scores.detach().flatten()
+    targets = label.flatten()
     g = torch.Generator().manual_seed(1)
     chosen = targets > 0
     count = int(chosen.sum())

@@ -61,7 +61,8 @@ def extract_archive(
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
     """Check all names of a zip archive, then unpack it into a folder, whole or not at all."""
-    source, limits = Path(source), limits or ArchiveLimits()
+    source = Path(source)
+    limits = limits or ArchiveLimits()
     with _BoundedReader(io.FileIO(source)) as file, _open(source, file, limits) as archive:
         members = [
             info

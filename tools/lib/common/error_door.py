@@ -37,9 +37,13 @@ def _config_error(error: Exception) -> Exception:
         )
     from mmengine.runner import BaseLoop  # seconds, which the help of a tool need not take
 
-    part, where, loop, fix = '', '', None, 'correct that part of the config, or the data'
+    part = ''
+    where = ''
+    loop = None
+    fix = 'correct that part of the config, or the data'
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        name, values = frame.f_code.co_name, frame.f_locals
+        name = frame.f_code.co_name
+        values = frame.f_locals
         own = values.get('self')
         if name == 'build_runner':
             where = 'cannot be built'
@@ -54,7 +58,8 @@ def _config_error(error: Exception) -> Exception:
                 where = 'fails where metrics are computed'
             configs = (_plain(values[x]) for x in _PARTS if x in values)
             if (config := next((x for x in configs if x is not None), None)) is not None:
-                part, fix = f', at {config!r:.300}', _unquoted(config) or fix
+                part = f', at {config!r:.300}'
+                fix = _unquoted(config) or fix
         if loop is not None and isinstance(own, torch.nn.Module):
             names = (name for name, x in loop.runner.model.named_modules() if x is own and name)
             part = next((f', in model.{name}' for name in names), part)

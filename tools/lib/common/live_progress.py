@@ -37,7 +37,8 @@ class LiveProgressHook(Hook):
 
     def before_train(self, runner) -> None:
         """Start the clock and the bar."""
-        done, total = runner.iter, runner.max_iters
+        done = runner.iter
+        total = runner.max_iters
         if done:
             self._say(f'continues at iteration {done} of {total}')
         self._task = self._bar.add_task(self.title, total=total, completed=done, status='')
@@ -46,7 +47,8 @@ class LiveProgressHook(Hook):
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
         """Show loss and time left."""
-        done, total = runner.iter + 1, runner.max_iters
+        done = runner.iter + 1
+        total = runner.max_iters
         self._bar.update(self._task, completed=done)
         wait = _REFRESH if self.console.is_terminal else _LINE_INTERVAL
         if time.monotonic() - self._last_shown < wait and done < total:

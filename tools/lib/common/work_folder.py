@@ -36,7 +36,8 @@ def refuse_other_training(cfg: Config) -> None:
 
     mmengine writes the config of a training, under the name of its file, beside its checkpoints.
     """
-    folder, name = Path(cfg.work_dir), Path(cfg.filename).name
+    folder = Path(cfg.work_dir)
+    name = Path(cfg.filename).name
     configs = sorted(path.name for path in folder.glob('*.py'))
     checkpoints = [*folder.glob('epoch_*.pth'), *folder.glob('iter_*.pth')]
     if checkpoints and configs and name not in configs:

@@ -137,7 +137,8 @@ def retrieval_cells(
     results: Sequence[RetrievalResult],
 ) -> tuple[list[str], list[list[str]], list[list[bool]]]:
     """Text of the table in percent, and which cells are best."""
-    columns, marks = [[r.name for r in results]], [[False] * len(results)]
+    columns = [[r.name for r in results]]
+    marks = [[False] * len(results)]
     for name in results[0].metrics:
         values = [r.metrics[name] for r in results]
         columns.append([f'{100 * v:.2f}' for v in values])

@@ -102,15 +102,18 @@ def find_neighbours(
         count = min(count, len(stored) - int(own is not None))
         scores, found = index.search(wanted, count, own)
     found = gallery.cpu()[found.cpu()].tolist()
-    labels, root = features.labels.tolist(), Path(root)
+    labels = features.labels.tolist()
+    root = Path(root)
     rows_found = []
     for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist()):
         neighbours = []
         for i, score in zip(of_query, of_scores):
             if score > float('-inf'):  # an index may find fewer
-                name, is_right = _class_name(features, labels[i]), labels[i] == labels[row]
+                name = _class_name(features, labels[i])
+                is_right = labels[i] == labels[row]
                 neighbours.append(Neighbour(root / features.paths[i], score, name, is_right))
-        ap, positives = result.average_precision[query], result.num_positives[query]
+        ap = result.average_precision[query]
+        positives = result.num_positives[query]
         label = _class_name(features, labels[row])
         path = root / features.paths[row]
         rows_found.append(
@@ -216,7 +219,8 @@ def _describe_query(axis: Axes, row: Neighbours, with_model: bool) -> None:
 
 
 def _describe(axis: Axes, neighbour: Neighbour) -> None:
-    right, score = neighbour.is_right, neighbour.score
+    right = neighbour.is_right
+    score = neighbour.score
     colour, line, mark = (_RIGHT, '-', '✓') if right else (_WRONG, _DASHED, '✗')
     _frame(axis, colour, line, 2.2)
     # Dot products may be large.

@@ -163,7 +163,9 @@ class LocalExecutor:
     file_seconds = 0.0
 
     def __init__(self, jobs: int = 1, gpus: Sequence[str] = (), forked: bool = False) -> None:
-        self.jobs, self.gpus, self.forked = jobs, tuple(gpus), forked
+        self.jobs = jobs
+        self.gpus = tuple(gpus)
+        self.forked = forked
         self._free = list(range(jobs))
 
     def start(self, command: Sequence[str], log: Path, label: str) -> '_LocalCommand':
@@ -197,7 +199,8 @@ class _LocalCommand:
 
     def end(self) -> None:
         end_process(self._process)
-        give_back, self._give_back = self._give_back, lambda: None
+        give_back = self._give_back
+        self._give_back = lambda: None
         give_back()
 
 

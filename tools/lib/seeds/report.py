@@ -55,7 +55,8 @@ def work_off(console: Console, queue: RunQueue, runs: Sequence[Run], title: str)
                 console.print(f'{run.label}: {text}')
 
         def end(outcome) -> None:
-            label, found = outcome.run.label, outcome.metrics
+            label = outcome.run.label
+            found = outcome.metrics
             if label in lines:
                 progress.remove_task(lines.pop(label))
             progress.advance(overall)

@@ -5,7 +5,8 @@ They replace a detector's results where evaluators are compared or timed.
 
 import numpy as np
 
-_WIDTH, _HEIGHT = 640, 480
+_WIDTH = 640
+_HEIGHT = 480
 
 
 def make_annotations(*, images: int, classes: int, objects: float, seed: int = 0) -> dict:

@@ -68,7 +68,8 @@ def object_captions(
 
     def describe() -> str:
         parts = [_counted(kinds[i], counts[kinds[i]]) for i in rng.permutation(len(kinds))]
-        head, last = ', '.join(parts[:-1]), parts[-1]
+        head = ', '.join(parts[:-1])
+        last = parts[-1]
         return f'{head} and {last}' if head else last
 
     return _captions(describe, image, number, rng)

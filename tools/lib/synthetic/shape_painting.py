@@ -149,7 +149,8 @@ def _cover(
 
 def _colour(rng: np.random.Generator, hue: float) -> np.ndarray:
     """A saturated BGR colour in [0, 255] of the given OpenCV hue."""
-    saturation, value = rng.integers(100, 256), rng.integers(70, 256)
+    saturation = rng.integers(100, 256)
+    value = rng.integers(70, 256)
     hsv = np.uint8([[[hue % _HUES, saturation, value]]])
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2BGR)[0, 0].astype(np.float32)
 

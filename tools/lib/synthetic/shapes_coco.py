@@ -209,7 +209,8 @@ def _empty_document(spec: ShapesSpec, split: str) -> dict:
 
 def _append(document: dict, file_name: str, shape: tuple, objects: list[dict]) -> None:
     """Add one image and its objects to a COCO document."""
-    images, annotations = document['images'], document['annotations']
+    images = document['images']
+    annotations = document['annotations']
     height, width = shape[:2]
     images.append(dict(id=len(images) + 1, file_name=file_name, width=width, height=height))
     for item in objects:

@@ -52,7 +52,13 @@ from mmrank.losses.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
 from research.dense_losses import efficientnet
 
-BATCH, WIDTH, LENGTH, VIEWS, SIZE, GRID, NEAR = (14, 4), 256, 64, 4, 64, 3, 5
+BATCH = (14, 4)
+WIDTH = 256
+LENGTH = 64
+VIEWS = 4
+SIZE = 64
+GRID = 3
+NEAR = 5
 FACTS = ('stage', 'method', 'seed', 'step', 'commit', 'seconds', 'settings')
 FIGURES = ('mAP', 'MAP_at_R', 'recall@1')
 LEVEL_FIGURES = ('H_AP', 'NDCG@10')
@@ -124,7 +130,8 @@ def split_classes(labels: Tensor, apart: int, is_claim: bool, seed: int) -> tupl
 
 def parts_of(stored: dict, apart: int, is_claim: bool, seed: int) -> tuple[Tensor, ...]:
     """Standardised (n, views, D) features and (n, 2) classes, coarse first: trained, and others."""
-    train, test = stored['train'], stored['test']
+    train = stored['train']
+    test = stored['test']
     sets = split_classes(train['labels'], apart, is_claim, seed)
     kept = [torch.isin(x['labels'][:, 0], own) for x, own in zip((train, test), sets)]
     x, other = (part['features'][rows] for part, rows in zip((train, test), kept))
@@ -169,7 +176,9 @@ def watch_distances(loss: nn.Module, watched: list) -> None:
 def causes(watched: list, batch: WatchedBatch) -> dict[str, float]:
     """The first five of :data:`CAUSES`, after backward."""
     batch.watched = None
-    scores, positive, negative = batch.scores(), batch.is_positive(), batch.is_negative()
+    scores = batch.scores()
+    positive = batch.is_positive()
+    negative = batch.is_negative()
     slopes = [matrix.grad * slope for matrix, slope in watched if matrix.grad is not None]
     size = sum(slopes, torch.zeros_like(scores)).abs()
     mass = size.sum(1)
@@ -240,12 +249,14 @@ def train(trial: dict, seed: int, parts: tuple[Tensor, ...], plan: dict) -> Iter
         rows = draw(rows_of, size, draws)
         view = torch.randint(x.size(1), (len(rows),), generator=draws)
         queries = unit_rows(net(x[rows, view]))
-        gallery, known = queries, labels[rows]
+        gallery = queries
+        known = labels[rows]
         itself = torch.eye(len(rows), dtype=torch.bool)
         if memory is not None:
             past = memory.entries()
             again = (rows[:, None] == past.sample_ids) | ~past.usable
-            gallery, known = torch.cat([gallery, past.embeddings]), torch.cat([known, past.labels])
+            gallery = torch.cat([gallery, past.embeddings])
+            known = torch.cat([known, past.labels])
             itself = torch.cat([itself, again], 1)
             memory.enqueue(queries.detach(), y[rows], rows)
         batch = WatchedBatch(queries, labels[rows], gallery, known, itself)

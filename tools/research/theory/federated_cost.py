@@ -48,7 +48,8 @@ def make_boxes(
 ) -> BoxesOfImages:
     """Boxes of images, the rare class in the first ``rare_images`` of them."""
     images = torch.arange(num_images).repeat_interleave(BOXES)
-    n, half = len(images), rare_images // 2
+    n = len(images)
+    half = rare_images // 2
     frequent = torch.randint(1, CLASSES, (n,), generator=generator)
     is_object = torch.rand(n, generator=generator) < 0.5
     labels = torch.where(is_object, frequent, CLASSES)

@@ -57,7 +57,8 @@ def plot_sampling_rate_bias(
 ) -> Path:
     """Bias and spread by sampling rate (one batch size), and bias by batch size (one rate)."""
     figure, axes = new_panels(3, len(DISTRIBUTIONS))
-    size, rate = by_rate[0].batch_size, by_size[0].sampling_rate
+    size = by_rate[0].batch_size
+    rate = by_size[0].sampling_rate
     for (top, middle, low), distribution in zip(axes.T, DISTRIBUTIONS):
         known = sorted({r.sampling_rate for r in by_rate})
         rates = np.geomspace(known[0], known[-1], 16)

@@ -36,7 +36,8 @@ def interpolation_errors(
     """Compare phi with the quantile function p of the positives: figures 1c, 5, proposition 3."""
     if num_scores < 20 or num_scores % 10:
         raise ValueError(f'num_scores must be a multiple of 10 and at least 20, got {num_scores!r}')
-    n, p = num_scores, distribution.quantile
+    n = num_scores
+    p = distribution.quantile
     length = _POINTS_PER_INTERVAL * n
     x = np.arange(length) / length
     # The shifted line needs the interval to the right as well.

@@ -258,7 +258,8 @@ def _largest_changes(
     pos: Tensor, neg: Tensor, mean_pos: Tensor, replaced: str, setting: DifferenceSetting
 ) -> tuple[float, float]:
     """Largest change of stable AP and of the AP risk over all lists."""
-    before, ap_before = setting.loss(pos, neg, mean_pos), ap_risk(pos, neg)
+    before = setting.loss(pos, neg, mean_pos)
+    ap_before = ap_risk(pos, neg)
     change = ap_change = 0.0
     is_positive = replaced == 'positive'
     scores = pos if is_positive else neg

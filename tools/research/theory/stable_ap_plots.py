@@ -62,7 +62,8 @@ def plot_theorem1(
 
     for index, rho_bound in enumerate(sorted({w.rho_bound for w in weights})):
         own = [w for w in weights if w.rho_bound == rho_bound]
-        n, label = [w.num_pos for w in own], rf'$w$, $\rho B$ = {rho_bound:g}'
+        n = [w.num_pos for w in own]
+        label = rf'$w$, $\rho B$ = {rho_bound:g}'
         sums.plot(n, [w.mean_weight for w in own], color=colour(index), label=label)
         sums.axhline(own[0].upper, color=colour(index), lw=0.8, linestyle='--')
     inverse = [w.mean_inverse_rank for w in own]

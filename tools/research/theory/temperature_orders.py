@@ -110,7 +110,8 @@ def _read_classes(path: str | os.PathLike) -> dict[str, tuple[float, float]]:
     table = {}
     for row in rows:
         try:
-            count, mean = int(row['samples']), float(row['mean'] or 'nan')
+            count = int(row['samples'])
+            mean = float(row['mean'] or 'nan')
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f'{path} is not a table of classes: {error!r}. {fix}') from error
         if count < 1 or not 0 < mean < np.inf:
