@@ -13,10 +13,9 @@ from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
-from mmrank.visualization.tables import markdown_table, write_table
+from mmrank.visualization.tables import markdown_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
-_NOTE = 'In percent; macro: mean over the classes, micro: all scores in one ranking.'
 
 
 @dataclass(frozen=True)
@@ -111,15 +110,13 @@ class AveragePrecisionMetric(BaseMetric):
       ``ndcg_at``;
     * ``AP/<class>``, ``AUROC/<class>`` with ``classwise=True``.
 
-    The table by class goes to the log, and to ``<out_stem>.md`` and ``.csv``. With one class macro
-    and micro are the same, and only ``AP`` and ``AUROC`` are returned. Every process keeps its
-    samples; the first one gathers them.
+    The table by class goes to the log. With one class macro and micro are the same, and only ``AP``
+    and ``AUROC`` are returned. Every process keeps its samples; the first one gathers them.
 
     Args:
         classwise: Return the figures of every class.
         skip_empty: Leave classes without a positive or a negative out of the means, and name them
             in the log. False: raise an error.
-        out_stem: Path without suffix of the table's files. None: none.
         max_fpr: Highest false positive rate of the partial AUROC, in (0, 1].
         min_tpr: Its least true positive rate, in [0, 1).
         ndcg_at: The k of NDCG@k.
@@ -131,7 +128,6 @@ class AveragePrecisionMetric(BaseMetric):
         self,
         classwise: bool = False,
         skip_empty: bool = False,
-        out_stem: str | None = None,
         max_fpr: float = 1.0,
         min_tpr: float = 0.0,
         ndcg_at: Sequence[int] = (),
@@ -140,7 +136,7 @@ class AveragePrecisionMetric(BaseMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
-        self.classwise, self.skip_empty, self.out_stem = classwise, skip_empty, out_stem
+        self.classwise, self.skip_empty = classwise, skip_empty
         self.rates, self.ndcg_at = dict(max_fpr=max_fpr, min_tpr=min_tpr), tuple(ndcg_at)
         # Before the training, not after its first epoch.
         partial_auroc(torch.zeros(2), torch.tensor([0, 1]), **self.rates)
@@ -176,8 +172,6 @@ class AveragePrecisionMetric(BaseMetric):
         self._check(figures)
         rows = figures.rows() + figures.means()
         print_log('\n'.join(['', *markdown_table(_HEADER, rows)]), logger='current')
-        if self.out_stem is not None:
-            write_table(_HEADER, rows, self.out_stem, 'AP and AUROC by class', _NOTE)
         if len(figures.names) == 1:
             found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}
         else:

@@ -3,14 +3,7 @@
 from collections import Counter
 
 import pytest
-from retrieval_trees import (
-    build,
-    check_items,
-    write_images,
-    write_inaturalist,
-    write_sop,
-    write_vehicles,
-)
+from retrieval_trees import build, check_items, write_inaturalist, write_sop, write_vehicles
 
 from mmrank.errors import UserError
 
@@ -62,57 +55,6 @@ def test_vehicle_id(tmp_path):
         test = build('VehicleID', tmp_path, split='test', test_size=size)
         assert len(test.metainfo['classes']) == classes
         assert len(test) == 3 * classes
-        assert 'in_gallery' not in test.get_data_info(0)
-
-
-def test_vehicle_id_with_one_gallery_image_a_class(tmp_path):
-    write_vehicles(tmp_path)
-
-    def chosen(seed):
-        dataset = build(
-            'VehicleID', tmp_path, split='test', gallery='one_per_class', gallery_seed=seed
-        )
-        items = [dataset.get_data_info(i) for i in range(len(dataset))]
-        return [i for i in items if i['in_gallery']]
-
-    labels = [item['gt_label'] for item in chosen(0)]
-    assert labels == list(range(6))
-    assert chosen(0) == chosen(0)
-    paths = {tuple(i['img_path'] for i in chosen(s)) for s in range(5)}
-    assert len(paths) > 1
-
-
-def test_vehicle_id_official_protocol_through_pack_and_metric(tmp_path):
-    """A query finds its one positive behind a wrong one: AP is 1/2."""
-    import torch
-    from mmengine.registry import METRICS, init_default_scope
-
-    init_default_scope('mmpretrain')
-    write_vehicles(tmp_path)
-    names = [f'image/{i:07d}.jpg' for i in range(1000, 1006)]
-    write_images(tmp_path, names)
-    dataset = build(
-        'VehicleID',
-        tmp_path,
-        split='test',
-        test_size='small',
-        gallery='one_per_class',
-        pipeline=[
-            dict(type='LoadImageFromFile'),
-            dict(type='PackInputs', meta_keys=('sample_idx', 'in_gallery')),
-        ],
-    )
-    metric = METRICS.build(dict(type='mmrank.RetrievalMetric', gallery_key='in_gallery'))
-    samples = []
-    for index in range(len(dataset)):
-        sample = dataset[index]['data_samples']
-        axis = int(sample.gt_label) ^ (not sample.in_gallery)
-        sample.set_field(torch.eye(2)[axis], 'feature')
-        samples.append(sample.to_dict())
-    metric.process(None, samples)
-    figures = metric.evaluate(len(samples))
-    assert figures['retrieval/queries'] == 4
-    assert figures['retrieval/mAP'] == pytest.approx(50)
 
 
 def test_inaturalist(tmp_path):
@@ -147,7 +89,6 @@ def test_bad_lines_are_named(tmp_path):
         ('VehicleID', {}, UserError, 'train_list.txt'),
         ('ClassFolder', {}, UserError, 'lists no image'),
         ('VehicleID', {'test_size': 'tiny'}, ValueError, "'tiny'"),
-        ('VehicleID', {'gallery': 'x'}, ValueError, 'one_per_class'),
         ('VehicleID', {'split': 'query'}, ValueError, "'query'"),
         ('VehicleID', {'split': 'val', 'val_fraction': 0}, ValueError, 'above 0'),
         ('ClassFolder', {'split': 'test'}, ValueError, 'test_fraction'),

@@ -56,21 +56,14 @@ def binary(num_positives, num_negatives):
     num_classes=st.integers(1, 5),
     num_per_class=st.integers(2, 5),
     seed=st.integers(0, 2**31 - 1),
-    small_classes=st.sampled_from(['repeat', 'skip']),
-    class_weights=st.sampled_from(['uniform', 'size']),
 )
-def test_batches_hold_p_classes_with_k_images(
-    sizes, num_classes, num_per_class, seed, small_classes, class_weights
-):
+def test_batches_hold_p_classes_with_k_images(sizes, num_classes, num_per_class, seed):
     dataset = classes_of(sizes)
-    least = num_per_class if small_classes == 'skip' else 2
-    usable = {c for c, n in enumerate(sizes) if n >= least}
+    usable = {c for c, n in enumerate(sizes) if n >= 2}
     arguments = dict(
         batch_size=num_classes * num_per_class,
         num_per_class=num_per_class,
         seed=seed,
-        small_classes=small_classes,
-        class_weights=class_weights,
         infinite=True,
     )
     if len(usable) < num_classes:
@@ -91,18 +84,15 @@ def test_batches_hold_p_classes_with_k_images(
             assert max(times) - min(times) <= 1
 
 
-@pytest.mark.parametrize('class_weights', ['uniform', 'size'])
-def test_frequencies_of_classes_and_images(class_weights):
+def test_frequencies_of_classes_and_images():
     sizes = np.array([2, 4, 8, 16])
-    sampler = PKSampler(
-        classes_of(sizes), batch_size=2, num_per_class=2, seed=0, class_weights=class_weights
-    )
+    sampler = PKSampler(classes_of(sizes), batch_size=2, num_per_class=2, seed=0)
     count = 4000
     batches = np.stack([sampler.global_batch(i)[0] for i in range(count)])
     images = np.bincount(batches.ravel(), minlength=30)
     labels = class_labels(classes_of(sizes))
     classes = np.bincount(labels, weights=images) / (2 * count)
-    expected = sizes / 30 if class_weights == 'size' else np.full(4, 0.25)
+    expected = np.full(4, 0.25)
     np.testing.assert_allclose(classes, expected, atol=0.03)
     within = images / (2 * count) / expected[labels] * sizes[labels]
     np.testing.assert_allclose(within, 1, atol=0.25)
@@ -113,10 +103,7 @@ def test_frequencies_of_classes_and_images(class_weights):
     [
         (dict(batch_size=10), 'positive multiple of num_per_class=4'),
         (dict(batch_size=8, num_per_class=1), 'at least 2, got 1'),
-        (dict(batch_size=8, small_classes='drop'), "'repeat', 'skip'"),
-        (dict(batch_size=8, class_weights='x'), 'class_weights=.* is unknown'),
         (dict(batch_size=40), 'needs 10 classes of at least 2 images'),
-        (dict(batch_size=12, num_per_class=6, small_classes='skip'), "small_classes='repeat'"),
     ],
 )
 def test_bad_settings_are_named(arguments, message):

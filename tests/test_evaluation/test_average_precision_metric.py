@@ -1,7 +1,5 @@
 """AP and AUROC against scikit-learn."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score, roc_auc_score, roc_curve
 
+from mmrank.evaluation import average_precision_metric
 from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
 from mmrank.functional import auroc, ndcg, partial_auroc
 
@@ -154,12 +153,14 @@ def test_classes_without_a_side():
         evaluate(scores, target & False, skip_empty=True)
 
 
-def test_table_files(tmp_path):
+def test_table_in_the_log(monkeypatch):
     scores, target = data()
-    stem = tmp_path / 'new' / 'classes'
-    got = evaluate(scores, target, ['a', 'b', 'c'], out_stem=str(stem))
-    rows = list(csv.DictReader((tmp_path / 'new' / 'classes.csv').open()))
-    assert [r['class'] for r in rows] == ['a', 'b', 'c', 'macro', 'micro']
-    assert float(rows[3]['AP']) == pytest.approx(got['ranking/mAP'])
-    assert int(rows[0]['positives']) == int(target[:, 0].sum())
-    assert '| macro |' in (tmp_path / 'new' / 'classes.md').read_text()
+    lines = []
+    monkeypatch.setattr(
+        average_precision_metric, 'print_log', lambda text, **_: lines.extend(text.splitlines())
+    )
+    got = evaluate(scores, target, ['a', 'b', 'c'])
+    rows = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if '|' in line]
+    assert [row[0] for row in rows] == ['class', '---', 'a', 'b', 'c', 'macro', 'micro']
+    assert float(rows[5][3]) == pytest.approx(got['ranking/mAP'], rel=1e-3)
+    assert int(rows[2][1]) == int(target[:, 0].sum())

@@ -88,11 +88,10 @@ def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: i
             f'sampler.batch_size={share * world_size}'
         )
     per_class = sampler.get('num_per_class', 4)
-    least = per_class if sampler.get('small_classes') == 'skip' else 2
-    usable = {name for report in reports for name, count in report.counts.items() if count >= least}
+    usable = {name for report in reports for name, count in report.counts.items() if count >= 2}
     if all(r.counts for r in reports) and len(usable) * per_class < whole:
         raise UserError(
-            f'{reports[0].where} has {len(usable)} classes of at least {least} images, but a batch '
+            f'{reports[0].where} has {len(usable)} classes of at least 2 images, but a batch '
             f'of {whole} with {per_class} of each class needs {-(-whole // per_class)}. Fix: '
             'train_dataloader.batch_size and its sampler.batch_size of at most '
             f'{len(usable) * per_class}'

@@ -4,7 +4,6 @@ from collections.abc import Sized
 
 import numpy as np
 
-from mmrank.checks import one_of
 from mmrank.datasets.samplers.batch_stream import BatchStream
 from mmrank.datasets.samplers.labels import class_labels
 from mmrank.errors import UserError
@@ -16,17 +15,13 @@ class PKSampler(BatchStream):
     """Batches of exactly ``batch_size / num_per_class`` classes.
 
     Each batch is drawn independently: first its classes, no class twice, then ``num_per_class``
-    images of each, no image twice where the class has enough. Rank r of W takes the r-th part of
+    images of each, no image twice where the class has enough. A class with a single image is
+    skipped: its only positive would be itself. Rank r of W takes the r-th part of
     the batch's classes, whole classes only, hence W must divide ``batch_size / num_per_class``.
 
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`.
         num_per_class: Images of one class in a batch, at least 2.
-        small_classes: Of classes with fewer than ``num_per_class`` images, ``'repeat'`` takes every
-            image, some more than once, and ``'skip'`` takes none. A class with a single image is
-            always skipped: its only positive would be itself.
-        class_weights: How likely a class is drawn: ``'uniform'``, all alike, or ``'size'``, in
-            proportion to its images.
         batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
 
     Raises:
@@ -46,13 +41,9 @@ class PKSampler(BatchStream):
         batch_size: int,
         num_per_class: int = 4,
         seed: int | None = None,
-        small_classes: str = 'repeat',
-        class_weights: str = 'uniform',
         num_batches: int | None = None,
         infinite: bool = False,
     ) -> None:
-        one_of('small_classes', small_classes, ('repeat', 'skip'))
-        one_of('class_weights', class_weights, ('uniform', 'size'))
         self.num_per_class = num_per_class
         labels = class_labels(dataset)
         # Images by class: the images of class c are _images[_starts[c] : _starts[c] + _sizes[c]].
@@ -60,23 +51,17 @@ class PKSampler(BatchStream):
         names, starts, sizes = np.unique(
             labels[self._images], return_index=True, return_counts=True
         )
-        least = num_per_class if small_classes == 'skip' else 2
-        usable = sizes >= least
-        self._starts, self._sizes = starts[usable], sizes[usable]
-        self._weights = self._sizes.astype(float) if class_weights == 'size' else None
+        usable = sizes >= 2
+        self._starts = starts[usable]
+        self._sizes = sizes[usable]
         super().__init__(batch_size, int(self._sizes.sum()), num_batches, seed, infinite)
         self.num_classes = batch_size // num_per_class
         if len(self._sizes) < self.num_classes:
             raise UserError(
                 f'a batch of batch_size={batch_size} with num_per_class={num_per_class} needs '
-                f'{self.num_classes} classes of at least {least} images, but of the {len(names)} '
-                f'classes of the data set only {len(self._sizes)} have so many. Fix: a smaller '
-                'batch_size'
-                + (
-                    "; small_classes='repeat'; a smaller num_per_class"
-                    if small_classes == 'skip'
-                    else ' or a larger num_per_class'
-                )
+                f'{self.num_classes} classes of at least 2 images, but of the {len(names)} classes '
+                f'of the data set only {len(self._sizes)} have so many. Fix: a smaller batch_size '
+                'or a larger num_per_class'
             )
 
     def check_batch_size(self) -> None:
@@ -102,10 +87,6 @@ class PKSampler(BatchStream):
         """(P, num_per_class) indices of a batch, one class a row, the same on every rank."""
         rng = self.generator(number)
         keys = rng.random(len(self._sizes))
-        if self._weights is not None:
-            # Efraimidis and Spirakis 2006: the smallest exponential variables are a weighted sample
-            # without replacement.
-            keys = -np.log1p(-keys) / self._weights
         chosen = np.argpartition(keys, self.num_classes - 1)
         chosen = np.sort(chosen[: self.num_classes])
         chosen = chosen[np.argsort(rng.random(len(chosen)))]

@@ -20,7 +20,7 @@ from mmrank.registry import HOOKS
 #: What a checkpoint keeps of the index of data in shards.
 DIGEST_KEY = 'sample_index'
 #: Settings of metrics that name files, and what is added.
-_METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': '', 'out_stem': '.csv'}
+_METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': ''}
 
 
 @HOOKS.register_module()
