@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fake_training import command_of, plan_of_one, write_training
 
 from lib.seeds.arguments import make_executor, make_parser
 from lib.seeds.executors import (
@@ -27,45 +28,16 @@ from lib.seeds.runs import RunQueue
 from mmrank.errors import UserError
 from mmrank.imports import VERSIONS
 
-# Dies at its first start with `die=SEED`, at each with `fail=SEED`, and hangs with `hang=SEED`.
-FAKE = """
-    import json, os, pathlib, signal, sys, time
-    work_dir, result, seed, *options = sys.argv[1:]
-    count = pathlib.Path(work_dir, 'count')
-    times = int(count.read_text()) + 1 if count.exists() else 1
-    count.write_text(str(times))
-    print('start', times, 'of seed', seed)
-    if f'fail={seed}' in options:
-        sys.exit('something broke')
-    if f'die={seed}' in options and times == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while f'hang={seed}' in options:
-        time.sleep(0.05)
-    metrics = {'acc': int(seed), 'threads': os.environ['OMP_NUM_THREADS']}
-    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
-"""
-
 
 @pytest.fixture
 def make_queue(tmp_path):
     """Make a queue and its runs, with what the fake training is to do."""
-    script = tmp_path / 'fake_train.py'
-    script.write_text(textwrap.dedent(FAKE))
-    (tmp_path / 'a.py').write_text('x = 1\n')
-    template = f'{{python}} {script} {{work_dir}} {{result}} {{seed}} {{cfg_options}}'
+    template = command_of(write_training(tmp_path))
 
     def make(executor, seeds=(0, 1, 2), **options):
         executor.poll_seconds = 0.05
         executor.file_seconds = 0.5
-        plan = parse_plan(
-            dict(
-                out_dir=str(tmp_path / 'out'),
-                seeds=seeds,
-                metrics=['acc'],
-                methods=[{'config': str(tmp_path / 'a.py')}],
-                cfg_options=options,
-            )
-        )
+        plan = plan_of_one(tmp_path, seeds, **options)
         deaths = []
         queue = RunQueue(
             plan, template, executor, on_again=lambda run, fault: deaths.append((run.seed, fault))
@@ -79,8 +51,8 @@ def check_deaths(make_queue, executor):
     """A run that dies once is finished, one that always fails reported."""
     queue, runs, deaths = make_queue(executor, die=0, fail=1)
     good, bad, other = queue.run(runs)
-    assert good.metrics['acc'] == 0
-    assert other.metrics['acc'] == 2
+    assert good.metrics['number'] == 0
+    assert other.metrics['number'] == 2
     assert bad.metrics is None
     assert 'exit status 1 (started 2 times)' in bad.error
     assert 'something broke' in bad.error
@@ -113,12 +85,12 @@ def test_a_result_counts_however_its_command_ended(make_queue, tmp_path):
     script = tmp_path / 'late.py'
     script.write_text(
         'import pathlib, sys\n'
-        'pathlib.Path(sys.argv[1]).write_text(\'{"metrics": {"acc": 1}}\')\n'
+        'pathlib.Path(sys.argv[1]).write_text(\'{"metrics": {"number": 1}}\')\n'
         'sys.exit(7)\n'
     )
     queue.template = f'{{python}} {script} {{result}} {{seed}}'
     (outcome,) = queue.run(runs)
-    assert (outcome.metrics, outcome.error, deaths) == ({'acc': 1.0}, '', [])
+    assert (outcome.metrics, outcome.error, deaths) == ({'number': 1.0}, '', [])
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='of Linux alone')
@@ -332,46 +304,11 @@ def test_wrong_extra_has_one_message(version, tmp_path, monkeypatch, run_script)
     )
 
 
-FORKED = """
-    import json, os, pathlib, sys, time
-    import beside
-    work_dir, result, seed, *options = sys.argv[1:]
-    print('seed', seed, __name__)
-    if 'fail=' + seed in options:
-        sys.exit('something broke')
-    if 'sleep=' + seed in options:
-        time.sleep(600)
-    metrics = {'acc': int(seed), 'threads': os.environ['OMP_NUM_THREADS'],
-               'group': os.getpgid(0) == os.getpid(),
-               'folder': os.getcwd(), 'beside': beside.VALUE}
-    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
-"""
-
-
-@pytest.fixture
-def forked_script(tmp_path):
-    (tmp_path / 'beside.py').write_text('VALUE = 7\n')
-    path = tmp_path / 'fake_train.py'
-    path.write_text(textwrap.dedent(FORKED))
-    return path
-
-
-def test_queue_of_forks(tmp_path, forked_script):
-    (tmp_path / 'a.py').write_text('x = 1\n')
-    plan = parse_plan(
-        dict(
-            out_dir=str(tmp_path / 'out'),
-            seeds=[3, 4],
-            metrics=['acc'],
-            methods=[{'config': str(tmp_path / 'a.py')}],
-            cfg_options=dict(fail=4),
-        )
-    )
-    template = f'{{python}} {forked_script} {{work_dir}} {{result}} {{seed}}'
-    executor = LocalExecutor(jobs=2, forked=True)
-    queue = RunQueue(plan, template + ' {cfg_options}', executor, retries=0)
-    good, bad = queue.run(plan.final_runs())
-    assert good.metrics['acc'] == 3
+def test_queue_of_forks(make_queue):
+    queue, (good, bad), _ = make_queue(LocalExecutor(jobs=2, forked=True), seeds=[3, 4], fail=4)
+    queue.retries = 0
+    good, bad = queue.run([good, bad])
+    assert good.metrics['number'] == 3
     found = json.loads(good.run.result_file.read_text())['metrics']
     assert found['group']
     assert found['beside'] == 7
@@ -383,8 +320,9 @@ def test_queue_of_forks(tmp_path, forked_script):
     assert 'something broke' in bad.error
 
 
-def test_a_fork_can_be_ended(tmp_path, forked_script):
-    command = [sys.executable, str(forked_script), 'x', 'y', '5', 'sleep=5']
+def test_a_fork_can_be_ended(tmp_path):
+    script = write_training(tmp_path)
+    command = [sys.executable, *map(str, (script, 'a.py', tmp_path, 'test', 'y', '5', 'hang=5'))]
     process = ForkedCommand(command, tmp_path / 'log', dict(os.environ))
     assert os.getpgid(process.pid) == process.pid != os.getpgid(0)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -3,10 +3,10 @@
 import io
 import json
 import os
-import textwrap
 from pathlib import Path
 
 import pytest
+from fake_training import command_of, write_training
 from rich.console import Console
 
 from benchmarks import run_seeds
@@ -16,35 +16,18 @@ from lib.seeds.executors import LocalExecutor
 ROOT = Path(__file__).resolve().parents[3]
 TRAININGS = ROOT / 'tests/cases/trainings'
 
-# Better the nearer the rate is to 0.2, and better for the method b.
-FAKE = """
-    import json, pathlib, sys
-    config, work_dir, split, result, seed, *options = sys.argv[1:]
-    options = dict(option.split('=') for option in options)
-    if options.get('fail') == seed:
-        sys.exit('broken on purpose')
-    acc = 0.5 - abs(float(options.get('lr', 0.2)) - 0.2) + int(seed) / 1000
-    acc += 0.1 * config.endswith('b.py') + (0.001 if seed == '1' else 0)
-    metrics = {'acc': acc if split == 'test' else acc - 0.2}
-    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
-"""
-
 
 @pytest.fixture
 def call(tmp_path, monkeypatch):
     """Call the command with the fake training; give status and output."""
     # A fake training is over in a moment.
     monkeypatch.setattr(LocalExecutor, 'poll_seconds', 0.01)
-    script = tmp_path / 'fake_train.py'
-    script.write_text(textwrap.dedent(FAKE))
+    command = command_of(write_training(tmp_path))
     for name in 'ab':
         (tmp_path / f'{name}.py').write_text(
             "val_dataloader = dict(dataset=dict(ann_file='val'))\n"
             "test_dataloader = dict(dataset=dict(ann_file='test'))\n"
         )
-    command = (
-        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
-    )
     plan = {
         'methods': [str(tmp_path / f'{name}.py') for name in 'ab'],
         'out_dir': str(tmp_path / 'out'),
@@ -90,7 +73,7 @@ def test_tuning_comes_before_fresh_seeds(call, tmp_path):
 def test_failure_is_reported_and_tried_again(call, tmp_path):
     status, output = call(cfg_options={'fail': 1})
     assert status == 1
-    assert 'broken on purpose' in output
+    assert 'something broke' in output
     assert output.count('done in') == 4
     report = (tmp_path / 'out' / 'report.md').read_text()
     assert '- final a seed 1:' in report

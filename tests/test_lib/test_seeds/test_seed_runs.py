@@ -3,59 +3,26 @@
 import json
 import os
 import sys
-import textwrap
 import time
+from functools import partial
 
 import pytest
+from fake_training import command_of, plan_of_one, write_training
 
 from lib.seeds.executors import LocalExecutor, count_cores
-from lib.seeds.plan import parse_plan
 from lib.seeds.runs import RunQueue, build_command, lock_folder, parse_progress, read_result
-
-FAKE = """
-    import json, os, pathlib, sys, time
-    config, work_dir, split, result, seed, *options = sys.argv[1:]
-    work_dir = pathlib.Path(work_dir)
-    count = work_dir / 'count'
-    times = int(count.read_text()) + 1 if count.exists() else 1
-    count.write_text(str(times))
-    if 'fail=' + seed in options:
-        print('Traceback: something broke')
-        sys.exit(3)
-    time.sleep(0.2)
-    metrics = {'acc': int(seed) / 10, 'threads': os.environ['OMP_NUM_THREADS'],
-               'gpu': os.environ.get('CUDA_VISIBLE_DEVICES', '')}
-    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
-"""
 
 
 @pytest.fixture
 def template(tmp_path):
     """A command that behaves like a training."""
-    script = tmp_path / 'fake_train.py'
-    script.write_text(textwrap.dedent(FAKE))
-    return (
-        f'{{python}} {script} {{config}} {{work_dir}} {{split}} {{result}} {{seed}} {{cfg_options}}'
-    )
+    return command_of(write_training(tmp_path))
 
 
 @pytest.fixture
 def make_plan(tmp_path):
     """Make a plan of one method with the given options."""
-    (tmp_path / 'a.py').write_text('x = 1\n')
-
-    def make(seeds=(0, 1, 2), **options):
-        return parse_plan(
-            {
-                'out_dir': str(tmp_path / 'out'),
-                'seeds': seeds,
-                'metrics': ['acc'],
-                'methods': [{'config': str(tmp_path / 'a.py')}],
-                'cfg_options': options,
-            }
-        )
-
-    return make
+    return partial(plan_of_one, tmp_path)
 
 
 def quick(**options):
@@ -91,7 +58,7 @@ def test_cores_and_devices_are_shared_out(make_plan, template, monkeypatch, chos
     monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
     if chosen:
         monkeypatch.setenv('OMP_NUM_THREADS', chosen)
-    plan = make_plan()
+    plan = make_plan(sleep=0.2)  # so long that each device has a run
     runs = plan.final_runs()
     queue = RunQueue(plan, template, quick(jobs=2, gpus=['3', '5']))
     queue.run(runs)
