@@ -33,7 +33,8 @@ def write_config(folder: Path, **options) -> Path:
 
 def environment() -> dict[str, str]:
     """Variables with which a tool finds this checkout and these trainings."""
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    folders = ROOT, Path(__file__).parent, ROOT / 'tests' / 'helpers'
+    path = os.pathsep.join(map(str, folders))
     return {**os.environ, 'PYTHONPATH': path, 'OMP_NUM_THREADS': '1'}
 
 

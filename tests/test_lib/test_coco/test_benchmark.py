@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 from rich.console import Console
 from run_records import run_record
 
-from lib.coco.box_evaluation import evaluate_boxes, load_ground_truth
+from lib.coco.box_evaluation import load_ground_truth
 from lib.coco.detections import (
     class_colours,
     draw_side_by_side,
@@ -27,8 +26,6 @@ from lib.coco.tables import (
     table_cells,
     write_benchmark,
 )
-from lib.synthetic.boxes import make_predictions
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 NAN = float('nan')
 
@@ -117,13 +114,7 @@ def test_unlike_measurements_are_kept_apart():
     assert [n.split(':')[0] for n in notes] == [one.name, 'g']
 
 
-def is_drawn(path) -> bool:
-    with Image.open(path) as image:
-        pixels = np.asarray(image.convert('L'))
-    return min(pixels.shape) > 80 and pixels.std() > 5
-
-
-def test_bars_grow_with_models(tmp_path):
+def test_bars_grow_with_models(is_drawn, tmp_path):
     rows = make_rows()
     small = plot_metric_bars(rows[:1], tmp_path / 'small.png')
     large = plot_metric_bars(rows * 4, tmp_path / 'large.png')
@@ -131,27 +122,6 @@ def test_bars_grow_with_models(tmp_path):
     assert is_drawn(large)
     with Image.open(small) as one, Image.open(large) as other:
         assert other.height > 2 * one.height
-
-
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory):
-    """A generated split, its truth, and files of two models."""
-    root = tmp_path_factory.mktemp('shapes')
-    files = write_shapes_coco(root, ShapesSpec(1, 10, 0, num_classes=5))
-    truth = load_ground_truth(files['val'])
-    models = {}
-    for name, seed, jitter in (('good', 0, 0.02), ('poor', 1, 0.2)):
-        boxes = make_predictions(truth.dataset, jitter=jitter, seed=seed)
-        models[name] = root / f'{name}.bbox.json'
-        models[name].write_text(json.dumps(boxes))
-    return root, files['val'], models
-
-
-@pytest.fixture(scope='module')
-def evaluations(shapes):
-    _, ann_file, models = shapes
-    truth = load_ground_truth(ann_file)
-    return {name: evaluate_boxes(truth, f) for name, f in models.items()}
 
 
 def test_classes_that_differ_come_first(evaluations):
@@ -175,7 +145,7 @@ def test_classes_that_differ_come_first(evaluations):
 
 
 @pytest.mark.slow
-def test_curves_go_on_pages(evaluations, tmp_path):
+def test_curves_go_on_pages(evaluations, is_drawn, tmp_path):
     curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
     one = plot_pr_pages(curves, tmp_path / 'one', [])
     assert [p.name for p in one] == ['pr_curves.png']
@@ -222,8 +192,8 @@ def test_images_that_differ_come_first(evaluations):
         most_differing_images(good, poor, least, 0)
 
 
-def test_side_by_side_is_drawn(shapes, tmp_path):
-    root, ann_file, models = shapes
+def test_side_by_side_is_drawn(shapes, is_drawn, tmp_path):
+    root, ann_file, _, models = shapes
     path, chosen = draw_side_by_side(
         models, ann_file, root / 'val', tmp_path / 'two.jpg', num_images=2
     )

@@ -10,58 +10,15 @@ from lib.coco.box_evaluation import (
     best_f1_thresholds,
     class_average_precision,
     evaluate_boxes,
-    load_ground_truth,
     summary,
 )
 from lib.coco.detections import draw_detections
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, rich_table, write_tables
-from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
-@pytest.fixture(scope='module')
-def shapes(tmp_path_factory):
-    """A small generated split: (folder, ground truth)."""
-    root = tmp_path_factory.mktemp('shapes')
-    spec = ShapesSpec(num_train=1, num_val=12, num_test=0, num_classes=5)
-    files = write_shapes_coco(root, spec)
-    return root, load_ground_truth(files['val'])
-
-
-def noisy_predictions(truth, seed: int, jitter: float) -> list[dict]:
-    """Ground-truth boxes moved about, plus false ones."""
-    rng = np.random.default_rng(seed)
-    boxes = []
-    for ann in truth.dataset['annotations']:
-        if rng.random() < 0.15:
-            continue
-        box = np.array(ann['bbox'], float)
-        box[:2] += rng.normal(0, jitter, 2)
-        boxes.append((ann['image_id'], ann['category_id'], box, 0.4))
-        shift = np.array([rng.uniform(-80, 80), rng.uniform(-60, 60), 0, 0])
-        boxes.append((ann['image_id'], ann['category_id'], box + shift, 0.0))
-    return [
-        {
-            'image_id': image_id,
-            'category_id': cat_id,
-            'bbox': [float(v) for v in box],
-            'score': float(bonus + rng.uniform(0, 0.6)),
-        }
-        for image_id, cat_id, box, bonus in boxes
-    ]
-
-
-@pytest.fixture(scope='module')
-def models(shapes):
-    _, truth = shapes
-    return {
-        name: evaluate_boxes(truth, noisy_predictions(truth, seed, jitter))
-        for name, seed, jitter in (('good', 0, 0.5), ('poor', 1, 4.0))
-    }
-
-
-def test_curves_are_those_of_pycocotools(models):
-    for evaluation in models.values():
+def test_curves_are_those_of_pycocotools(evaluations):
+    for evaluation in evaluations.values():
         curves = PRCurves.from_coco_eval(evaluation)
         stats = evaluation.stats
         assert curves.average_precision() == pytest.approx(stats[0])
@@ -77,7 +34,7 @@ def test_curves_are_those_of_pycocotools(models):
 
 
 def test_perfect_and_absent_predictions(shapes):
-    _, truth = shapes
+    *_, truth, _ = shapes
     perfect = [
         {k: a[k] for k in ('image_id', 'category_id', 'bbox')} | {'score': 1.0}
         for a in truth.dataset['annotations']
@@ -90,7 +47,7 @@ def test_perfect_and_absent_predictions(shapes):
 
 
 def test_class_without_objects_is_left_out(shapes):
-    _, truth = shapes
+    *_, truth, models = shapes
     document = json.loads(json.dumps(truth.dataset))
     document['categories'].append({'id': 99, 'name': 'ghost'})
     from pycocotools.coco import COCO
@@ -98,56 +55,48 @@ def test_class_without_objects_is_left_out(shapes):
     other = COCO()
     other.dataset = document
     other.createIndex()
-    boxes = noisy_predictions(truth, 0, 0.5)
-    with_ghost = PRCurves.from_coco_eval(evaluate_boxes(other, boxes))
-    without = PRCurves.from_coco_eval(evaluate_boxes(truth, boxes))
+    with_ghost = PRCurves.from_coco_eval(evaluate_boxes(other, models['good']))
+    without = PRCurves.from_coco_eval(evaluate_boxes(truth, models['good']))
     assert np.isnan(with_ghost.average_precision(0.5, 'ghost'))
     assert with_ghost.average_precision() == pytest.approx(without.average_precision())
 
 
-def test_unknown_curve_is_refused(models):
-    curves = PRCurves.from_coco_eval(models['good'])
+def test_unknown_curve_is_refused(evaluations):
+    curves = PRCurves.from_coco_eval(evaluations['good'])
     with pytest.raises(ValueError, match='no class'):
         curves.curve(name='zebra')
     with pytest.raises(ValueError, match='no IoU threshold'):
         curves.curve(iou=0.52)
 
 
-def is_drawn(path) -> bool:
-    """Whether the picture is large and not of one colour."""
-    with Image.open(path) as image:
-        pixels = np.asarray(image.convert('L'))
-    return min(pixels.shape) > 200 and pixels.std() > 5
-
-
 @pytest.mark.slow
-def test_pictures_are_drawn(shapes, models, tmp_path):
-    root, _ = shapes
-    curves = {n: PRCurves.from_coco_eval(e) for n, e in models.items()}
+def test_pictures_are_drawn(shapes, evaluations, is_drawn, tmp_path):
+    root, *_ = shapes
+    curves = {n: PRCurves.from_coco_eval(e) for n, e in evaluations.items()}
     assert is_drawn(plot_pr_curves(curves, tmp_path / 'deep' / 'pr.png'))
-    path = draw_detections(models, root / 'val', tmp_path / 'boxes.png', num_images=2)
+    path = draw_detections(evaluations, root / 'val', tmp_path / 'boxes.png', num_images=2)
     assert is_drawn(path)
-    top = draw_detections(models, root / 'val', tmp_path / 'top.png', image_ids=[3], top_k=5)
+    top = draw_detections(evaluations, root / 'val', tmp_path / 'top.png', image_ids=[3], top_k=5)
     assert is_drawn(top)
     with Image.open(path) as two, Image.open(top) as one:
         assert two.height > one.height
 
 
-def test_drawing_says_what_is_wrong(shapes, models, tmp_path):
-    root, _ = shapes
+def test_drawing_says_what_is_wrong(shapes, evaluations, tmp_path):
+    root, *_ = shapes
     with pytest.raises(FileNotFoundError, match='image id'):
-        draw_detections(models, tmp_path, tmp_path / 'a.png')
+        draw_detections(evaluations, tmp_path, tmp_path / 'a.png')
     with pytest.raises(ValueError, match='results of a model'):
         draw_detections({}, root, tmp_path / 'a.png')
     with pytest.raises(ValueError, match='curves of a model'):
         plot_pr_curves({}, tmp_path / 'a.png')
 
 
-def test_tables(models, tmp_path):
-    header, rows = comparison_rows(models)
+def test_tables(evaluations, tmp_path):
+    header, rows = comparison_rows(evaluations)
     assert header == ['metric (%)', 'good', 'poor']
     figures = {row[0]: row[1:] for row in rows}
-    good = 100 * models['good'].stats[0]
+    good = 100 * evaluations['good'].stats[0]
     assert figures['mAP'][0] == f'{good:.1f}'
     assert 'mAP disk' in figures
     markdown, table = write_tables(header, rows, tmp_path, 'Title')

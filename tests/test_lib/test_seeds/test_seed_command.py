@@ -2,19 +2,15 @@
 
 import io
 import json
-import os
-from pathlib import Path
 
 import pytest
 from fake_training import command_of, write_training
 from rich.console import Console
+from tiny_tool_run import environment
 
 from benchmarks import run_seeds
 from lib.common.records import read_curve_rows, read_final_rows
 from lib.seeds.executors import LocalExecutor
-
-ROOT = Path(__file__).resolve().parents[3]
-TRAININGS = ROOT / 'tests/cases/trainings'
 
 
 @pytest.fixture
@@ -120,8 +116,7 @@ def test_end_to_end(tmp_path, monkeypatch):
     config.test_evaluator = config.val_evaluator
     config.test_cfg = {}
     config.dump(str(tmp_path / 'tiny.py'))
-    path = os.pathsep.join(map(str, (ROOT, TRAININGS)))
-    monkeypatch.setenv('PYTHONPATH', path)
+    monkeypatch.setenv('PYTHONPATH', environment()['PYTHONPATH'])
     plan = {
         **{'methods': [str(tmp_path / 'tiny.py')], 'seeds': [0, 1], 'metrics': 'distance'},
         **{'lower_better': 'distance', 'out_dir': str(tmp_path / 'out')},
