@@ -157,47 +157,9 @@ def test_nan_in_a_list_leaves_the_state():
     assert (state.vector == 0).all()
 
 
-def test_no_lists_at_all():
-    state = _state(4)
-    empty = torch.zeros(0, 0)
-    rows = torch.zeros(0, dtype=torch.long)
-    assert state.update(empty, empty.bool(), rows).shape == (0, V)
-    assert not state.seen.any()
-
-
 @pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16, torch.float16])
 def test_score_dtypes(dtype):
     pos = torch.tensor([[0.25, 0.5]], dtype=dtype)
     got = _state().update(pos, torch.ones(1, 2, dtype=torch.bool))
     assert got.dtype == torch.float32
     torch.testing.assert_close(got[0], _phi([0.25, 0.5]))
-
-
-@pytest.mark.parametrize('dtype', [torch.int32, torch.uint8, torch.int64])
-def test_row_dtypes(dtype):
-    state = _state(3)
-    pos, mask = torch.rand(2, 1), torch.ones(2, 1, dtype=torch.bool)
-    state.update(pos, mask, torch.tensor([2, 0], dtype=dtype))
-    assert state.seen.tolist() == [True, False, True]
-
-
-@pytest.mark.parametrize(
-    ('rows', 'error', 'message'),
-    [
-        ([0, 3], ValueError, r'from 0 to 3, but .* \[0, 3\).*Fix: num_classes='),
-        ([-1, 0], ValueError, r'from -1 to 0, but .* \[0, 3\).*Fix: num_classes='),
-        ([0], ValueError, r'rows must have shape \(2,\)'),
-        ([0.0, 1.0], TypeError, 'rows must be integers'),
-    ],
-)
-def test_bad_rows_are_named(rows, error, message):
-    state = _state(3)
-    pos, mask = torch.rand(2, 1), torch.ones(2, 1, dtype=torch.bool)
-    with pytest.raises(error, match=message):
-        state.update(pos, mask, torch.tensor(rows))
-    assert not state.seen.any()
-
-
-def test_wrong_number_of_lists_is_named():
-    with pytest.raises(ValueError, match='set num_classes=2'):
-        _step(_state(3), [0.1], [0.2])
