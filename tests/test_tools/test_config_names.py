@@ -61,14 +61,3 @@ def test_variables_of_a_file_are_free(tmp_path):
         'work_dir = work_dirs\ntest_pipeline = train_pipeline = []\ntrain_dataset = val_data = {}\n'
     )
     assert read_config(str(path)).work_dir == 'x'
-
-
-@pytest.mark.parametrize(
-    'option',
-    ['optim_wraper.optimizer.lr', 'model.bbx_head.num_classes', 'train_dataloader.samplr.type'],
-)
-def test_a_misspelt_option_is_refused(option):
-    parts = dict(optimizer={}, bbox_head={}, sampler={})
-    cfg = Config(dict(optim_wrapper=parts, model=parts, train_dataloader=parts))
-    with pytest.raises(UserError, match='the config has no'):
-        check_option_names(cfg, {option: 1})

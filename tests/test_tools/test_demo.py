@@ -14,15 +14,6 @@ import demo
 from mmrank.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = [
-    'tools/demo.py',
-    'tools/analysis_tools/plot_pr_curves.py',
-    'tools/analysis_tools/draw_detections.py',
-    'tools/dataset_converters/make_shapes_coco.py',
-    'tools/dataset_converters/check_coco.py',
-]
-
-
 call = partial(run_script, cwd=ROOT)
 
 
@@ -37,14 +28,6 @@ def data_root(tmp_path_factory):
     assert 'disk' in done.stdout
     assert 'train: 3' in done.stdout
     return root
-
-
-@pytest.mark.parametrize('tool', TOOLS)
-def test_help_teaches(tool):
-    done = call(tool, '--help')
-    assert done.returncode == 0, done.stderr
-    assert 'default' in done.stdout
-    assert f'python {tool}' in done.stdout
 
 
 def test_generator_refuses_impossible_values(tmp_path):

@@ -24,15 +24,6 @@ def test_threads_that_wait_do_not_spin_for_long():
     assert os.environ['GOMP_SPINCOUNT']
 
 
-@pytest.mark.parametrize('name', ['train.py', 'test.py', 'check_env.py'])
-def test_help_teaches(name, run_script):
-    status, output, errors = run_script(TOOLS / name, '--help')
-    assert status == 0, errors
-    assert 'example' in output
-    # mim passes --gpus on to tools whose help names it.
-    assert '--gpus' not in output
-
-
 @pytest.mark.parametrize(
     'script', ['dist_train.sh', 'dist_test.sh', 'slurm_train.sh', 'slurm_test.sh']
 )
