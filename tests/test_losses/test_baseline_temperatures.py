@@ -2,17 +2,11 @@
 
 import pytest
 import torch
+from random_batches import two_views
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.errors import UserError
 from mmrank.losses import BimodalISogCLRLoss, IndividualCLIPLoss, ISogCLRLoss, TaUSimCLRLoss
-
-F64 = torch.float64
-
-
-def views(n, dim, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=F64) for _ in range(2)]
 
 
 def simclr_with_temperatures(view1, view2, tau, positive_in_denominator):
@@ -31,7 +25,7 @@ def simclr_with_temperatures(view1, view2, tau, positive_in_denominator):
 
 @pytest.mark.parametrize('positive_in_denominator', [False, True])
 def test_tau_simclr_is_simclr_with_the_networks_temperatures(positive_in_denominator):
-    leaves = [x.requires_grad_() for x in views(5, 4)]
+    leaves = [x.requires_grad_() for x in two_views(5, dim=4)]
     settings = dict(tau=0.5, positive_in_denominator=positive_in_denominator)
     got = TaUSimCLRLoss(**settings)(*leaves)
     expected = simclr_with_temperatures(*leaves, **settings)
@@ -45,7 +39,7 @@ def test_tau_simclr_scales_cosines_as_the_authors_code():
     loss = TaUSimCLRLoss(tau=0.5)
     temperature = loss.temperatures(torch.tensor([[1.0, 0.0, 3.0]]))
     assert float(1 / temperature) == pytest.approx(1.905, abs=5e-4)
-    one, two = views(3, 4)
+    one, two = two_views(3, dim=4)
     one[:, -1], two[:, -1] = -1e6, 1e6
     assert loss(one.float(), two.float()).isfinite()
     assert loss.diagnostics['tau_min'] == pytest.approx(0.5)
@@ -66,7 +60,7 @@ def test_individual_clip_and_the_gradient_of_each_temperature():
         loss.image_tau += torch.linspace(0, 0.2, 9)
         loss.text_tau += torch.linspace(0.1, 0, 9)
     idx = torch.tensor([7, 2, 0, 5])
-    leaves = [x.requires_grad_() for x in views(4, 3)]
+    leaves = [x.requires_grad_() for x in two_views(4, dim=3)]
     leaves += [loss.image_tau, loss.text_tau]
     got = loss(*leaves[:2], idx)
     expected = clip_with_temperatures(*leaves[:2], loss.image_tau[idx], loss.text_tau[idx])
@@ -94,7 +88,7 @@ def test_mean_temperature_grows_while_pairs_are_ranked_wrong(ranked_right):
 
 
 def test_individual_clip_refuses_what_does_not_fit():
-    loss, (images, texts) = IndividualCLIPLoss(num_samples=3), views(2, 3)
+    loss, (images, texts) = IndividualCLIPLoss(num_samples=3), two_views(2, dim=3)
     with pytest.raises(ValueError, match=r'\[0, 3\)\. Fix: num_samples='):
         loss(images, texts, torch.tensor([0, 3]))
     with pytest.raises(ValueError, match='requires sample_idx'):
@@ -108,7 +102,7 @@ def test_clipped_gradient_of_the_temperatures(kind):
         num_samples=6, rho=0.3, tau_init=0.5, tau0=0.05, tau_max=2.0,
         eta=0.01, beta1=0.5,
     )  # fmt: skip
-    idx, batch = torch.arange(6), views(6, 4)
+    idx, batch = torch.arange(6), two_views(6, dim=4)
     plain, clipped = kind(**settings), kind(**settings, gradient_clip=0.05)
     for loss in (plain, clipped):
         loss(*batch, idx)
@@ -121,5 +115,5 @@ def test_clipped_gradient_of_the_temperatures(kind):
 
 def test_gain_of_a_visit_is_noted():
     loss = ISogCLRLoss(num_samples=4, rho=0.3, tau_init=0.5, eta=0.1)
-    loss(*views(4, 3), torch.arange(4))
+    loss(*two_views(4, dim=3), torch.arange(4))
     assert loss.diagnostics['tau_gain'] == pytest.approx(2 * 0.1 * 0.3 / 0.5)

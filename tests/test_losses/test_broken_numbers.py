@@ -4,16 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from random_batches import made_up
 from registered_losses import CLASSES, cases
 
 from mmrank.functional import dr_loss, hap_loss
 from mmrank.losses import DRLoss, EmbeddingBatch, EmbeddingLoss, HeadLoss, StableAPLoss
 
 CASES = cases()
-
-
-def made_up(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize('case', [x for x in CASES if x.kind == 'rows'], ids=str)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from random_batches import two_views
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SogCLRLoss
@@ -21,11 +22,6 @@ LOSSES = {
 
 def build(name, **kwargs):
     return MODELS.build({**LOSSES[name], **kwargs})
-
-
-def data(n, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def clip(images, texts, log_tau):
@@ -49,7 +45,7 @@ def loops(images, texts):
 
 def test_clip_and_the_gradient_of_its_temperature():
     loss = CLIPLoss(tau=0.3, loss_weight=2.0).double()
-    views = [x.requires_grad_() for x in data(7)]
+    views = [x.requires_grad_() for x in two_views(7)]
     log_tau = torch.tensor(math.log(0.3)).double().requires_grad_()
     got, expected = loss(*views), 2 * clip(*views, log_tau)
     torch.testing.assert_close(got, expected)
@@ -60,7 +56,7 @@ def test_clip_and_the_gradient_of_its_temperature():
 
 
 def test_fixed_temperature_is_info_nce_of_two_modalities():
-    views, loss = data(5), build('fixed')
+    views, loss = two_views(5), build('fixed')
     expected = InfoNCELoss(tau=0.3, bimodal=True)(*views)
     torch.testing.assert_close(loss(*views), expected)
     assert not list(loss.parameters())
@@ -72,7 +68,7 @@ def test_temperature_is_learned_within_its_bounds():
     for aligned, end in ((True, 0.1), (False, 2.0)):
         loss = CLIPLoss(tau=0.5, tau_min=0.1, tau_max=2.0)
         optimizer = torch.optim.SGD(loss.parameters(), lr=1.0)
-        view = data(6, dim=16)[0]
+        view = two_views(6, dim=16)[0]
         other = view if aligned else view.roll(1, 0)
         for _ in range(60):
             optimizer.zero_grad()
@@ -92,9 +88,9 @@ def test_temperature_is_learned_within_its_bounds():
 @pytest.mark.parametrize('columns', [None, 13])
 def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):
     monkeypatch.setattr(log_mean_exp, '_LEAST_ENTRIES', least)
-    inputs = [x.requires_grad_() for x in data(9, dim=1)]
+    inputs = [x.requires_grad_() for x in two_views(9, dim=1)]
     if columns is not None:
-        inputs += [x.requires_grad_() for x in data(columns, 1, dim=1)]
+        inputs += [x.requires_grad_() for x in two_views(columns, 1, dim=1)]
     images, texts = inputs[:2]
     all_images, all_texts = inputs[-2:]
     cross = images @ all_texts.t() - texts @ all_images.t()
@@ -109,8 +105,8 @@ def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):
 
 
 def test_small_inconsistencies_are_not_rounded_away():
-    images = normalize(data(30, dim=8)[0], dim=1)
-    texts = normalize(images + 1e-4 * data(30, 1, dim=8)[0], dim=1)
+    images = normalize(two_views(30, dim=8)[0], dim=1)
+    texts = normalize(images + 1e-4 * two_views(30, 1, dim=8)[0], dim=1)
     views = images.float(), texts.float()
     for got, exact in zip(
         cyclic_consistency(*views), cyclic_consistency(*(x.double() for x in views))
@@ -119,14 +115,14 @@ def test_small_inconsistencies_are_not_rounded_away():
 
 
 def test_cyclip_is_clip_and_consistency():
-    views = [normalize(x, dim=1).requires_grad_() for x in data(6)]
+    views = [normalize(x, dim=1).requires_grad_() for x in two_views(6)]
     got = build('cyclip').double()(*views)
     cross, within = loops(*views)
     expected = clip(*views, torch.tensor(math.log(0.3)).double())
     expected = expected + 0.5 * cross.mean() + 0.2 * within.mean()
     torch.testing.assert_close(got, expected)
     # Rotating both modalities alike changes nothing; swapping them neither.
-    turn = torch.linalg.qr(data(4)[0]).Q
+    turn = torch.linalg.qr(two_views(4)[0]).Q
     loss = build('cyclip').double()
     torch.testing.assert_close(loss(*(x @ turn for x in views)), got)
     torch.testing.assert_close(loss(*views[::-1]), got)
@@ -137,7 +133,7 @@ def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
     learned = BimodalISogCLRLoss(12, beta0=0.6, tau_init=0.3, tau0=0.3, tau_max=0.3)
     # The part with rho and tau - tau0 = 0 has no value.
     for seed, ids in enumerate(([0, 3, 5], [3, 9, 5, 1], [5, 3])):
-        views = [x.requires_grad_() for x in data(len(ids), seed)]
+        views = [x.requires_grad_() for x in two_views(len(ids), seed)]
         values = [x(*views, torch.tensor(ids)) for x in (fixed, learned)]
         torch.testing.assert_close(*values)
         torch.testing.assert_close(*(torch.autograd.grad(x, views) for x in values))
@@ -150,7 +146,7 @@ def test_sogclr_of_two_modalities_is_isogclr_that_does_not_learn():
 
 
 def test_captions_of_one_image_are_no_negatives():
-    images, texts = (normalize(x, dim=1) for x in data(4))
+    images, texts = (normalize(x, dim=1) for x in two_views(4))
     logits, own = images @ texts.t() / 0.3, torch.arange(4)
     logits[0, 1] = logits[1, 0] = -math.inf
     expected = cross_entropy(logits, own) + cross_entropy(logits.t(), own)
@@ -160,16 +156,16 @@ def test_captions_of_one_image_are_no_negatives():
 
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match='must be embeddings'):
-        build('cyclip')(data(3)[0], data(4)[0])
+        build('cyclip')(two_views(3)[0], two_views(4)[0])
     with pytest.raises(ValueError, match='requires sample_idx'):
-        SogCLRLoss(3, bimodal=True)(*data(3))
+        SogCLRLoss(3, bimodal=True)(*two_views(3))
 
 
 @pytest.mark.parametrize('bimodal', [True, False])
 def test_one_learned_temperature_is_that_of_the_robust_loss(bimodal):
     """FastCLIP (2024): the derivative of ``tau (log mean exp(h/tau) + rho)`` by log tau."""
     loss = SogCLRLoss(12, tau=0.3, rho=0.5, beta0=1.0, bimodal=bimodal).double()
-    views = [normalize(x) for x in data(7)[:2]]
+    views = [normalize(x) for x in two_views(7)[:2]]
     value = loss(*views, torch.arange(7))
     (got,) = torch.autograd.grad(value, loss.log_tau)
     tau = loss.log_tau.detach().exp().requires_grad_()

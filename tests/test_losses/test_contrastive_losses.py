@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from random_batches import two_views
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from mmrank.functional import info_nce_loss
@@ -33,11 +34,6 @@ LOSSES = {
 def build(name, **kwargs):
     config = {**LOSSES[name], **kwargs}
     return MODELS.build({**config, 'type': 'mmrank.' + config['type']})
-
-
-def data(n, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 class Loops:
@@ -103,7 +99,7 @@ def test_isogclr_equals_loops(name, storage):
     config = {k: v for k, v in LOSSES[name].items() if k != 'type'}
     loops = Loops(config, name == 'bimodal')
     for step, ids in enumerate(BATCHES):
-        views = [x.requires_grad_() for x in data(len(ids), step)]
+        views = [x.requires_grad_() for x in two_views(len(ids), step)]
         got = loss(*views, torch.tensor(ids))
         expected = 2 * loops.loss(views, ids)
         assert got.item() == pytest.approx(expected.item(), abs=2e-6)
@@ -124,7 +120,7 @@ def test_isogclr_equals_loops(name, storage):
 
 
 def test_sogclr_is_isogclr_that_does_not_learn():
-    views = [x.requires_grad_() for x in data(6)]
+    views = [x.requires_grad_() for x in two_views(6)]
     ids = torch.arange(6)
     fixed = SogCLRLoss(SAMPLES, tau=0.3, beta0=0.7)
     loops = Loops(dict(tau_init=0.3, rho=0, beta0=0.7, eta=0, tau_max=9), False)
@@ -140,11 +136,11 @@ def test_sogclr_is_isogclr_that_does_not_learn():
 
 
 def test_gradient_is_tau_times_info_nce():
-    views = [x.requires_grad_() for x in data(6)]
+    views = [x.requires_grad_() for x in two_views(6)]
     ids = torch.arange(6)
     loss = SogCLRLoss(SAMPLES, tau=0.2, beta0=1.0)
     for seed in range(2):  # the state of an earlier batch has no effect
-        loss(*data(6, 7 + seed), ids)
+        loss(*two_views(6, 7 + seed), ids)
     got = torch.autograd.grad(loss(*views, ids), views)
     units = [normalize(x, dim=1) for x in views]
     info_nce = info_nce_loss(*units, 0.2, positive_in_denominator=False)
@@ -154,14 +150,14 @@ def test_gradient_is_tau_times_info_nce():
 @pytest.mark.parametrize('positive_in_denominator', [False, True])
 def test_info_nce_is_the_function_of_unit_rows(positive_in_denominator):
     settings = dict(tau=0.2, positive_in_denominator=positive_in_denominator)
-    views = data(6)
+    views = two_views(6)
     units = [normalize(x, dim=1) for x in views]
     torch.testing.assert_close(InfoNCELoss(**settings)(*views), info_nce_loss(*units, **settings))
 
 
 @pytest.mark.parametrize('strength', [0.0, 9.0])
 def test_info_nce_is_cross_entropy(strength):
-    views = [x.requires_grad_() for x in data(6)]
+    views = [x.requires_grad_() for x in two_views(6)]
 
     def check(name, expected):
         found = build(name, hardness_strength=strength)(*views)
@@ -188,7 +184,7 @@ def test_info_nce_is_cross_entropy(strength):
 def test_finite_at_the_smallest_temperature(name, dtype, scale):
     loss = build(name, rho=6.0, tau_init=0.005, tau0=0.005, num_samples=16)
     for step in range(4):
-        views = [(scale * x).to(dtype) for x in data(16, step, 32)]
+        views = [(scale * x).to(dtype) for x in two_views(16, step, 32)]
         # The worst case: the positive at -1, a negative at +1.
         views[0][0], views[0][1], views[1][0] = (views[1][3], views[1][3], -(views[1][3]))
         views = [x.requires_grad_() for x in views]
@@ -205,10 +201,10 @@ def test_finite_at_the_smallest_temperature(name, dtype, scale):
 def test_broken_batch_does_not_spoil_the_state(name):
     loss = build(name)
     ids = torch.arange(6)
-    loss(*data(6), ids)
+    loss(*two_views(6), ids)
     before = {k: v.clone() for k, v in loss.state_dict().items()}
     for bad in (math.nan, math.inf):
-        view1, view2 = data(6, 1)
+        view1, view2 = two_views(6, 1)
         view1[2, 0] = bad
         assert not loss(view1, view2, ids).isfinite()
     for key, values in loss.state_dict().items():
@@ -235,21 +231,21 @@ def test_head_samples_get_larger_temperatures():
 
 def test_diagnostics():
     loss = build('isogclr')
-    loss(*data(5), torch.arange(5))
-    loss(*data(5), torch.arange(5))
+    loss(*two_views(5), torch.arange(5))
+    loss(*two_views(5), torch.arange(5))
     before = loss.temperature.tau[:5].clone()
-    loss(*data(5), torch.arange(5))
+    loss(*two_views(5), torch.arange(5))
     assert loss.diagnostics['tau_mean'] == before.mean()
     assert loss.diagnostics['tau_min'] == before.min()
     assert loss.diagnostics['tau_max'] == before.max()
     assert not any(x.requires_grad for x in loss.diagnostics.values())
     loss = build('bimodal')
-    loss(*data(5), torch.arange(5))
+    loss(*two_views(5), torch.arange(5))
     assert {'image_tau_mean', 'text_tau_mean'} < set(loss.diagnostics)
 
 
 def test_normalisation_is_an_option():
-    view1, view2 = data(5)
+    view1, view2 = two_views(5)
     units = [normalize(x, dim=1) for x in (view1, view2)]
     raw = build('info_nce', normalize=False)
     torch.testing.assert_close(raw(*units), build('info_nce')(view1, view2))
@@ -259,11 +255,11 @@ def test_normalisation_is_an_option():
 @pytest.mark.parametrize(
     ('name', 'views', 'ids', 'error', 'message'),
     [
-        ('isogclr', data(3), None, ValueError, 'requires sample_idx'),
-        ('isogclr', data(3), [0, 12, 1], ValueError, r'in \[0, 12\)\. Fix: num_samples='),
-        ('isogclr', data(3), [0, 1], ValueError, r'must have shape \(3,\)'),
-        ('info_nce', data(3), [0, 1], ValueError, r'must have shape \(3,\)'),
-        ('info_nce', [data(3)[0], data(4)[0]], None, ValueError, 'same sampl'),
+        ('isogclr', two_views(3), None, ValueError, 'requires sample_idx'),
+        ('isogclr', two_views(3), [0, 12, 1], ValueError, r'in \[0, 12\)\. Fix: num_samples='),
+        ('isogclr', two_views(3), [0, 1], ValueError, r'must have shape \(3,\)'),
+        ('info_nce', two_views(3), [0, 1], ValueError, r'must have shape \(3,\)'),
+        ('info_nce', [two_views(3)[0], two_views(4)[0]], None, ValueError, 'same sampl'),
         ('clip', [torch.zeros(3)] * 2, None, ValueError, 'view1 and view2'),
         ('clip', [torch.zeros(3, 2).int()] * 2, None, TypeError, 'int32'),
     ],

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from random_batches import made_up
 from registered_losses import cases
 from torch.nn.functional import one_hot
 
@@ -23,10 +24,6 @@ from mmrank.losses import (
 CASES = cases()
 ROWS = [case for case in CASES if case.kind == 'rows']
 QUERIES = [case for case in CASES if case.kind == 'queries' and case.name != 'SumLoss']
-
-
-def made_up(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def of_rows(loss, batch, labels, **options):

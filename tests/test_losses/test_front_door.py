@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from random_batches import made_up
 from torch import nn
 from torch.nn.functional import one_hot
 
@@ -32,10 +33,6 @@ from mmrank.losses import (
 from mmrank.losses.groups import group_index
 
 LOSSES = [StableAPLoss, SmoothAPLoss, APLoss, AUCLoss]
-
-
-def made_up(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def test_losses_are_names_of_the_package():

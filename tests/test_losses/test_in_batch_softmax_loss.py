@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from random_batches import two_views
 
 from mmrank.losses import InBatchSoftmaxLoss
 from mmrank.losses.two_tower.in_batch_softmax import in_batch_softmax_losses
@@ -11,11 +12,6 @@ from mmrank.registry import MODELS
 
 ROWS = torch.tensor([0, 1, 2, 3, 4, 5])
 COLS = torch.tensor([0, 1, 0, 2, 3, 1])
-
-
-def data(n=6, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def loops(left, right, cols, log_share, tau):
@@ -35,7 +31,7 @@ def loops(left, right, cols, log_share, tau):
 @pytest.mark.parametrize('tau', [1.0, 0.3])
 @pytest.mark.parametrize('corrected', [True, False])
 def test_equals_loops(tau, corrected):
-    views = [x.requires_grad_() for x in data()]
+    views = [x.requires_grad_() for x in two_views()]
     log_share = torch.tensor([0.9, 0.1, 0.9, 0.3, 0.02, 0.1]).double().log()
     zeros = torch.zeros_like(log_share)
     got = in_batch_softmax_losses(*views, COLS, log_share if corrected else None, tau)
@@ -65,7 +61,7 @@ def refined_loops(left, right, cols, share, tau):
 
 @pytest.mark.parametrize('more', [0, 3])
 def test_refined_has_the_gradient_of_the_paper(more):
-    left, right = (x.requires_grad_() for x in (data()[0], data(6 + more, seed=1)[1]))
+    left, right = (x.requires_grad_() for x in (two_views()[0], two_views(6 + more, seed=1)[1]))
     cols = torch.cat([COLS, torch.tensor([4, 0, 4])[:more]])
     share = torch.tensor([0.4, 0.2, 0.3, 0.02, 0.08]).double()[cols]
     got = in_batch_softmax_losses(left, right, cols, share.log(), 0.7, refined=True)
@@ -83,7 +79,7 @@ def test_refined_has_the_gradient_of_the_paper(more):
 
 @pytest.mark.parametrize('refined', [True, False])
 def test_each_entity_once_is_the_softmax_over_all(refined):
-    left, right = (x.requires_grad_() for x in data(7))
+    left, right = (x.requires_grad_() for x in two_views(7))
     got = in_batch_softmax_losses(
         left, right, torch.arange(7), -torch.full((7,), 7.0).double().log(), refined=refined
     )
@@ -93,7 +89,7 @@ def test_each_entity_once_is_the_softmax_over_all(refined):
 
 def test_refined_odds_have_no_bias():
     """Over all draws of two negatives, the odds against the positive are those of the softmax."""
-    left, right = data(5)
+    left, right = two_views(5)
     share = torch.tensor([0.4, 0.1, 0.25, 0.05, 0.2]).double()
     mean = weight = 0.0
     for drawn in itertools.product(range(5), repeat=2):
@@ -109,7 +105,9 @@ def test_refined_odds_have_no_bias():
 
 def test_a_factor_of_all_shares_cancels():
     log_share = torch.rand(6).double()
-    losses = [in_batch_softmax_losses(*data(), COLS, log_share + shift) for shift in (0.0, -9.0)]
+    losses = [
+        in_batch_softmax_losses(*two_views(), COLS, log_share + shift) for shift in (0.0, -9.0)
+    ]
     torch.testing.assert_close(*losses)
 
 
@@ -141,13 +139,13 @@ def test_counts_of_the_training_pairs():
     loss = InBatchSoftmaxLoss(frequency='counts', tau=0.5, loss_weight=2.0)
     assert loss.wants_pair_counts
     with pytest.raises(RuntimeError, match='PairCountsHook'):
-        loss(*data(), ROWS, COLS)
+        loss(*two_views(), ROWS, COLS)
     loss.set_pairs(ROWS, COLS, (6, 4))
     share = torch.tensor([2, 2, 1, 1]).double() / 6
-    expected = 2 * loops(*data(), COLS, share[COLS].log(), 0.5).mean()
-    torch.testing.assert_close(loss(*data(), ROWS, COLS), expected)
+    expected = 2 * loops(*two_views(), COLS, share[COLS].log(), 0.5).mean()
+    torch.testing.assert_close(loss(*two_views(), ROWS, COLS), expected)
     # Three uniform candidates behind the pairs: the shares are those of the mixture.
-    left, right = data()[0], data(9, seed=1)[1]
+    left, right = two_views()[0], two_views(9, seed=1)[1]
     cols = torch.cat([COLS, torch.tensor([3, 0, 2])])
     mixed = (6 * share + 3 / 4) / 9
     for refined in (False, True):
@@ -155,28 +153,28 @@ def test_counts_of_the_training_pairs():
         losses = in_batch_softmax_losses(left, right, cols, mixed[cols].log(), 0.5, refined=refined)
         torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
     with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
-        loss(*data(), ROWS, COLS * 0 + 9)
+        loss(*two_views(), ROWS, COLS * 0 + 9)
     assert not InBatchSoftmaxLoss(num_buckets=3).wants_pair_counts
 
 
 def test_shares_are_estimated_in_training_only():
     loss = InBatchSoftmaxLoss(num_buckets=4, alpha=0.2)
     for _ in range(3):
-        loss(*data(), ROWS, COLS)
-    loss(*data(2), ROWS[:2], torch.tensor([0, 2]))
+        loss(*two_views(), ROWS, COLS)
+    loss(*two_views(2), ROWS[:2], torch.tensor([0, 2]))
     log_share = loss.streaming.log_share(COLS)
     # Entity 1 was in batches 1, 2 and 3 of 4; 0 in all of them.
     assert log_share[0] == 0
     state = {k: x.clone() for k, x in loss.state_dict().items()}
-    got = loss.eval()(*data(), ROWS, COLS)
-    expected = loops(*data(), COLS, log_share.double(), 1.0).mean()
+    got = loss.eval()(*two_views(), ROWS, COLS)
+    expected = loops(*two_views(), COLS, log_share.double(), 1.0).mean()
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
     for name, value in loss.state_dict().items():
         assert torch.equal(value, state[name])
 
 
 def test_distinct_entities_are_embedded_once():
-    left, right = data()
+    left, right = two_views()
     loss = InBatchSoftmaxLoss(frequency='none')
     expected = loss(left, right[COLS], ROWS, COLS)
     got = loss(left, right[:4], ROWS, COLS, torch.arange(6), COLS)
@@ -184,7 +182,7 @@ def test_distinct_entities_are_embedded_once():
 
 
 def test_bad_batches_are_refused():
-    loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), data()
+    loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), two_views()
     for error, message, batch in (
         (ValueError, 'embeddings of one width', (left, right[:, :2])),
         (ValueError, 'must be .entities, length.', (left[0], right)),

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from random_batches import made_up
 from registered_losses import cases
 from torch.nn.functional import one_hot
 
@@ -25,10 +26,6 @@ from mmrank.losses import (
 CASES = cases()
 of_rows = [case for case in CASES if case.kind == 'rows']
 every_rows_loss = pytest.mark.parametrize('case', of_rows, ids=str)
-
-
-def made_up(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def call(case, scores, target, *weight, **heads):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_batches import rows_with_background
 from torch import nn
 
 from mmrank.functional import alrp_loss, ap_loss, dr_loss, rank_sort_loss
@@ -21,10 +22,8 @@ def build(name, **kwargs):
 
 def batch(n=60, seed=0):
     """Logits, targets (the last class index = background), box numbers."""
+    logits, target = rows_with_background(n, CLASSES, seed)
     g = torch.Generator().manual_seed(seed)
-    logits = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 3 * CLASSES, (n,), generator=g)
-    target = target.clamp(max=CLASSES)
     boxes = torch.rand(int((target < CLASSES).sum()), generator=g, dtype=torch.float64)
     return logits, target, boxes
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_batches import one_vs_rest, rows_with_background
 
 from mmrank.losses import SOPRCLoss, StableAPLoss
 
@@ -29,16 +30,15 @@ LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
     ],
 )
 def test_options_train_the_ranking(loss, settings):
-    g = torch.Generator().manual_seed(0)
-    scores = torch.randn(60, 4, generator=g).requires_grad_()
-    target = torch.randint(0, 12, (60,), generator=g).clamp(max=4)
+    scores, target = rows_with_background(60, 4, dtype=torch.float32)
+    scores.requires_grad_()
     loss = loss(**settings)
     optimizer = torch.optim.Adam([scores], lr=0.1)
     for _ in range(150):
         optimizer.zero_grad()
         loss(scores, target).backward()
         optimizer.step()
-    labels = target[:, None] == torch.arange(4)
+    labels = one_vs_rest(scores, target)
     lists = [(scores.flatten(), labels.flatten())]
     if settings.get('mode') == 'per_class':
         lists = list(zip(scores.t(), labels.t()))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_batches import one_vs_rest, rows_with_background
 from torch import nn
 
 from mmrank.functional import (
@@ -39,13 +40,6 @@ def build(name, **kwargs):
     return MODELS.build({**config, **kwargs})
 
 
-def rows(n=60, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    logits = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
-    target = torch.randint(0, 3 * CLASSES, (n,), generator=g)
-    return logits, target.clamp(max=CLASSES)
-
-
 def images(n=30, seed=0, classes=5):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(n, 4, generator=g, dtype=torch.float64)
@@ -53,20 +47,18 @@ def images(n=30, seed=0, classes=5):
     return nn.functional.normalize(x), labels
 
 
-def one_hot(target):
-    return nn.functional.one_hot(target, CLASSES + 1)[:, :CLASSES] > 0
-
-
 @pytest.mark.parametrize('name', LOSSES)
 class TestEveryLoss:
     def test_flatten_is_one_list(self, name):
-        logits, target = rows()
+        logits, target = rows_with_background(60, CLASSES)
         lists, settings = LOSSES[name]
-        expected = lists(logits.reshape(1, -1), one_hot(target).reshape(1, -1), **settings)
+        expected = lists(
+            logits.reshape(1, -1), one_vs_rest(logits, target).reshape(1, -1), **settings
+        )
         torch.testing.assert_close(build(name)(logits, target), expected[0])
 
     def test_a_sample_is_a_list_of_its_labels(self, name):
-        logits, _ = rows(12)
+        logits, _ = rows_with_background(12, CLASSES)
         target = torch.rand(logits.shape, generator=torch.Generator().manual_seed(3)) < 0.4
         assert 0 < target.any(1).sum() < len(target)
         lists, settings = LOSSES[name]
@@ -87,7 +79,7 @@ class TestEveryLoss:
         torch.testing.assert_close(got, 2 * each.sum() / 29)
 
     def test_sigmoid_ranks_probabilities(self, name):
-        logits, target = rows()
+        logits, target = rows_with_background(60, CLASSES)
         torch.testing.assert_close(
             build(name, activation='sigmoid')(logits, target), build(name)(logits.sigmoid(), target)
         )

@@ -4,16 +4,12 @@ import math
 
 import pytest
 import torch
+from random_batches import two_views
 from torch.nn.functional import normalize
 
 from mmrank.losses import SigLIPLoss
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.siglip import sigmoid_losses
-
-
-def data(n, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def loops(images, texts, t, b, ids=None):
@@ -35,7 +31,7 @@ def loops(images, texts, t, b, ids=None):
 @pytest.mark.parametrize('ids', [None, [3, 1, 3, 0, 5, 1, 3]])
 def test_equals_loops(monkeypatch, least, ids):
     monkeypatch.setattr(log_mean_exp, '_LEAST_ENTRIES', least)
-    views = [x.requires_grad_() for x in data(7)]
+    views = [x.requires_grad_() for x in two_views(7)]
     t, b = (torch.tensor(x).double().requires_grad_() for x in (1.7, -0.8))
     index = None if ids is None else torch.tensor(ids)
     got, want = sigmoid_losses(*views, t, b, index), loops(*views, t, b, ids)
@@ -49,7 +45,7 @@ def test_equals_loops(monkeypatch, least, ids):
 
 
 def test_the_module_is_the_mean_over_images():
-    views = data(6)
+    views = two_views(6)
     loss = SigLIPLoss(tau=0.5, bias=-2.0, loss_weight=3.0).double()
     unit = [normalize(x, dim=1) for x in views]
     expected = 3 * loops(*unit, 1 / 0.5, -2.0).mean()
@@ -69,12 +65,12 @@ def test_start_of_the_paper():
     fixed = SigLIPLoss(learnable=False)
     assert not list(fixed.parameters())
     assert not fixed.state_dict()
-    torch.testing.assert_close(fixed(*data(5)), loss(*data(5)).detach())
+    torch.testing.assert_close(fixed(*two_views(5)), loss(*two_views(5)).detach())
 
 
 def test_large_logits_keep_their_digits():
     """Softplus of torch rounds above 20, exp overflows above 700."""
-    views = [20 * x for x in data(5)]
+    views = [20 * x for x in two_views(5)]
     exact = [normalize(x, dim=1) for x in views]
     for t in (30.0, 5000.0):
         losses = sigmoid_losses(*exact, t, -7.0)
@@ -88,13 +84,13 @@ def test_large_logits_keep_their_digits():
 
 def test_one_sample_and_none():
     loss = SigLIPLoss(tau=0.5, bias=-1.0).double()
-    views = [x.requires_grad_() for x in data(1)]
+    views = [x.requires_grad_() for x in two_views(1)]
     cosine = torch.cosine_similarity(*views)[0]
     value = loss(*views)
     torch.testing.assert_close(value, (1 + (1 - 2 * cosine).exp()).log())
     value.backward()
     assert views[0].grad.any()
-    empty = [x.requires_grad_() for x in data(0)]
+    empty = [x.requires_grad_() for x in two_views(0)]
     value = loss(*empty)
     assert value.item() == 0
     value.backward()
@@ -115,4 +111,4 @@ def test_learns_pairs():
 
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match='must be embeddings'):
-        SigLIPLoss()(data(3)[0], data(4)[0])
+        SigLIPLoss()(two_views(3)[0], two_views(4)[0])

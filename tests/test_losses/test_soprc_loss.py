@@ -1,5 +1,6 @@
 import pytest
 import torch
+from random_batches import one_vs_rest, rows_with_background
 from torch.nn.functional import normalize
 
 from mmrank.functional import OneSidedHuber, semi_variance, soprc_loss, split_lists
@@ -10,17 +11,6 @@ from mmrank.state.score_vector import interpolate_scores
 
 LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
 TAUS = dict(tau1=1.0, tau2=0.05)
-
-
-def _batch(n=120, classes=4, seed=0, dtype=torch.float32):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, classes, generator=g).to(dtype)
-    target = torch.randint(0, 3 * classes, (n,), generator=g)
-    return scores, target.clamp(max=classes)
-
-
-def _labels(scores, target):
-    return target[:, None] == torch.arange(scores.size(1))
 
 
 def _queries(labels):
@@ -58,15 +48,15 @@ def test_v_is_one_point_in_a_list_of_one_positive():
 
 
 def test_flatten_is_one_list_of_all_scores():
-    scores, target = _batch()
+    scores, target = rows_with_background(120, 4, dtype=torch.float32)
     loss = SOPRCLoss(prior=0.3, loss_weight=2.0, **LOGITS)
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     v = interpolate_scores(scores[labels], 100, -5.0, 5.0)
     expected = 2 * soprc_loss(scores.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
     torch.testing.assert_close(loss(scores, target), expected)
     # v is renewed before the second batch is judged by it.
-    other, target = _batch(seed=1)
-    labels = _labels(other, target)
+    other, target = rows_with_background(120, 4, seed=1, dtype=torch.float32)
+    labels = one_vs_rest(other, target)
     v = 0.9 * v + 0.1 * interpolate_scores(other[labels], 100, -5.0, 5.0)
     expected = 2 * soprc_loss(other.flatten(), labels.flatten(), v, prior=0.3, **TAUS)
     torch.testing.assert_close(loss(other, target), expected)
@@ -75,11 +65,11 @@ def test_flatten_is_one_list_of_all_scores():
 
 @pytest.mark.parametrize('reduction', ['mean', 'sum'])
 def test_per_class_is_one_list_and_one_vector_per_class(reduction):
-    scores, target = _batch()
+    scores, target = rows_with_background(120, 4, dtype=torch.float32)
     target[target == 2] = 4
     priors = [0.1, 0.2, 0.3, 0.4]
     loss = SOPRCLoss(4, 'per_class', priors, reduction=reduction, vector_length=10, **LOGITS)
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     v = torch.zeros(4, 10)
     for c in (0, 1, 3):
         v[c] = interpolate_scores(scores[labels[:, c], c], 10, -5.0, 5.0)
@@ -226,14 +216,14 @@ def test_only_positives_are_right(mode):
 
 
 def test_diagnostics_show_the_saturation_of_a_rare_prior():
-    scores, target = _batch(n=2000)
+    scores, target = rows_with_background(2000, 4, dtype=torch.float32)
     rare = SOPRCLoss(prior=1e-4, lam1=0.5, **LOGITS)
     even = SOPRCLoss(prior=0.5, **LOGITS)
     for loss in (rare, even):
         loss(scores, target)
     ratio = rare.diagnostics['argument'] / even.diagnostics['argument']
     assert ratio.item() == pytest.approx(9999)
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     pos = scores[labels]
     below = (pos - pos.mean()).clamp(max=0).square().sum() / len(pos)
     notes = rare.diagnostics

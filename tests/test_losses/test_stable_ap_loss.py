@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from random_batches import one_vs_rest, rows_with_background
 
 from mmrank.functional import OneSidedHuber, split_lists, stable_ap_loss
 from mmrank.losses import EmbeddingBatch, StableAPLoss
@@ -15,21 +16,10 @@ class LogisticStableAP(StableAPLoss):
 SETTING = dict(tau=1.0, bound=21.0, a=0.1, t=2.0, eps=0.1)
 
 
-def _batch(n=200, classes=4, seed=0, dtype=torch.float32):
-    g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, classes, generator=g).to(dtype)
-    target = torch.randint(0, 3 * classes, (n,), generator=g)
-    return scores, target.clamp(max=classes)
-
-
-def _labels(scores, target):
-    return target[:, None] == torch.arange(scores.size(1))
-
-
 def test_flatten_is_one_list_of_all_scores():
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     loss = StableAPLoss(rho='batch', score_penalty=0.0)
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     mean, flat = scores[labels].mean(), (scores.flatten(), labels.flatten())
     expected = stable_ap_loss(*flat, mean, **SETTING)
     torch.testing.assert_close(loss(scores, target), expected)
@@ -40,12 +30,12 @@ def test_flatten_is_one_list_of_all_scores():
 
 @pytest.mark.parametrize('reduction', ['mean', 'sum'])
 def test_per_class_is_one_list_per_class(reduction):
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     target[target == 2] = 4
     loss = StableAPLoss(
         num_classes=4, mode='per_class', reduction=reduction, rho='batch', score_penalty=0.0
     )
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     means = torch.stack([scores[labels[:, c], c].mean() for c in range(4)])
     expected = stable_ap_loss(scores.t(), labels.t(), means.nan_to_num(), **SETTING)
     expected = expected.sum() / (3 if reduction == 'mean' else 1)
@@ -75,10 +65,10 @@ def test_diagnostics_show_the_saturation_of_the_paper_normalisation():
 
 
 def test_diagnostics_values():
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     loss = StableAPLoss(rho=1.0, score_penalty=0.01)
     value = loss(scores, target)
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     notes = loss.diagnostics
     mean = scores[labels].mean()
     assert notes['mean_positive'].item() == pytest.approx(mean.item(), rel=1e-5)
@@ -92,7 +82,7 @@ def test_diagnostics_values():
 
 def _risk(scores, target):
     """X of one ranking, by the definition."""
-    labels = _labels(scores, target)
+    labels = one_vs_rest(scores, target)
     lists = split_lists(scores.double().flatten(), labels.flatten())
     mean = scores[labels].double().mean()
     found = weighted_risk(lists, mean, OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised')
@@ -103,7 +93,7 @@ def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
     loss = StableAPLoss(score_penalty=0.0, mean_mode='off')
     mean = None
     for seed, shift in enumerate((0.0, 2.0, -1.0)):
-        scores, target = _batch(seed=seed)
+        scores, target = rows_with_background(200, 4, seed=seed, dtype=torch.float32)
         scores[target < 4] += shift
         risk, ratio = _risk(scores, target)
         mean = risk if mean is None else 0.9 * mean + 0.1 * risk
@@ -116,7 +106,7 @@ def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
         assert notes['argument'].item() == pytest.approx(x)
         assert notes['risk'].item() == pytest.approx(risk)
     # Once the ranking is nearly right, rho is the paper's n-/n+.
-    easy, target = _batch()
+    easy, target = rows_with_background(200, 4, dtype=torch.float32)
     easy[target < 4, target[target < 4]] += 40
     for _ in range(200):
         loss(easy, target)
@@ -124,7 +114,7 @@ def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():
 
 
 def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     target[target == 2] = 4
     loss = StableAPLoss(num_classes=4, mode='per_class')
     loss(scores, target)
@@ -139,7 +129,7 @@ def test_auto_has_an_average_for_each_class_and_one_for_all_queries():
 
 
 def test_auto_survives_invalid_batches():
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     loss = StableAPLoss()
     loss(scores, target)
     before = loss.imbalance.mean.clone()
@@ -155,7 +145,7 @@ def test_auto_survives_invalid_batches():
 
 
 def test_auto_before_any_training_step_takes_the_risk_of_the_list():
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     loss = StableAPLoss(score_penalty=0.0).eval()
     assert loss(scores, target).item() == pytest.approx(0.51**0.5)
     assert loss.imbalance.num_updates == 0
@@ -178,7 +168,7 @@ def _feed(loss, batches, factor=1.0):
 @pytest.mark.parametrize('settings', [{}, dict(mode='per_class'), dict(cls=LogisticStableAP)])
 def test_an_auto_margin_follows_the_scale_of_the_scores(settings):
     """Scores times c, history included: the same loss, and the gradient over c."""
-    batches = [_batch(seed=k, dtype=torch.float64) for k in range(4)]
+    batches = [rows_with_background(200, 4, seed=k) for k in range(4)]
     settings = dict(settings)
     build = settings.pop('cls', StableAPLoss)
     found = []
@@ -197,11 +187,11 @@ def test_an_auto_margin_follows_the_scale_of_the_scores(settings):
 @pytest.mark.parametrize('mode', ['flatten', 'per_class'])
 def test_an_auto_margin_is_a_multiple_of_the_running_spread(mode):
     """By hand: the margin in units of exp(EMA of log std) of the negatives, B in the same unit."""
-    batches = [_batch(seed=k, dtype=torch.float64) for k in range(3)]
+    batches = [rows_with_background(200, 4, seed=k) for k in range(3)]
     loss = StableAPLoss(num_classes=4, mode=mode, tau='auto', rho=2.0, score_penalty=0.0)
     logs, means = [], []
     for scores, target in batches:
-        labels = _labels(scores, target)
+        labels = one_vs_rest(scores, target)
         change = torch.t if mode == 'per_class' else lambda x: x.reshape(1, -1)
         lists = change(scores), change(labels)
         stds = torch.stack([x[~y].std(correction=0) for x, y in zip(*lists)])
@@ -223,19 +213,19 @@ def test_an_auto_margin_is_a_multiple_of_the_running_spread(mode):
 def test_an_auto_margin_of_scores_that_are_all_alike():
     loss = StableAPLoss(tau='auto')
     scores = torch.zeros(50, 4, requires_grad=True)
-    loss(scores, _batch(50)[1]).backward()
+    loss(scores, rows_with_background(50, 4, dtype=torch.float32)[1]).backward()
     assert scores.grad.isfinite().all()
     assert (scores.grad != 0).any()
     # Not 0, and not far above what logits are.
     assert loss.diagnostics['tau'].item() == pytest.approx(1 / 3)
     for _ in range(60):
-        loss(1e3 * torch.randn(50, 4), _batch(50)[1])
+        loss(1e3 * torch.randn(50, 4), rows_with_background(50, 4, dtype=torch.float32)[1])
     assert loss.diagnostics['tau'].item() == pytest.approx(10)
 
 
 @pytest.mark.parametrize('broken', [1e6, float('inf'), float('nan')])
 def test_an_auto_margin_survives_a_broken_score(broken):
-    scores, target = _batch()
+    scores, target = rows_with_background(200, 4, dtype=torch.float32)
     loss = _feed(StableAPLoss(tau='auto'), [(scores, target)])
     before = loss.spread.mean.clone()
     wild = scores.clone()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from random_batches import two_views
 from torch.nn.functional import normalize
 
 from mmrank.losses.contrastive.decorrelation import off_diagonal_square_sum
@@ -24,11 +25,6 @@ BATCH_STATISTICS = ('vicreg', 'barlow')
 def build(name, **kwargs):
     config = {**LOSSES[name], **kwargs}
     return MODELS.build({**config, 'type': 'mmrank.' + config['type']})
-
-
-def data(n, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
 
 
 def anchors_of(name, views, ids):
@@ -98,7 +94,7 @@ def loop(name, view1, view2, ids):
 @pytest.mark.parametrize('name', LOSSES)
 def test_loss_and_gradient_equal_a_loop(name, dim):
     ids = [4, 1, 9, 1, 0, 7]
-    views = [x.requires_grad_() for x in data(6, 3, dim)]
+    views = [x.requires_grad_() for x in two_views(6, 3, dim)]
     got = build(name, loss_weight=2.0)(*views, torch.tensor(ids))
     value, surrogate = loop(name, *views, ids)
     torch.testing.assert_close(got, 2 * value, rtol=1e-9, atol=1e-11)
@@ -111,7 +107,7 @@ def test_loss_and_gradient_equal_a_loop(name, dim):
 
 
 def test_one_temperature_is_info_nce():
-    views = [x.requires_grad_() for x in data(6)]
+    views = [x.requires_grad_() for x in two_views(6)]
     simco = build('simco_both', tau=0.3, tau_inter=0.3)(*views)
     info_nce = MODELS.build(dict(type='mmrank.InfoNCELoss', tau=0.3))(*views)
     torch.testing.assert_close(simco, info_nce)
@@ -132,7 +128,7 @@ def test_simco_is_finite_where_the_ratio_overflows(dtype):
 
 
 def test_long_embeddings_are_shortened():
-    view1, view2 = data(5)
+    view1, view2 = two_views(5)
     far = build('spectral', mu=0.01)(view1, view2)
     scaled = build('spectral', mu=0.01)(100 * view1, 100 * view2)
     torch.testing.assert_close(far, scaled)
@@ -160,18 +156,18 @@ def test_barlow_twins_is_mmpretrains():
     from mmpretrain.models import LatentCrossCorrelationHead
 
     head = LatentCrossCorrelationHead(8, dict(type='mmpretrain.CrossCorrelationLoss', lambd=0.0051))
-    view1, view2 = (x.float() for x in data(6, dim=8))
+    view1, view2 = (x.float() for x in two_views(6, dim=8))
     got = build('barlow', off_diagonal=0.0051)(view1, view2)
     torch.testing.assert_close(got, head.loss(view1, view2))
 
 
 def test_diagnostics():
     loss = build('simco')
-    loss(*data(5))
+    loss(*two_views(5))
     assert loss.diagnostics['negatives'] == 4
     loss = build('flat')
-    loss(*data(5), torch.tensor([0, 1, 2, 3, 3]))
+    loss(*two_views(5), torch.tensor([0, 1, 2, 3, 3]))
     assert loss.diagnostics['negatives'] == pytest.approx((8 * 3 + 6 * 2) / 5)
     loss = build('vicreg')
-    loss(*data(5))
+    loss(*two_views(5))
     assert {'invariance', 'variance', 'covariance'} <= set(loss.diagnostics)
