@@ -75,7 +75,6 @@ class AtomicCheckpointHook(CheckpointHook):
         self.validate_on_resume = validate_on_resume
         self._atomic = False
         self._gradients: dict | None = None
-        self._best_before: dict[str | None, str | None] = {}
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume find a whole checkpoint."""
@@ -96,6 +95,8 @@ class AtomicCheckpointHook(CheckpointHook):
             self.backend_args = {'backend': ATOMIC_BACKEND}
         self._warn_of_limits(runner)
         super().before_train(runner)
+        if self._atomic:
+            self._remove_outdated()
         if self._atomic and is_main_process():
             for folder in (self.out_dir, runner.work_dir):
                 recover_folders(folder)
@@ -223,11 +224,11 @@ class AtomicCheckpointHook(CheckpointHook):
         if not self._atomic:
             super()._save_checkpoint_with_step(runner, step, meta)
             return
-        outdated = self._forget_outdated(runner, step)
+        self._forget_oldest(runner, step)
         name = self.filename_tmpl.format(step)
         self.last_ckpt = self.file_backend.join_path(self.out_dir, name)
         runner.message_hub.update_info('last_ckpt', self.last_ckpt)
-        names = [os.path.basename(path) for path in (*outdated, *self._replaced_best())]
+        names = [os.path.basename(path) for path in self._outdated()]
         runner.message_hub.update_info(OUTDATED_KEY, names)
         runner.save_checkpoint(
             self.out_dir,
@@ -242,59 +243,37 @@ class AtomicCheckpointHook(CheckpointHook):
         if is_main_process():
             pointer = os.path.join(runner.work_dir, POINTER_NAME)
             write_atomically(str(self.last_ckpt).encode(), pointer)
-            for path in outdated:
-                _remove(path)
-
-    def _forget_outdated(self, runner, step: int) -> list[str]:
-        """Drop the oldest step from the list of kept ones that the new checkpoint records."""
-        if self.max_keep_ckpts <= 0:
-            return []
-        kept, outdated = self.keep_ckpt_ids, []
-        if not kept or kept[-1] != step:
-            if len(kept) == self.max_keep_ckpts:
-                name = self.filename_tmpl.format(kept.popleft())
-                outdated.append(self.file_backend.join_path(self.out_dir, name))
-            kept.append(step)
-            runner.message_hub.update_info('keep_ckpt_ids', list(kept))
-        return outdated
+        self._remove_outdated()
 
     def _save_best_checkpoint(self, runner, metrics) -> None:
-        """Save the best checkpoint; only then remove the one before it."""
-        if not self._atomic or not self.save_best:
-            super()._save_best_checkpoint(runner, metrics)
+        super()._save_best_checkpoint(runner, metrics)
+        if self._atomic:
+            self._remove_outdated()
+
+    def _forget_oldest(self, runner, step: int) -> None:
+        """Drop the oldest step from the list of kept ones that the new checkpoint records."""
+        if self.max_keep_ckpts <= 0:
             return
-        # The original removes the files it recorded before it writes.
-        before = self._best_before = self._best()
-        self._set_best(dict.fromkeys(before))
-        try:
-            super()._save_best_checkpoint(runner, metrics)
-        except BaseException:
-            self._set_best(before)  # a full disk: the old one has to stay
-            raise
-        for old in self._replaced_best():
-            if is_main_process():
-                _remove(old)
-                runner.logger.info(f'The previous best checkpoint {old} is removed')
-        after = self._best()
-        self._set_best({key: after[key] or before[key] for key in before})
-        self._best_before = {}
+        kept = self.keep_ckpt_ids
+        if kept and kept[-1] == step:
+            return
+        if len(kept) == self.max_keep_ckpts:
+            name = self.filename_tmpl.format(kept.popleft())
+            self.file_backend.remove(self.file_backend.join_path(self.out_dir, name))
+        kept.append(step)
+        runner.message_hub.update_info('keep_ckpt_ids', list(kept))
 
-    def _best(self) -> dict[str | None, str | None]:
-        """Paths of the best checkpoints, by metric; ``None`` for a single."""
-        if hasattr(self, 'best_ckpt_path'):
-            return {None: self.best_ckpt_path}
-        return dict(self.best_ckpt_path_dict)
+    def _outdated(self) -> list[str]:
+        """Checkpoints with a successor, but not those that were just written again."""
+        best = getattr(self, 'best_ckpt_path_dict', {}).values()
+        kept = (getattr(self, 'best_ckpt_path', None), *best)
+        return [path for path in self.file_backend.outdated if path not in kept]
 
-    def _set_best(self, paths: dict[str | None, str | None]) -> None:
-        if hasattr(self, 'best_ckpt_path'):
-            self.best_ckpt_path = paths[None]
-        else:
-            self.best_ckpt_path_dict = paths
-
-    def _replaced_best(self) -> list[str]:
-        """Best checkpoints that have just got a better one beside them."""
-        before, new = self._best_before, self._best() if self._best_before else {}
-        return [old for key, old in before.items() if old and new[key] and old != new[key]]
+    def _remove_outdated(self) -> None:
+        """Remove what has a successor; the first process alone does."""
+        for path in self._outdated() if is_main_process() else ():
+            _remove(path)
+        self.file_backend.outdated.clear()
 
     @master_only
     def _publish_model(self, runner, ckpt_path: str) -> None:

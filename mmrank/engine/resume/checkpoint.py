@@ -34,10 +34,24 @@ _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
 
 @register_backend(ATOMIC_BACKEND, force=True)
 class AtomicLocalBackend(LocalBackend):
-    """mmengine's local file backend with writes that are all or nothing."""
+    """mmengine's local file backend with writes that are all or nothing.
+
+    mmengine removes a checkpoint before its successor is written: here that is only noted.
+
+    Attributes:
+        outdated: Files and folders to remove when their successor is on the disk.
+    """
+
+    def __init__(self) -> None:
+        self.outdated: list[str] = []
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
         write_atomically(obj, filepath)
+
+    def remove(self, filepath: str | Path) -> None:
+        self.outdated.append(str(filepath))
+
+    rmtree = remove
 
 
 def find_damage(path: str | os.PathLike) -> str | None:
