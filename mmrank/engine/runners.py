@@ -37,6 +37,12 @@ def unwrap_model(model: nn.Module) -> nn.Module:
     return model
 
 
+def modules_with(runner, attribute: str) -> dict[str, nn.Module]:
+    """Modules of the model whose ``attribute`` is there and true, by their names."""
+    modules = unwrap_model(runner.model).named_modules()
+    return {name: module for name, module in modules if getattr(module, attribute, False)}
+
+
 def strategy_class(strategy) -> tuple[str, str]:
     """Package, if named, and name of the class of a strategy: a config, an object, or None."""
     kind = strategy.get('type', '') if isinstance(strategy, dict) else type(strategy)

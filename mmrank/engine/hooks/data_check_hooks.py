@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
-from mmrank.engine.runners import unwrap_model
+from mmrank.engine.runners import modules_with
 from mmrank.errors import UserError
 from mmrank.files import check_output
 from mmrank.registry import HOOKS
@@ -92,11 +92,7 @@ class SampleIndexHook(Hook):
         digest = ' '.join(_digests(loader.dataset))
         if digest and runner.iter > 0:
             self._check_digest(runner, digest)
-        keepers = {
-            name: module
-            for name, module in unwrap_model(runner.model).named_modules()
-            if getattr(module, 'keeps_samples', False)
-        }
+        keepers = modules_with(runner, 'keeps_samples')
         if not keepers:
             runner.logger.info('SampleIndexHook: no loss has sample state.')
             return
@@ -145,7 +141,8 @@ class StartCheckHook(Hook):
     priority = 'VERY_HIGH'
 
     def before_train(self, runner) -> None:
-        loop, loader = runner.train_loop, runner.train_loop.dataloader
+        loop = runner.train_loop
+        loader = loop.dataloader
         with suppress(TypeError):  # a stream has no length
             if not len(loader):
                 raise UserError(

@@ -11,7 +11,7 @@ from torch import nn
 from mmrank.checks import check_count, check_not_negative
 from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.datasets.samplers.labels import class_labels, label_pairs
-from mmrank.engine.runners import unwrap_model
+from mmrank.engine.runners import modules_with, unwrap_model
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
 from mmrank.state import SampleLogMean
@@ -38,20 +38,31 @@ class TrainingSetHook(Hook):
     def before_train(self, runner) -> None:
         check_loader(runner.train_loop.dataloader)
         dataset = runner.train_loop.dataloader.dataset
-        consumers = {
-            name: module
-            for name, module in unwrap_model(runner.model).named_modules()
-            if getattr(module, f'wants_{self.fact}', False)
-        }
+        consumers = modules_with(runner, f'wants_{self.fact}')
         text = f'no module requires {self.fact.replace("_", " ")}'
         if consumers:
-            found = getattr(self, f'_pass_{self.fact}')(consumers, dataset)
+            found = self.pass_on(consumers, dataset)
             names = ', '.join(name or type(module).__name__ for name, module in consumers.items())
             text = f'{found} passed to {names}'
         runner.logger.info(f'{type(self).__name__}: {text}.')
 
-    @staticmethod
-    def _pass_class_counts(consumers: dict[str, nn.Module], dataset) -> str:
+    def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
+        """Pass the fact to modules, by their names; return it in words for the log."""
+        raise NotImplementedError
+
+
+@HOOKS.register_module()
+class ClassCountsHook(TrainingSetHook):
+    """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
+
+    For losses with ``prior='counts'`` and losses of :class:`mmrank.losses.ClassCountLoss`, such as
+    ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
+    classes or none.
+    """
+
+    fact = 'class_counts'
+
+    def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
         counts = count_classes(dataset)
         for name, module in consumers.items():
             # A loss with one class takes label 1 for its positives.
@@ -67,8 +78,14 @@ class TrainingSetHook(Hook):
             f'{len(counts)} classes of {counts.min()} to {counts.max()} of {len(dataset)} samples'
         )
 
-    @staticmethod
-    def _pass_pair_counts(consumers: dict[str, nn.Module], dataset) -> str:
+
+@HOOKS.register_module()
+class PairCountsHook(TrainingSetHook):
+    """Passes the training pairs to ``mmrank.InBatchLoss``; see :class:`TrainingSetHook`."""
+
+    fact = 'pair_counts'
+
+    def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
         pairs = getattr(dataset, 'interactions', None)
         if pairs is None:
             raise TypeError(
@@ -79,38 +96,18 @@ class TrainingSetHook(Hook):
             module.set_pairs(pairs.rows, pairs.cols, pairs.shape)
         return f'{len(pairs.rows)} pairs of {pairs.shape[0]} x {pairs.shape[1]} entities'
 
-    @staticmethod
-    def _pass_class_labels(consumers: dict[str, nn.Module], dataset) -> str:
-        labels = torch.from_numpy(class_labels(dataset))
-        for module in consumers.values():
-            module.set_class_labels(labels)
-        return f'the classes of {len(labels)} images'
-
-
-@HOOKS.register_module()
-class ClassCountsHook(TrainingSetHook):
-    """Passes the class counts of the training set to losses; see :class:`TrainingSetHook`.
-
-    For losses with ``prior='counts'`` and losses of :class:`mmrank.losses.ClassCountLoss`, such as
-    ``mmrank.LDAMLoss``. It counts what a wrapper of the data set shows. Items may have several
-    classes or none.
-    """
-
-    fact = 'class_counts'
-
-
-@HOOKS.register_module()
-class PairCountsHook(TrainingSetHook):
-    """Passes the training pairs to ``mmrank.InBatchLoss``; see :class:`TrainingSetHook`."""
-
-    fact = 'pair_counts'
-
 
 @HOOKS.register_module()
 class ClassPairsHook(TrainingSetHook):
     """Passes image classes to ``mmrank.InBatchRetrievalHead``; see :class:`TrainingSetHook`."""
 
     fact = 'class_labels'
+
+    def pass_on(self, consumers: dict[str, nn.Module], dataset) -> str:
+        labels = torch.from_numpy(class_labels(dataset))
+        for module in consumers.values():
+            module.set_class_labels(labels)
+        return f'the classes of {len(labels)} images'
 
 
 @HOOKS.register_module()
@@ -132,7 +129,8 @@ class DeferredReweightingHook(Hook):
 
     def __init__(self, begin: int, by_epoch: bool = True) -> None:
         check_not_negative(begin=begin)
-        self.begin, self.by_epoch = begin, by_epoch
+        self.begin = begin
+        self.by_epoch = by_epoch
         self._has_begun = False
 
     def before_train(self, runner) -> None:
@@ -143,8 +141,7 @@ class DeferredReweightingHook(Hook):
         if self._has_begun or done < self.begin:
             return
         self._has_begun = True
-        modules = unwrap_model(runner.model).named_modules()
-        starting = {name: x for name, x in modules if hasattr(x, 'start_reweighting')}
+        starting = modules_with(runner, 'start_reweighting')
         for module in starting.values():
             module.start_reweighting()
         if starting:
@@ -167,7 +164,8 @@ class CosineBeta0Hook(Hook):
 
     def __init__(self, decay: int, by_epoch: bool = True) -> None:
         check_count('decay', decay)
-        self.decay, self.by_epoch = decay, by_epoch
+        self.decay = decay
+        self.by_epoch = by_epoch
         self._least: dict[SampleLogMean, float] = {}
 
     def before_train(self, runner) -> None:

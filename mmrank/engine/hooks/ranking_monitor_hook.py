@@ -8,7 +8,7 @@ import torch
 from mmengine.hooks import Hook
 
 from mmrank.checks import check_positive
-from mmrank.engine.runners import unwrap_model
+from mmrank.engine.runners import modules_with
 from mmrank.losses.protocols import HasDiagnostics
 from mmrank.registry import HOOKS
 
@@ -56,7 +56,8 @@ class RankingMonitorHook(Hook):
 
     def __init__(self, interval: int = 10, patience: int = 5) -> None:
         check_positive(interval=interval, patience=patience)
-        self.interval, self.patience = interval, patience
+        self.interval = interval
+        self.patience = patience
         self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()
         self._warned_still: set[str] = set()
@@ -67,8 +68,8 @@ class RankingMonitorHook(Hook):
 
     def before_train(self, runner) -> None:
         """Log once what a user should know of each kind of loss before its first figures."""
-        modules = unwrap_model(runner.model).modules()
-        for line in sorted({getattr(module, 'reading_advice', '') for module in modules} - {''}):
+        modules = modules_with(runner, 'reading_advice').values()
+        for line in sorted({module.reading_advice for module in modules}):
             runner.logger.info(line)
 
     @staticmethod
@@ -86,9 +87,9 @@ class RankingMonitorHook(Hook):
         total = (outputs or {}).get('loss')
         if total is not None:
             self._check_finite(runner, 'the loss', float(torch.as_tensor(total).detach()))
-        modules = unwrap_model(runner.model).named_modules()
-        losses = [(n, m) for n, m in modules if isinstance(m, HasDiagnostics) and m.diagnostics]
-        for name, loss in losses:
+        found = modules_with(runner, 'diagnostics')
+        losses = {name: x for name, x in found.items() if isinstance(x, HasDiagnostics)}
+        for name, loss in losses.items():
             prefix = '' if len(losses) == 1 else f'{name}.'
             for key, value in loss.diagnostics.items():
                 value = float(value)
@@ -147,7 +148,8 @@ class RankingMonitorHook(Hook):
             readings.append(value)
             largest = max(abs(value), self._largest.get(name, 0.0))
             self._largest[name] = largest
-            low, high = min(readings), max(readings)
+            low = min(readings)
+            high = max(readings)
             mean = abs(sum(readings)) / len(readings)
             if len(readings) < self._window or high - low > 0.005 * mean or largest > 2 * mean:
                 continue

@@ -5,6 +5,7 @@ from pathlib import Path
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
+from mmrank.checks import check_at_least
 from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.sample_averages import SampleTemperature
@@ -37,10 +38,11 @@ class TemperatureHook(Hook):
     priority = 'LOW'
 
     def __init__(self, interval: int = 1, by_epoch: bool = True, num_images: int = 40) -> None:
-        for name, value, least in (('interval', interval, 1), ('num_images', num_images, 0)):
-            if value < least:
-                raise ValueError(f'{name} must be at least {least}, got {value!r}')
-        self.interval, self.by_epoch, self.num_images = interval, by_epoch, num_images
+        check_at_least(1, interval=interval)
+        check_at_least(0, num_images=num_images)
+        self.interval = interval
+        self.by_epoch = by_epoch
+        self.num_images = num_images
         self._histories: dict[str, TemperatureHistory] = {}
 
     def before_train(self, runner) -> None:
