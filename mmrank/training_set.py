@@ -49,7 +49,8 @@ class TrainingSet:
     """
 
     def __init__(self) -> None:
-        self._metainfo, self._batch = _noted(_METAINFO), _noted(_BATCH)
+        self._metainfo = _noted(_METAINFO)
+        self._batch = _noted(_BATCH)
 
     def __reduce__(self) -> tuple:
         # A copy of the model may train on other data.
@@ -103,7 +104,8 @@ class ClassesOfTrainingSet:
     """Forward pre-hook of a loss: compares its head, named ``where``, with the training set."""
 
     def __init__(self, num_classes: int, where: str) -> None:
-        self.num_classes, self.where = num_classes, where
+        self.num_classes = num_classes
+        self.where = where
         self.training_set = TrainingSet()
 
     def __call__(self, loss: object, inputs: tuple) -> None:

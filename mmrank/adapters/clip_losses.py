@@ -124,14 +124,16 @@ def use_contrastive_loss(model: nn.Module, loss: ContrastiveLoss) -> nn.Module:
 
 
 def _take_index(model: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    wanted, index = kwargs.pop('return_loss', False), kwargs.pop('labels', None)
+    wanted = kwargs.pop('return_loss', False)
+    index = kwargs.pop('labels', None)
     model.contrastive_loss.asked = (index,) if wanted or index is not None else None
     return args, kwargs
 
 
 def _add_loss(model: nn.Module, args: tuple, outputs):
     own = model.contrastive_loss
-    asked, own.asked = own.asked, None
+    asked = own.asked
+    own.asked = None
     if asked is None:
         return outputs
     bias = getattr(model, 'logit_bias', getattr(own.loss, 'logit_bias', None))

@@ -27,7 +27,8 @@ PREFIX = '_loss_function.'
 class QueryVarifocal(QueryCriterion):
     """Mixin for the criterions of RT-DETR and D-FINE, which weigh their losses themselves."""
 
-    loss_name, aux_mark = 'loss_ranking', '_aux_'
+    loss_name = 'loss_ranking'
+    aux_mark = '_aux_'
     #: What the criterion calls the loss that is replaced.
     replaced = 'loss_vfl'
 
@@ -86,7 +87,8 @@ class RTDetrLosses(DetectorLosses):
 
     def rankings_of(self, loss: HeadLoss, config) -> nn.ModuleDict:
         """A loss for each layer of the decoder, for its denoising queries, and the proposals."""
-        number, kinds = config.decoder_layers, ('aux', 'dn')[: 2 if config.num_denoising else 1]
+        number = config.decoder_layers
+        kinds = ('aux', 'dn')[: 2 if config.num_denoising else 1]
         names = [LAST, *(f'{kind}_{i}' for kind in kinds for i in range(number))]
         proposals = VarifocalLoss(scope=loss.scope)
         if hasattr(config, 'weight_loss_mal'):
@@ -115,11 +117,16 @@ class RTDetrLosses(DetectorLosses):
         L layers begin with the denoising queries.
         """
         fine = hasattr(config, 'weight_loss_fgl')
-        mixin, file, name = QueryVarifocal, 'loss_rt_detr', 'RTDetrLoss'
+        mixin = QueryVarifocal
+        file = 'loss_rt_detr'
+        name = 'RTDetrLoss'
         if fine:
-            file, name = 'loss_d_fine', 'DFineLoss'
+            file = 'loss_d_fine'
+            name = 'DFineLoss'
         if hasattr(config, 'weight_loss_mal'):
-            mixin, file, name = QueryMatchability, 'loss_deimv2', 'Deimv2Loss'
+            mixin = QueryMatchability
+            file = 'loss_deimv2'
+            name = 'Deimv2Loss'
         criterion = ranked_criterion(mixin, file, name)(config)
         criterion.rankings = self.rankings
         # The boxes of D-FINE and DEIMv2 may lie outside.
@@ -187,7 +194,8 @@ class DeformableDetrLosses(DetectorLosses):
             **(dict(group_detr=config.group_detr) if grouped else {}),
         )
         criterion.rankings = self.rankings
-        outputs, auxiliary = dict(logits=logits, pred_boxes=pred_boxes), None
+        outputs = dict(logits=logits, pred_boxes=pred_boxes)
+        auxiliary = None
         if grouped:
             outputs['enc_outputs'] = dict(logits=enc_outputs_class, pred_boxes=enc_outputs_coord)
         if config.auxiliary_loss:
@@ -257,7 +265,8 @@ def check_objects(model: nn.Module, args: tuple, settings: dict) -> None:
 def attach(model: PreTrainedModel, settings: RankingSettings) -> None:
     """Put the ranking losses into a model, see :func:`mmrank.adapters.use_ranking_loss`."""
     check_ranks(model, isinstance(model.loss_function, DetectorLosses), False)
-    name, config = type(model).__name__, model.config
+    name = type(model).__name__
+    config = model.config
     if settings.balance_boxes:
         raise UserError(
             f'balance_boxes=True is not supported for {name}, whose layers have box losses of '

@@ -157,7 +157,8 @@ def centre_of(loss: HeadLoss, scores: Tensor) -> Tensor:
 def aligned_iou(first: Tensor, second: Tensor) -> Tensor:
     """(n,) IoU in [0, 1] of (n, 4) boxes, corner and corner, at least float32."""
     dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
-    first, second = first.to(dtype), second.to(dtype)
+    first = first.to(dtype)
+    second = second.to(dtype)
     low = torch.maximum(first[:, :2], second[:, :2])
     high = torch.minimum(first[:, 2:], second[:, 2:])
     inter = (high - low).clamp(min=0).prod(1)

@@ -40,7 +40,10 @@ class QueryCriterion:
 
     rankings: nn.ModuleDict
     #: Keys of the library: of its outputs, targets and losses.
-    logits, classes, loss_name, aux_mark = 'logits', 'class_labels', 'loss_ce', '_'
+    logits = 'logits'
+    classes = 'class_labels'
+    loss_name = 'loss_ce'
+    aux_mark = '_'
     loss_factor = 1.0
 
     def forward(self, outputs: dict, targets: list[dict], **kwargs) -> dict[str, Tensor]:
@@ -67,7 +70,8 @@ class QueryCriterion:
         self, outputs: dict, targets: list[dict], indices: list, num_boxes, **kwargs
     ) -> dict[str, Tensor]:
         """Note the scores of one layer, (B, Q, C), and its matched queries and objects."""
-        logits, name = outputs[self.logits], outputs['layer']
+        logits = outputs[self.logits]
+        name = outputs['layer']
         rows = torch.cat([i + n * logits.size(1) for n, (i, _) in enumerate(indices)])
         rows, order = rows.to(logits.device).sort()
         classes, boxes = (

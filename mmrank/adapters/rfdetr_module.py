@@ -17,7 +17,8 @@ from .query_criterion import LAST, QueryCriterion, copies_of
 class QuerySetCriterion(MadeClass, QueryCriterion):
     """Mixin for ``rfdetr.models.criterion.SetCriterion``."""
 
-    logits, classes = 'pred_logits', 'labels'
+    logits = 'pred_logits'
+    classes = 'labels'
 
     def forward(
         self, outputs: dict, targets: list[dict], num_boxes: Tensor | float | None = None
@@ -50,7 +51,9 @@ def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> t
 
 def attach(module: nn.Module, settings: RankingSettings) -> None:
     """Put the ranking losses into a module, see :func:`mmrank.adapters.use_ranking_loss`."""
-    criterion, loss, name = module.criterion, settings.loss, type(module).__name__
+    criterion = module.criterion
+    loss = settings.loss
+    name = type(module).__name__
     check_ranks(module, isinstance(criterion, QuerySetCriterion), False)
     refused = {
         'balance_boxes=True': settings.balance_boxes,

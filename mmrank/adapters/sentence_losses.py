@@ -45,7 +45,9 @@ class SentenceLoss(nn.Module):
 
     def __init__(self, model: nn.Module, loss: nn.Module, mini_batch_size: int | None) -> None:
         super().__init__()
-        self.model, self.loss, self.mini_batch_size = model, loss, mini_batch_size
+        self.model = model
+        self.loss = loss
+        self.mini_batch_size = mini_batch_size
 
     def forward(
         self, sentence_features: Iterable[Mapping[str, Tensor]], labels: Tensor | None = None
@@ -57,7 +59,8 @@ class SentenceLoss(nn.Module):
 
     def embed(self, columns: list[dict]) -> list[Tensor]:
         """(B, D) embeddings of each column."""
-        rows, size = map(_Rows, columns), self.mini_batch_size
+        rows = map(_Rows, columns)
+        size = self.mini_batch_size
         if size is None or not torch.is_grad_enabled():
             return [self._encode(x) for x in rows]
         return [grad_cache(self._encode, x, size, [self.model]) for x in rows]
@@ -186,7 +189,9 @@ class SentenceRetrievalLoss(SentenceLoss):
         if labels is None:
             self._check_without_labels(documents)
         group = world_group() if self.loss.scope == 'global' else None
-        counts, offset, dtype = [len(queries)], 0, queries.dtype
+        counts = [len(queries)]
+        offset = 0
+        dtype = queries.dtype
         if group is not None:
             counts, dtype = rows_and_dtype(queries, group)
             offset = sum(counts[: dist.get_rank(group)])
@@ -364,9 +369,12 @@ class MeanAveragePrecisionEvaluator(SentenceEvaluator):
                 f'relevant_docs must name documents of corpus for a query, got {found}. Fix: take '
                 "ids of one type for all three, such as str: relevant_docs={'q1': {'d7'}}"
             )
-        self.queries, self.corpus = [queries[key] for key in relevant], [*corpus.values()]
+        self.queries = [queries[key] for key in relevant]
+        self.corpus = [*corpus.values()]
         self.relevant = [torch.tensor([place[d] for d in docs]) for docs in relevant.values()]
-        self.name, self.batch_size, self.primary_metric = name, batch_size, 'map'
+        self.name = name
+        self.batch_size = batch_size
+        self.primary_metric = 'map'
 
     def __call__(
         self, model, output_path: str | None = None, epoch: int = -1, steps: int = -1

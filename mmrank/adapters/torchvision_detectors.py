@@ -79,7 +79,8 @@ class RankingHead(RankingPart):
         kind = self.ranking_loss.box_input
         if kind is None:
             return {}
-        boxes, true = [], []
+        boxes = []
+        true = []
         for target, codes, own, matched in zip(
             targets, head_outputs['bbox_regression'], anchors, matched_idxs
         ):
@@ -88,7 +89,8 @@ class RankingHead(RankingPart):
             codes = codes[rows].to(torch.promote_types(codes.dtype, own.dtype))
             boxes.append(self._decode(codes, own[rows]))
             true.append(target['boxes'][matched[rows]])
-        boxes, true = torch.cat(boxes), torch.cat(true)
+        boxes = torch.cat(boxes)
+        true = torch.cat(true)
         if kind == 'loss':
             # In [0, 1], as aLRP has it.
             return dict(box_loss=generalized_box_iou_loss(boxes, true) / 2)
@@ -108,7 +110,8 @@ def ranking_head_class(host: type) -> type:
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
-    head, loss = model.head, settings.loss
+    head = model.head
+    loss = settings.loss
     check_ranks(model, isinstance(head, RankingHead), False)
     if not isinstance(head, (RetinaNetHead, FCOSHead)):
         raise UserTypeError(

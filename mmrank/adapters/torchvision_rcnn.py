@@ -112,7 +112,8 @@ def ranking_roi_heads_class(host: type) -> type:
 
 def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
-    heads, loss = model.roi_heads, settings.loss
+    heads = model.roi_heads
+    loss = settings.loss
     check_ranks(model, isinstance(heads, RankingRoIHeads), False)
     predictor = getattr(heads.box_predictor, 'cls_score', None)
     if not isinstance(heads, RoIHeads) or not isinstance(predictor, nn.Linear):

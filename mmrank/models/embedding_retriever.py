@@ -129,7 +129,8 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         mixups = self._mixups()
         if not (mixups and self.training):
             return self.head.loss(self.extract_feat(inputs), data_samples)
-        labels, copies = labels_of(data_samples, None, inputs.device), 1
+        labels = labels_of(data_samples, None, inputs.device)
+        copies = 1
         with ExitStack() as stack:
             for mixup in mixups:
                 stack.enter_context(mixup.mixing(labels))

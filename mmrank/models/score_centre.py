@@ -40,7 +40,8 @@ class BoxesWithoutCentre:
         if not (settings or {}).get('score_thr'):
             return results
         if not self._warned:
-            self._warned, name = True, type(loss).__name__
+            self._warned = True
+            name = type(loss).__name__
             print_log(
                 f'No score of a batch reaches score_thr={settings["score_thr"]}: {name} has no '
                 'logit_centre(), so the scores are wherever training left them. The threshold is '

@@ -33,7 +33,8 @@ class SmallConvNet(BaseModule):
         sizes = dict(in_channels=in_channels, channels=channels, num_blocks=num_blocks)
         for name, value in sizes.items():
             check_count(name, value)
-        self.in_channels, self.least_size = in_channels, 2**num_blocks
+        self.in_channels = in_channels
+        self.least_size = 2**num_blocks
         self.blocks = nn.Sequential(
             *(
                 nn.Sequential(

@@ -56,14 +56,19 @@ class TIMMStages(BaseModule):
                 'to stop'
             )
         if start:
-            model.conv_stem, model.bn1 = nn.Identity(), nn.Identity()
+            model.conv_stem = nn.Identity()
+            model.bn1 = nn.Identity()
         if end < count:
-            model.conv_head, model.bn2 = nn.Identity(), nn.Identity()
+            model.conv_head = nn.Identity()
+            model.bn2 = nn.Identity()
         for index in range(count - 1):
             if not start <= index < end:
                 model.blocks[index] = nn.Identity()
-        self.model_name, self.timm_model = model_name, model
-        self.start, self.stop, self.frozen_stages = start, end, frozen_stages
+        self.model_name = model_name
+        self.timm_model = model
+        self.start = start
+        self.stop = end
+        self.frozen_stages = frozen_stages
         self.freeze_bn = freeze_bn
         for layer in self._frozen():
             layer.requires_grad_(False)

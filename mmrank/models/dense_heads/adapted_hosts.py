@@ -44,7 +44,8 @@ class _RecordingSampler:
     """
 
     def __init__(self, sampler) -> None:
-        self.sampler, self.last = sampler, None
+        self.sampler = sampler
+        self.last = None
 
     def sample(self, *args, **kwargs):
         result = self.sampler.sample(*args, **kwargs)
@@ -84,7 +85,8 @@ class JointTargets:
             joint_logits(*pair).permute(0, 2, 3, 1).flatten(1, 2)
             for pair in zip(cls_scores, objectnesses)
         ]
-        labels, self._assigned = torch.cat(self._assigned), []
+        labels = torch.cat(self._assigned)
+        self._assigned = []
         self.loss_cls.open()
         losses['loss_cls'] = self.loss_cls(torch.cat(rows, 1).flatten(0, 1), labels, avg_factor=1.0)
         losses.pop('loss_obj')
@@ -123,7 +125,8 @@ class JointMapTargets:
     def loss_by_feat(self, pred_maps: list[Tensor], *args, **kwargs) -> dict:
         """Losses of YOLOv3 without the objectness loss."""
         losses = super().loss_by_feat(pred_maps, *args, **kwargs)
-        assigned, self._assigned = self._assigned, []
+        assigned = self._assigned
+        self._assigned = []
         self.loss_cls.open()
         first = _BOX + _OBJECTNESS
         for pred, (target, negative) in zip(pred_maps, assigned):

@@ -53,13 +53,16 @@ class BoxCollector(nn.Module):
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
         super().__init__()
         one_of('kind', kind, BOX_ARGUMENTS)
-        self.loss, self.kind, self.coder = loss, kind, coder
+        self.loss = loss
+        self.kind = kind
+        self.coder = coder
         self._calls: list[tuple[Tensor, Tensor]] | None = None
         self._anchors: list[Tensor] = []
 
     def open(self) -> None:
         """Begin to gather, forgetting what an interrupted pass left."""
-        self._calls, self._anchors = [], []
+        self._calls = []
+        self._anchors = []
 
     def note_anchors(self, anchors: Tensor) -> None:
         """Keep the (..., 4) anchors of rows that the classification loss gets next."""
@@ -98,8 +101,10 @@ class BoxCollector(nn.Module):
         return {BOX_ARGUMENTS[self.kind]: self._values(targets, num_classes)}
 
     def _values(self, targets: list[Tensor], num_classes: int) -> Tensor:
-        calls, anchors = self._calls, self._anchors
-        self._calls, self._anchors = None, []
+        calls = self._calls
+        anchors = self._anchors
+        self._calls = None
+        self._anchors = []
         if calls is None:
             raise RuntimeError('BoxCollector.close called before open')
         joined = torch.cat(targets)
@@ -119,7 +124,8 @@ class BoxCollector(nn.Module):
         if whole or self.coder is not None:
             index = positive.nonzero().squeeze(1)
         if whole:
-            pred, target = pred[index], target[index]
+            pred = pred[index]
+            target = target[index]
         pred = at_least_float32(pred)
         target = target.to(pred.dtype)
         if self.kind == 'loss':

@@ -20,7 +20,8 @@ class LevelCollector(nn.Module):
         self, loss: nn.Module, pointwise: nn.Module | None = None, probabilities: bool = False
     ) -> None:
         super().__init__()
-        self.loss, self.pointwise = loss, pointwise
+        self.loss = loss
+        self.pointwise = pointwise
         self.probabilities = probabilities
         self.use_sigmoid = True
         self._calls: list[tuple] | None = None
@@ -69,7 +70,8 @@ class LevelCollector(nn.Module):
         :func:`~mmrank.models.federated_annotations.exhaustive_classes` and the (n,) image of each
         row; None where each image is annotated for all classes.
         """
-        calls, self._calls = self._calls, None
+        calls = self._calls
+        self._calls = None
         if not calls:
             raise RuntimeError(
                 'the head computed its losses without calling loss_cls, so there is nothing to rank'
@@ -83,7 +85,8 @@ class LevelCollector(nn.Module):
                     for w, t in zip(weights, targets)
                 ]
             )
-        pred, target = torch.cat(preds), torch.cat(targets)
+        pred = torch.cat(preds)
+        target = torch.cat(targets)
         if federated is not None:
             exhaustive, images = federated
             if len(images) != len(pred):

@@ -85,7 +85,8 @@ class DecoderLosses(nn.Module):
 
     def finish(self, losses: dict[str, Tensor]) -> dict[str, Tensor]:
         """Copy what the head returns, with the losses of the rankings in place of their zeros."""
-        waiting, self._waiting = self._waiting or [], None
+        waiting = self._waiting or []
+        self._waiting = None
         found = {}
         for group in (self.layers, self.denoising):
             own = [x for x in waiting if any(x[0] is c for c in group)]
@@ -122,7 +123,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
                 'its queries one to one; remove it'
             )
         self._warned: set[str] = set()
-        self._matching, self._denoising = [], []
+        self._matching = []
+        self._denoising = []
         loss = self.loss_cls
         two_stage = getattr(self, 'as_two_stage', False)
         denoising = hasattr(self.host, '_loss_dn_single')
@@ -174,7 +176,8 @@ class ListwiseDETRMixin(RankingHeadMixin):
     def loss_by_feat(self, all_layers_cls_scores: Tensor, *args, **kwargs):
         """Losses of the host head, each classification loss a ranking."""
         self.training_set.check_classes(self.num_classes, self._where)
-        found, expected = len(all_layers_cls_scores), len(self.loss_cls.layers)
+        found = len(all_layers_cls_scores)
+        expected = len(self.loss_cls.layers)
         if found != expected:
             raise UserError(
                 f'{self._where} ranks {expected} decoder layers, but the decoder has {found}. Fix: '

@@ -109,7 +109,8 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
 
     def _collect_boxes(self, kind: str) -> None:
         user = type(self.loss_cls).__name__
-        traits, host = self.traits, self.host
+        traits = self.traits
+        host = self.host
         if traits.no_boxes is not None:
             raise ValueError(
                 f'{user} requires the boxes of the positives, which {host.__name__} does not '

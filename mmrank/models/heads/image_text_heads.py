@@ -97,7 +97,9 @@ class ImageTextInBatchHead(BaseModule):
                 "head.type='mmrank.ImageTextContrastHead'"
             )
         check_positive(scale=scale)
-        self.row_key, self.col_key, self.scale = row_key, col_key, scale
+        self.row_key = row_key
+        self.col_key = col_key
+        self.scale = scale
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
         """Read (B,) ``row_key`` and (B,) ``col_key`` of the pairs, on ``device``."""

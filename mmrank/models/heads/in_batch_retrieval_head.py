@@ -47,7 +47,8 @@ class InBatchRetrievalHead(BaseModule):
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         check_positive(scale=scale)
-        self.scale, self.bias = scale, bias
+        self.scale = scale
+        self.bias = bias
         self.loss_module = build_loss('loss', loss)
         # A softmax would push apart the images of a class.
         if isinstance(self.loss_module, InBatchSoftmaxLoss) or not (

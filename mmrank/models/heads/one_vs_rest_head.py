@@ -64,7 +64,9 @@ class OneVsRestHead(BaseModule):
                 'exclusive=True needs num_classes of at least 2: a softmax of one class is 1. Fix: '
                 'leave exclusive out'
             )
-        self.num_classes, self.thr, self.exclusive = num_classes, thr, exclusive
+        self.num_classes = num_classes
+        self.thr = thr
+        self.exclusive = exclusive
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)
         own = isinstance(self.loss_module, (HeadLoss, PointwiseLoss))
@@ -110,7 +112,8 @@ class OneVsRestHead(BaseModule):
         own = isinstance(self.loss_module, (HeadLoss, PointwiseLoss))
         if not own and self.num_classes == 1:
             # mmpretrain's losses read (n, 1) targets as class indices.
-            scores, target = scores.unsqueeze(-1), target.unsqueeze(-1)
+            scores = scores.unsqueeze(-1)
+            target = target.unsqueeze(-1)
         extra = {}
         if isinstance(self.loss_module, KeepsSampleState) and self.loss_module.keeps_samples:
             extra['sample_idx'] = ids_of(data_samples, 'sample_idx', scores.device)

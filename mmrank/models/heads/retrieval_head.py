@@ -109,7 +109,8 @@ class RetrievalHead(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        self.num_classes, self.normalize = num_classes, normalize
+        self.num_classes = num_classes
+        self.normalize = normalize
         self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
@@ -163,7 +164,9 @@ class RetrievalHead(BaseModule):
         own = EmbeddingRows(embeddings, torch.cat([labels] * copies), ids.repeat(copies))
         group = world_group()
         together = self.loss_module.scope == 'global'
-        rows, offset, counts = own, 0, [len(own)]
+        rows = own
+        offset = 0
+        counts = [len(own)]
         if group is not None and (together or self.memory is not None):
             rows, offset, counts = own.of_all_ranks(group)
         queries, offset = (rows, offset) if together else (own, 0)
@@ -182,7 +185,8 @@ class RetrievalHead(BaseModule):
         device = own.labels.device
         place = torch.arange(len(queries), device=device)[:, None]
         is_itself = place == offset + torch.arange(len(own), device=device)
-        gallery, labels = own.embeddings, own.labels
+        gallery = own.embeddings
+        labels = own.labels
         if self.memory is not None:
             share = (0, 1)
             if group is not None:
@@ -202,7 +206,8 @@ class RetrievalHead(BaseModule):
 @torch.no_grad()
 def _mean_scores(own: EmbeddingRows) -> dict[str, Tensor]:
     batch = EmbeddingBatch.of_one_batch(own.embeddings, own.labels)
-    scores, means = batch.scores(), {}
+    scores = batch.scores()
+    means = {}
     for name, pairs in (('pos_score', batch.is_positive()), ('neg_score', batch.is_negative())):
         total = torch.where(pairs, scores, 0).sum()
         means[name] = total / pairs.sum().clamp(min=1)

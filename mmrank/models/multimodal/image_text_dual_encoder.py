@@ -117,7 +117,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
             image_encoder = [image_encoder]
         self.image_encoder = nn.ModuleList(map(MODELS.build, image_encoder))
         self.text_encoder = MODELS.build(text_encoder)
-        self.image_channels, self.normalize = image_channels, normalize
+        self.image_channels = image_channels
+        self.normalize = normalize
         self.image_projection = nn.Linear(image_channels, embed_channels)
         self.text_projection = nn.Linear(self.text_encoder.out_channels, embed_channels)
         self.head = None if head is None else MODELS.build(head)

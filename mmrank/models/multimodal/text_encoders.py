@@ -182,7 +182,8 @@ class HuggingFaceTextEncoder(BaseModule):
             self.model = AutoModel.from_config(config, trust_remote_code=False)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True
-        self.max_length, self.pooling = max_length, pooling
+        self.max_length = max_length
+        self.pooling = pooling
         self.out_channels = self.model.config.hidden_size
 
     def forward(self, texts: list[str]) -> Tensor:

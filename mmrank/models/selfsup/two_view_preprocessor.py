@@ -130,7 +130,8 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
                 )
             column = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
             self.register_buffer(name, column, persistent=False)
-        self.crop, self.colours = crop or {}, colours or {}
+        self.crop = crop or {}
+        self.colours = colours or {}
         self.bgr_to_rgb = bgr_to_rgb
         self.channels_last = channels_last
 

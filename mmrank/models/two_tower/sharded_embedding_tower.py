@@ -68,7 +68,8 @@ class ShardedEmbeddingTower(EmbeddingTower):
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args, **kwargs) -> None:
         """Take the rows of this process from a whole table."""
-        key, weight = f'{prefix}table.weight', self.table.weight
+        key = f'{prefix}table.weight'
+        weight = self.table.weight
         whole = state_dict.get(key)
         if whole is not None and is_sharded(weight):
             state_dict[key] = shard_like(whole, weight)
@@ -84,7 +85,8 @@ def shard_like(whole: Tensor, sharded: Tensor) -> Tensor:
         return whole
     from torch.distributed.tensor import DTensor
 
-    size, rank = sharded.device_mesh.size(), sharded.device_mesh.get_rank()
+    size = sharded.device_mesh.size()
+    rank = sharded.device_mesh.get_rank()
     parts = whole.to(sharded.device).chunk(size)
     local = parts[rank] if rank < len(parts) else whole[:0]
     return DTensor.from_local(

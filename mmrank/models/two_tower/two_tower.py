@@ -36,7 +36,8 @@ class TwoTower(BaseModel):
     ) -> None:
         super().__init__(data_preprocessor, init_cfg)
         check_at_least(1, top_k=top_k)
-        self.left, self.right = MODELS.build(left), MODELS.build(right)
+        self.left = MODELS.build(left)
+        self.right = MODELS.build(right)
         self.pair_loss = build_loss('loss', loss)
         self.training_set = TrainingSet()
         self.top_k = top_k
