@@ -1,39 +1,51 @@
 """Classes that are made for a host class, and how they are pickled."""
 
-from collections.abc import Callable
+from functools import cache
 
 from mmrank.losses.loss_type import model_type
 
 
 class MadeClass:
-    """Put before a class that ``made_by`` makes for ``host``: its objects can be pickled.
+    """Mixin before a class of another package: :meth:`class_for` makes a class of both.
 
-    ``torch.save(model)`` saves classes by name, which such a class does not have; it is made again.
+    Its objects can be pickled: ``torch.save(model)`` saves classes by name, which such a class does
+    not have, so it is made again.
     """
 
     host: type
-    made_by: Callable[[type], type]
+    #: What :meth:`class_for` was called with.
+    made_from: tuple
+    #: Before the name of the host in the name of the class, and behind it in its docstring.
+    name_prefix = 'Listwise'
+    doc_suffix = 'on a ranking loss'
+
+    @classmethod
+    def class_for(cls, host: type, before: tuple = (), after: tuple = ()) -> type:
+        """The class ``<prefix><host>``, one and the same for every call.
+
+        ``before`` and ``after`` are further mixins around this one.
+        """
+        return _made(cls, host, before, after)
 
     def __reduce_ex__(self, protocol: int) -> tuple:
         state = super().__reduce_ex__(max(protocol, 2))[2]
-        return _empty, (self.made_by, self.host), state
+        return _empty, self.made_from, state
 
 
-def make_class(
-    made_by: Callable[[type], type],
-    host: type,
-    bases: tuple[type, ...],
-    doc: str,
-    prefix: str = 'Listwise',
-) -> type:
-    """Make the class ``<prefix><host>``; ``made_by`` is the cached function that calls this."""
-    content = dict(__doc__=f'{host.__name__} {doc}.', __module__=made_by.__module__, host=host)
-    return type(f'{prefix}{host.__name__}', bases, {**content, 'made_by': staticmethod(made_by)})
+@cache
+def _made(mixin: type[MadeClass], host: type, before: tuple, after: tuple) -> type:
+    content = dict(
+        __doc__=f'{host.__name__} {mixin.doc_suffix}.',
+        __module__=mixin.__module__,
+        host=host,
+        made_from=(mixin, host, before, after),
+    )
+    return type(f'{mixin.name_prefix}{host.__name__}', (*before, mixin, *after, host), content)
 
 
-def _empty(made_by: Callable[[type], type], host: type) -> object:
+def _empty(*made_from) -> object:
     """An object without content, which pickle fills."""
-    made = made_by(host)
+    made = _made(*made_from)
     return made.__new__(made)
 
 

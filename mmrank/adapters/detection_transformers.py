@@ -1,6 +1,5 @@
 """DETRs of transformers on a ranking loss."""
 
-from functools import cache
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -46,11 +45,9 @@ class QueryMatchability(QueryVarifocal):
     loss_labels_mal = QueryCriterion.loss_labels
 
 
-@cache
-def ranked_criterion(mixin: type, file: str, name: str) -> type:
+def ranked_criterion(mixin: type[QueryCriterion], file: str, name: str) -> type:
     """Subclass of a criterion in ``transformers.loss``."""
-    host = getattr(import_module(f'transformers.loss.{file}'), name)
-    return type(f'Ranked{name}', (mixin, host), {})
+    return mixin.class_for(getattr(import_module(f'transformers.loss.{file}'), name))
 
 
 class DetectorLosses(nn.Module):

@@ -9,6 +9,7 @@ from mmrank.distributed import world_group
 from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
+from mmrank.made_class import MadeClass
 from mmrank.precision import at_least_float32
 
 from .detectors import aligned_iou
@@ -30,7 +31,7 @@ def copies_of(loss: HeadLoss, names: list[str], proposals: dict[str, HeadLoss]) 
     return nn.ModuleDict({name: own.get(name) or copy.deepcopy(loss) for name in names})
 
 
-class QueryCriterion:
+class QueryCriterion(MadeClass):
     """Mixin for criterions: all queries of all images of a layer are one ranking.
 
     Matching and box losses stay the criterion's; the rankings of all layers are computed in
@@ -38,6 +39,7 @@ class QueryCriterion:
     and so on before it, ``dn_0`` ... of denoising queries, ``enc`` of the encoder's proposals.
     """
 
+    doc_suffix = 'on rankings'
     rankings: nn.ModuleDict
     #: Keys of the library: of its outputs, targets and losses.
     logits = 'logits'
@@ -74,16 +76,18 @@ class QueryCriterion:
         name = outputs['layer']
         rows = torch.cat([i + n * logits.size(1) for n, (i, _) in enumerate(indices)])
         rows, order = rows.to(logits.device).sort()
-        classes, boxes = (
-            torch.cat([t[key][j.to(t[key].device)] for t, (_, j) in zip(targets, indices)])[order]
-            for key in (self.classes, 'boxes')
-        )
+
+        def matched(key: str) -> Tensor:
+            found = [t[key][j.to(t[key].device)] for t, (_, j) in zip(targets, indices)]
+            return torch.cat(found)[order]
+
+        classes = matched(self.classes)
         labels = classes.new_full((logits.shape[:2].numel(),), logits.size(-1))
         labels[rows] = classes
         quality = None
         if self.rankings[name].box_input is not None:
             found = outputs['pred_boxes'].detach().flatten(0, 1)[rows]
-            quality = aligned_iou(_corners(found), _corners(boxes))
+            quality = aligned_iou(_corners(found), _corners(matched('boxes')))
         self.calls[name] = logits.flatten(0, 1), labels, quality
         return {}
 

@@ -1,20 +1,19 @@
 """The ``rfdetr`` package on a ranking loss."""
 
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
 from mmrank.losses import IABCELoss
-from mmrank.made_class import MadeClass, make_class
 
 from .detectors import RankingSettings, centre_of, check_fit, check_ranks
 from .label_ranges import check_fractions, check_labels
 from .query_criterion import LAST, QueryCriterion, copies_of
 
 
-class QuerySetCriterion(MadeClass, QueryCriterion):
+class QuerySetCriterion(QueryCriterion):
     """Mixin for ``rfdetr.models.criterion.SetCriterion``."""
 
     logits = 'pred_logits'
@@ -33,12 +32,6 @@ class QuerySetCriterion(MadeClass, QueryCriterion):
         check_labels([x['labels'] for x in targets], 0, self.num_classes - 1, fix)
         check_fractions([x['boxes'] for x in targets])
         return super().forward(outputs, targets, num_boxes=num_boxes)
-
-
-@cache
-def ranked_criterion_class(host: type) -> type:
-    """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(ranked_criterion_class, host, (QuerySetCriterion, host), 'on rankings')
 
 
 def show_centred(criterion: nn.Module, postprocess: nn.Module, args: tuple) -> tuple:
@@ -67,7 +60,7 @@ def attach(module: nn.Module, settings: RankingSettings) -> None:
     names = ['aux_' + key.removeprefix('loss_ce_') for key in criterion.weight_dict]
     names = [LAST, *(x for x in names if x.removeprefix('aux_').isdigit())]
     proposals = {'enc': IABCELoss(criterion.focal_alpha, scope=loss.scope)}
-    criterion.__class__ = ranked_criterion_class(type(criterion))
+    criterion.__class__ = QuerySetCriterion.class_for(type(criterion))
     criterion.rankings = copies_of(loss, names, proposals).to(module.model.class_embed.bias.device)
     criterion.rankings.train(criterion.training)
     if settings.centre_scores:

@@ -1,12 +1,9 @@
 """RetinaNet and FCOS of torchvision on a ranking loss."""
 
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.made_class import make_class
 
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels
@@ -102,12 +99,6 @@ class RankingHead(RankingPart):
         return self.regression_head.box_coder.decode_single(codes, anchors)
 
 
-@cache
-def ranking_head_class(host: type) -> type:
-    """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(ranking_head_class, host, (RankingHead, host), 'on a ranking loss')
-
-
 def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the head, see :func:`mmrank.adapters.use_ranking_loss`."""
     head = model.head
@@ -126,7 +117,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f'balance_boxes=True: {type(loss).__name__} computes the box loss itself. Fix: remove '
             'balance_boxes'
         )
-    put_loss(head, ranking_head_class, settings, head.classification_head.cls_logits)
+    put_loss(head, RankingHead, settings, head.classification_head.cls_logits)
 
 
 def detach(model: nn.Module) -> None:

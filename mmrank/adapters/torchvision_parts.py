@@ -1,7 +1,6 @@
 """What the adapters of torchvision's detectors share."""
 
 import copy
-from collections.abc import Callable
 
 from torch import nn
 
@@ -40,13 +39,13 @@ class RankingPart(MadeClass):
 
 
 def put_loss(
-    part: nn.Module, made_by: Callable[[type], type], settings: RankingSettings, layer: nn.Module
+    part: nn.Module, mixin: type[RankingPart], settings: RankingSettings, layer: nn.Module
 ) -> None:
-    """Make ``part`` a :class:`RankingPart` with a copy of the loss, where ``layer`` is.
+    """Add the mixin to ``part``, and a copy of the loss where ``layer`` is.
 
     Its class changes; a module around it would change the keys of ``state_dict``.
     """
-    part.__class__ = made_by(type(part))
+    part.__class__ = mixin.class_for(type(part))
     device = layer.weight.device
     part.ranking_loss = copy.deepcopy(settings.loss).to(device).train(part.training)
     part.gradient_balance = settings.balance

@@ -1,12 +1,9 @@
 """Faster, Mask and Keypoint R-CNN of torchvision on a ranking loss."""
 
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.made_class import make_class
 from mmrank.precision import at_least_float32
 
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
@@ -104,12 +101,6 @@ def log_odds(logits: Tensor) -> Tensor:
     return log_p - rest
 
 
-@cache
-def ranking_roi_heads_class(host: type) -> type:
-    """The class ``Listwise<host>``; one and the same for every call."""
-    return make_class(ranking_roi_heads_class, host, (RankingRoIHeads, host), 'on a ranking loss')
-
-
 def attach(model: nn.Module, settings: RankingSettings) -> None:
     """Put a copy of the loss into the heads, see :func:`mmrank.adapters.use_ranking_loss`."""
     heads = model.roi_heads
@@ -127,7 +118,7 @@ def attach(model: nn.Module, settings: RankingSettings) -> None:
             f"softmax compares them. Fix: {type(loss).__name__}(mode='flatten')"
         )
     check_fit(loss, predictor.out_features - 1, (None, 'quality'), type(model).__name__)
-    put_loss(heads, ranking_roi_heads_class, settings, predictor)
+    put_loss(heads, RankingRoIHeads, settings, predictor)
     heads.noted = []
 
 

@@ -93,25 +93,20 @@ def accumulates_gradients(optim_wrapper) -> bool:
 
 def has_own_statistics(runner) -> bool:
     """Whether batch norm's statistics differ by process; the first one's are saved."""
-    has_average, is_synchronised = (
-        any(isinstance(hook, kind) for hook in runner.hooks) for kind in (EMAHook, SyncBuffersHook)
-    )
+    has_average = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+    is_synchronised = any(isinstance(hook, SyncBuffersHook) for hook in runner.hooks)
     is_synchronised = is_synchronised or getattr(runner.model, 'broadcast_buffers', False)
     if is_synchronised and not has_average:  # which it does not reach
         return False
-    fixed = {
-        module
-        for parent in runner.model.modules()
-        if getattr(parent, 'norm_eval', False)  # as backbones of mmdet have
-        for module in parent.modules()
-    }
-    return any(
-        isinstance(module, _BatchNorm)
-        and not isinstance(module, nn.SyncBatchNorm)
-        and module.track_running_stats
-        and module not in fixed
-        for module in runner.model.modules()
-    )
+    fixed = set()
+    for module in runner.model.modules():
+        if getattr(module, 'norm_eval', False):  # as backbones of mmdet have
+            fixed.update(module.modules())
+    for module in runner.model.modules():
+        is_local = isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
+        if is_local and module.track_running_stats and module not in fixed:
+            return True
+    return False
 
 
 def _has_other_strategy(runner, names: tuple[str, ...]) -> bool:

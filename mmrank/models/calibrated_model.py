@@ -1,13 +1,12 @@
 """Any detector or one-vs-rest classifier that shows probabilities."""
 
 import os
-from functools import cache
 
 from torch import nn
 
 from mmrank.calibration.calibration_file import Calibration, read_calibration, weights_digest
 from mmrank.errors import UserError
-from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.made_class import MadeClass, host_class
 from mmrank.models.heads.one_vs_rest_head import OneVsRestHead
 from mmrank.registry import MODELS
 
@@ -21,6 +20,8 @@ class CalibratedMixin(MadeClass):
     each class's average precision does.
     """
 
+    name_prefix = 'Calibrated'
+    doc_suffix = 'with calibrated scores'
     calibration: Calibration
     _is_checked = False
 
@@ -51,13 +52,6 @@ class CalibratedMixin(MadeClass):
         if self.calibration.weights_sha256 is not None:
             self.calibration.check_weights(weights_digest(self.state_dict()))
         self._is_checked = True
-
-
-@cache
-def calibrated_class(host: type) -> type:
-    """The class ``Calibrated<host>``; one and the same for every call."""
-    bases = (CalibratedMixin, host)
-    return make_class(calibrated_class, host, bases, 'with calibrated scores', prefix='Calibrated')
 
 
 @MODELS.register_module()
@@ -91,7 +85,7 @@ def CalibratedModel(
             "classifier itself, as in 'mmdet.RetinaNet'"
         )
     maps = read_calibration(calibration)
-    model = calibrated_class(host)(**kwargs)
+    model = CalibratedMixin.class_for(host)(**kwargs)
     try:
         _check_task(model, maps)
     except UserError as error:

@@ -20,7 +20,7 @@ from query_heads import QUERY_HEADS, build_query_head, query_inputs
 from small_heads import CLASSES, FOCAL, HEADS, STABLE_AP, watch
 from small_rcnn import federated_detector, make_batch
 
-from mmrank.models.roi_heads.federated_roi_head import federated_roi_class
+from mmrank.models.roi_heads.federated_roi_head import FederatedRoIMixin
 
 NAMES = sorted(name for name in {**HEADS, **MORE_HEADS} if not name.endswith('RPNHead'))
 NAMES.append('SSDHead')
@@ -225,7 +225,7 @@ def test_proposals_are_masked_by_image(kind):
 
 def test_roi_head_is_one_class_and_pickled():
     model = federated_detector()
-    kind = federated_roi_class(StandardRoIHead)
+    kind = FederatedRoIMixin.class_for(StandardRoIHead)
     assert type(model.roi_head) is kind
     assert kind.__name__ == 'FederatedStandardRoIHead'
     assert type(copy.deepcopy(model).roi_head) is kind

@@ -5,6 +5,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from inspect import signature
 from itertools import chain
+from typing import Any
 
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import CheckpointHook, Hook
@@ -83,13 +84,13 @@ class SampleIndexHook(Hook):
         self._resumed = checkpoint.get(DIGEST_KEY)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        digest = ' '.join(_digests(runner.train_loop.dataloader.dataset))
+        digest = _digest(runner.train_loop.dataloader.dataset)
         if digest:
             checkpoint[DIGEST_KEY] = digest
 
     def before_train(self, runner) -> None:
         loader = runner.train_loop.dataloader
-        digest = ' '.join(_digests(loader.dataset))
+        digest = _digest(loader.dataset)
         if digest and runner.iter > 0:
             self._check_digest(runner, digest)
         keepers = modules_with(runner, 'keeps_samples')
@@ -225,7 +226,13 @@ def _check_files(metrics) -> None:
 
 def _check_pipeline(dataset, split: str) -> None:
     """Refuse one without the transform that makes ``inputs`` of all others' results."""
-    for place, last in _last_steps(dataset, f'{split}_dataloader.dataset'):
+    for place, part in _datasets_with('pipeline', dataset, f'{split}_dataloader.dataset'):
+        steps = getattr(part.pipeline, 'transforms', part.pipeline)
+        if not steps:
+            continue
+        last = steps[-1]
+        for branch in getattr(last, 'subroutines', ())[:1]:  # of test-time augmentation
+            last = branch.transforms[-1]
         name = type(last).__name__
         is_known = type(last).__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
         if is_known and 'Pack' not in name:
@@ -235,24 +242,19 @@ def _check_pipeline(dataset, split: str) -> None:
             )
 
 
-def _last_steps(dataset, place: str) -> Iterator[tuple[str, object]]:
-    """Place of each data set whose pipeline makes the samples, and its last transform.
+def _datasets_with(attribute: str, dataset, place: str = '') -> Iterator[tuple[str, Any]]:
+    """Place of each data set with an attribute, within wrappers and joined parts, and the data set.
 
-    A wrapper with a pipeline of its own, such as ``MultiImageMixDataset``, makes them of what the
-    data set inside returns.
+    A wrapper that has it itself, as ``MultiImageMixDataset`` has a pipeline, stands for what is in
+    it: it makes the samples of what that returns.
     """
-    pipeline = getattr(dataset, 'pipeline', None)
-    steps = getattr(pipeline, 'transforms', pipeline)
-    if steps:
-        last = steps[-1]
-        for part in getattr(last, 'subroutines', ())[:1]:  # the parts of test-time augmentation
-            last = part.transforms[-1]
-        yield place, last
+    if getattr(dataset, attribute, None) is not None:
+        yield place, dataset
         return
     for index, part in enumerate(getattr(dataset, 'datasets', ())):
-        yield from _last_steps(part, f'{place}.datasets.{index}')
+        yield from _datasets_with(attribute, part, f'{place}.datasets.{index}')
     if getattr(dataset, 'dataset', None) is not None:
-        yield from _last_steps(dataset.dataset, f'{place}.dataset')
+        yield from _datasets_with(attribute, dataset.dataset, f'{place}.dataset')
 
 
 def _metric_names(metric) -> list[str]:
@@ -279,16 +281,9 @@ def _check_save_best(runner, names: Collection[str]) -> None:
                     )
 
 
-def _digests(dataset) -> Iterator[str]:
-    """Digests of the indices of data in shards, also within wrappers and joined parts."""
-    found = getattr(dataset, 'index_digest', None)
-    if found is not None:
-        yield found
-    elif isinstance(dataset, ConcatDataset):
-        for part in dataset.datasets:
-            yield from _digests(part)
-    elif hasattr(dataset, 'dataset'):
-        yield from _digests(dataset.dataset)
+def _digest(dataset) -> str:
+    """Digests of the indices of data in shards; empty without any."""
+    return ' '.join(part.index_digest for _, part in _datasets_with('index_digest', dataset))
 
 
 def count_indices(dataset) -> int:

@@ -123,11 +123,8 @@ def _copy_into(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> 
 @contextmanager
 def _lent_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Let a model have other weights; put its own and its buffers back."""
-    own = {
-        name: tensor.detach()
-        for named in (model.named_parameters(), model.named_buffers())
-        for name, tensor in named
-    }
+    named = (*model.named_parameters(), *model.named_buffers())
+    own = {name: tensor.detach() for name, tensor in named}
     kept = {name: tensor.clone() for name, tensor in own.items()}
     _copy_into({name: own[name] for name in weights}, weights)
     try:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import torch
 from torch import Tensor
 
-from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
 
 
@@ -29,6 +28,9 @@ class FeatureMixupMixin(MadeClass):
 
     ``mixup_share`` is u; see :func:`DeepFeatureMixup`.
     """
+
+    name_prefix = 'Mixup'
+    doc_suffix = 'with deep feature mixup'
 
     def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -83,13 +85,6 @@ class FeatureMixupMixin(MadeClass):
         return (torch.cat([features, mixed]), *others)
 
 
-@cache
-def mixup_class(host: type) -> type:
-    """The class ``Mixup<host>``; one and the same for every call."""
-    bases = (FeatureMixupMixin, host)
-    return make_class(mixup_class, host, bases, 'with deep feature mixup', prefix='Mixup')
-
-
 @MODELS.register_module()
 def DeepFeatureMixup(
     backbone: dict, stages: tuple[str, ...] = ('layer3', 'layer4'), u: float = 0.9
@@ -123,6 +118,7 @@ def DeepFeatureMixup(
             f'backbone.type={backbone["type"]!r} is not a class, so its stages cannot be reached; '
             'set the backbone class itself'
         )
+    mixed = FeatureMixupMixin.class_for(host)
     return MODELS.build(
-        {**backbone, 'type': mixup_class(host), 'mixup_stages': tuple(stages), 'mixup_share': u}
+        {**backbone, 'type': mixed, 'mixup_stages': tuple(stages), 'mixup_share': u}
     )

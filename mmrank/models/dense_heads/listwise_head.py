@@ -1,9 +1,7 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
-from functools import cache
-
 from mmrank.losses.loss_type import with_num_classes
-from mmrank.made_class import host_class, make_class
+from mmrank.made_class import host_class
 from mmrank.registry import MODELS
 
 from .adapted_hosts import (
@@ -18,19 +16,17 @@ from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
 
 
-@cache
 def listwise_class(host: type) -> type:
     """The class ``Listwise<host>``; one and the same for every call."""
-    bases = (ListwiseMixin, host)
     if has_queries(host):
-        bases = (ListwiseDETRMixin, host)
-    elif derives_from(host, 'YOLOXHead'):
-        bases = (JointPredictions, ListwiseMixin, JointTargets, host)
-    elif derives_from(host, 'YOLOV3Head'):
-        bases = (JointMapPredictions, ListwiseMixin, JointMapTargets, host)
-    elif derives_from(host, 'SSDHead'):
-        bases = (ListwiseMixin, SigmoidSSD, host)
-    return make_class(listwise_class, host, bases, 'on a listwise loss')
+        return ListwiseDETRMixin.class_for(host)
+    if derives_from(host, 'YOLOXHead'):
+        return ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))
+    if derives_from(host, 'YOLOV3Head'):
+        return ListwiseMixin.class_for(host, (JointMapPredictions,), (JointMapTargets,))
+    if derives_from(host, 'SSDHead'):
+        return ListwiseMixin.class_for(host, (), (SigmoidSSD,))
+    return ListwiseMixin.class_for(host)
 
 
 @MODELS.register_module()

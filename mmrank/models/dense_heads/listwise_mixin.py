@@ -30,6 +30,7 @@ class RankingHeadMixin(BalancedHead):
         gathers_scores: Tells ranking losses that this head may hold them.
     """
 
+    doc_suffix = 'on a listwise loss'
     gathers_scores = True
 
     def __init__(

@@ -65,12 +65,12 @@ class EmbeddingRows:
         ``counts`` are the rows of each rank, which has its batch ``copies`` times, the original
         first.
         """
-        return EmbeddingRows(
-            *(
-                torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
-                for values in (self.embeddings.detach(), self.labels, self.ids)
-            )
-        )
+
+        def first(values: Tensor) -> Tensor:
+            return torch.cat([x[: x.size(0) // copies] for x in values.split(counts)])
+
+        embeddings = first(self.embeddings.detach())
+        return EmbeddingRows(embeddings, first(self.labels), first(self.ids))
 
 
 @MODELS.register_module()

@@ -1,9 +1,7 @@
 """RoI heads of mmdet on federated annotations, such as LVIS's."""
 
-from functools import cache
-
 from mmrank.errors import UserError
-from mmrank.made_class import MadeClass, host_class, make_class
+from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
 
 from .listwise_bbox_head import ListwiseBBoxMixin
@@ -14,6 +12,9 @@ class FederatedRoIMixin(MadeClass):
 
     A box head gets proposals without the meta information of their images.
     """
+
+    name_prefix = 'Federated'
+    doc_suffix = 'with federated annotations'
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
@@ -39,15 +40,6 @@ class FederatedRoIMixin(MadeClass):
         for head in self._box_heads():
             head.image_metas = None
         return losses
-
-
-@cache
-def federated_roi_class(host: type) -> type:
-    """The class ``Federated<host>``; one and the same for every call."""
-    bases = (FederatedRoIMixin, host)
-    return make_class(
-        federated_roi_class, host, bases, 'with federated annotations', prefix='Federated'
-    )
 
 
 @MODELS.register_module()
@@ -76,4 +68,4 @@ def FederatedRoIHead(head_type: str | type, **kwargs):
             :func:`ListwiseBBoxHead`.
     """
     host = host_class('head_type', head_type, 'mmdet.StandardRoIHead')
-    return federated_roi_class(host)(**kwargs)
+    return FederatedRoIMixin.class_for(host)(**kwargs)

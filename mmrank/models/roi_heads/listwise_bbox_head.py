@@ -1,7 +1,6 @@
 """Any box head of mmdet on a ranking loss, with what it needs of the boxes."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.losses import HeadLoss
 from mmrank.losses.loss_type import with_num_classes
-from mmrank.made_class import host_class, make_class
+from mmrank.made_class import host_class
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
@@ -156,13 +155,6 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         return labels.numel() / positives.clamp(min=1)
 
 
-@cache
-def listwise_bbox_class(host: type) -> type:
-    """The class ``Listwise<host>``; one and the same for every call."""
-    bases = (ListwiseBBoxMixin, host)
-    return make_class(listwise_bbox_class, host, bases, 'on a ranking loss')
-
-
 @MODELS.register_module()
 def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
     """Build a box head of mmdet that trains on a ranking loss.
@@ -203,4 +195,5 @@ def ListwiseBBoxHead(head_type: str | type, *, loss_cls: dict, **kwargs):
             "not support a ranking loss; use for example 'mmdet.Shared2FCBBoxHead'"
         )
     loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
-    return listwise_bbox_class(host)(loss_cls={'use_sigmoid': True, **loss_cls}, **kwargs)
+    made = ListwiseBBoxMixin.class_for(host)
+    return made(loss_cls={'use_sigmoid': True, **loss_cls}, **kwargs)
