@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from labelled import Labels
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from published_configs import FOLDERS, LEAVES, load, rows
@@ -120,11 +121,6 @@ def test_omega_is_that_of_the_ratio_it_names():
     assert omega == pytest.approx(0.1**0.5, abs=5e-4)
 
 
-class Characters(list):
-    def get_gt_labels(self):
-        return np.array(self)
-
-
 def test_pairs_of_images():
     pytest.importorskip('mmpretrain')
     from mmpretrain.structures import DataSample
@@ -135,8 +131,7 @@ def test_pairs_of_images():
     assert DATASETS.get(loader.dataset.type) is not None
     init_default_scope(cfg.default_scope)
     labels = np.repeat(np.arange(66), 4)
-    dataset = Characters(labels)
-    sampler = ClassPairSampler(dataset, 8, seed=0)
+    sampler = ClassPairSampler(Labels(labels), 8, seed=0)
     ids = sampler.rank_batch(0)
     images = torch.rand(16, 1, 28, 28)
     samples = [

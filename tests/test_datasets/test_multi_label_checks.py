@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
-from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from labelled import LabelledItems
+from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
 
 from mmrank.datasets.checks.label_check import check_labels
@@ -15,18 +16,6 @@ from mmrank.errors import UserError
 mmpretrain = pytest.importorskip('mmpretrain')
 
 TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
-
-
-class Labelled(BaseDataset):
-    """Items with the labels given."""
-
-    def __init__(self, items, classes=('a', 'b')):
-        self.items = items
-        super().__init__(metainfo=dict(classes=classes), serialize_data=False)
-
-    def load_data_list(self):
-        """Items as they are given."""
-        return [dict(item) for item in self.items]
 
 
 def table(root, text=TABLE, **settings):
@@ -89,11 +78,13 @@ def test_bad_tables_are_named(tmp_path, text, settings, message):
 
 
 def test_labels_of_any_data_set():
-    found = check_labels(Labelled([dict(gt_label=[0, 1]), dict(gt_label=[]), dict(gt_label=1)]))
+    found = check_labels(
+        LabelledItems([dict(gt_label=[0, 1]), dict(gt_label=[]), dict(gt_label=1)])
+    )
     assert found.tolist() == [[1, 1], [0, 0], [0, 1]]
-    parts = [Labelled([dict(gt_score=[1, 0])]), Labelled([dict(gt_score=[0.0, 1.0])])]
+    parts = [LabelledItems([dict(gt_score=[1, 0])]), LabelledItems([dict(gt_score=[0.0, 1.0])])]
     assert check_labels(ConcatDataset(parts)).tolist() == [[1, 0], [0, 1]]
-    twice = RepeatDataset(Labelled([dict(gt_label=0)]), 2)
+    twice = RepeatDataset(LabelledItems([dict(gt_label=0)]), 2)
     assert check_labels(twice, need_positives=False).tolist() == [[1, 0]]
 
 
@@ -114,22 +105,22 @@ def test_labels_of_any_data_set():
 )
 def test_bad_labels_are_named(items, message):
     with pytest.raises(UserError, match=message):
-        check_labels(Labelled([*items]), 'val')
+        check_labels(LabelledItems([*items]), 'val')
 
 
 def test_data_sets_that_do_not_fit_together():
-    parts = [Labelled([dict(gt_score=[1, 0])]), Labelled([dict(gt_score=[1])], ['a'])]
+    parts = [LabelledItems([dict(gt_score=[1, 0])]), LabelledItems([dict(gt_score=[1])], ['a'])]
     both = ConcatDataset(parts, ignore_keys=['classes'])
     with pytest.raises(UserError, match=r'data sets of \[1, 2\] class'):
         check_labels(both)
     with pytest.raises(UserError, match='does not name its classes'):
-        check_labels(Labelled([dict(gt_label=0)], ()))
+        check_labels(LabelledItems([dict(gt_label=0)], ()))
     with pytest.raises(UserError, match='has no item'):
         check_labels([])
 
 
 def loop(*items):
-    dataset = Labelled([dict(gt_label=x) for x in items])
+    dataset = LabelledItems([dict(gt_label=x) for x in items])
     return SimpleNamespace(dataloader=SimpleNamespace(dataset=dataset))
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from labelled import Labels
 from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
-from torch.utils.data import DataLoader
 
-from mmrank.datasets import InteractionDataset, pair_collate
+from mmrank.datasets import InteractionDataset
 from mmrank.datasets.samplers import (
     CrossPairSampler,
     InBatchPairSampler,
@@ -25,26 +25,10 @@ from mmrank.datasets.samplers.positive_samplers import ShuffledCycle
 from mmrank.registry import DATA_SAMPLERS
 
 
-class Labelled(list):
-    """Labels alone: an index, or a list of them, for each item."""
-
-    def __init__(self, labels, classes=('rest', 'bird')):
-        super().__init__(labels)
-        self.metainfo = dict(classes=classes)
-
-    def get_gt_labels(self):
-        """As mmpretrain's data sets."""
-        return np.array(self)
-
-    def get_data_info(self, index):
-        """As mmpretrain's data sets."""
-        return dict(gt_label=self[index])
-
-
 def classes_of(sizes):
     """Items of classes of these sizes, mixed."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    return Labelled(np.random.default_rng(0).permutation(labels).tolist())
+    return Labels(np.random.default_rng(0).permutation(labels).tolist(), ('rest', 'bird'))
 
 
 def binary(num_positives, num_negatives):
@@ -156,7 +140,7 @@ def multi_label():
     rng = np.random.default_rng(1)
     has = rng.random((60, 3)) < [0.1, 0.3, 0.5]
     labels = [np.flatnonzero(row).tolist() for row in has]
-    return Labelled(labels, ('rare', 'middle', 'common')), has
+    return Labels(labels, ('rare', 'middle', 'common')), has
 
 
 @given(
@@ -229,7 +213,7 @@ def test_images_of_every_class_are_reached():
 
 
 def test_others_fill_up_where_every_image_has_a_class():
-    dataset = Labelled([[0]] * 3 + [[1]] * 9, ('a', 'b'))
+    dataset = Labels([[0]] * 3 + [[1]] * 9, ('a', 'b'))
     sampler = MultiLabelPositiveSampler(dataset, 8, 1, seed=0)
     batches = [sampler.global_batch(i) for i in range(20)]
     assert all(len(set(b.tolist())) == 8 for b in batches)
@@ -251,13 +235,13 @@ def test_rate_is_a_share_of_the_batch():
 
 def test_which_class_is_positive():
     labels = [0, 1, 2, 2, 1, 0, 0, 0]
-    dataset = Labelled(labels, 'abc')
+    dataset = Labels(labels, 'abc')
     sampler = PositiveRateSampler(dataset, 4, num_positives=1, positive_class=2, seed=0)
     assert labels[sampler.global_batch(0)[0]] == 2
     with pytest.raises(ValueError, match='has 3 classes; set positive_class'):
         PositiveRateSampler(dataset, 4, num_positives=1, seed=0)
     # One class alone, as multi-label data sets have it.
-    single = Labelled([[], [0], [], []], ['bird'])
+    single = Labels([[], [0], [], []], ['bird'])
     sampler = PositiveRateSampler(single, 3, num_positives=1, seed=0)
     assert sampler.global_batch(0)[0] == 1
 
@@ -315,25 +299,9 @@ def build(data, sampling, **other):
     return sampler(data(sampling), **{'seed': 7, **setting, **other})
 
 
-def epochs(sampler, count):
-    result = []
-    for epoch in range(count):
-        sampler.set_epoch(epoch)
-        result.append(list(sampler))
-    return result
-
-
-def test_in_batch_epoch_has_no_pair_twice(data):
-    first, second = epochs(build(data, 'in_batch'), 2)
-    for epoch in (first, second):
-        assert len(epoch) == len(set(epoch)) == 18
-    assert first != second
-    assert len(build(data, 'in_batch')) == 18
-
-
 def test_sogram_samples_are_distinct_in_themselves_only(data):
     sampler = build(data, 'sogram', batch_size=10)
-    (epoch,) = epochs(sampler, 1)
+    epoch = list(sampler)
     assert len(epoch) == 40
     first = epoch[:10] + epoch[20:30]
     second = epoch[10:20] + epoch[30:]
@@ -391,27 +359,6 @@ def test_uniform_candidates_follow_the_pairs(data):
         assert len(set(drawn)) == 2
         seen.update(drawn)
     assert all(abs(seen[j] - 250) < 5 * 11.2 for j in range(4))
-
-
-def test_a_seed_that_is_set_after_a_batch_counts(data):
-    late, early = (InBatchPairSampler(data(), 20, seed=seed) for seed in (0, 1))
-    late.rank_batch(0)
-    late.seed = 1
-    assert (late.rank_batch(0) == early.rank_batch(0)).all()
-
-
-@pytest.mark.parametrize('workers', [0, 1])
-def test_in_a_data_loader(data, workers):
-    dataset = data()
-    loader = DataLoader(
-        dataset,
-        batch_size=6,
-        sampler=InBatchPairSampler(dataset, 6, seed=1),
-        collate_fn=pair_collate,
-        num_workers=workers,
-    )
-    batches = list(loader)
-    assert [len(x['rows']) for x in batches] == [6, 6, 6]
 
 
 @pytest.mark.parametrize(

@@ -2,33 +2,20 @@
 
 import random
 from itertools import chain, islice
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from zlib import crc32
 
 import numpy as np
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from labelled import Labels
 from mmengine.registry import DATA_SAMPLERS as ROOT
 from torch.utils.data import DataLoader
 
 from mmrank.datasets.interactions import Interactions
 from mmrank.datasets.samplers import batch_stream
 from mmrank.registry import DATA_SAMPLERS
-
-
-class Labelled(list):
-    """Nothing but labels: a class, or a list of classes, for each item."""
-
-    metainfo = MappingProxyType(dict(classes='abc'))
-
-    def get_gt_labels(self):
-        """As mmpretrain's data sets."""
-        return np.array(self)
-
-    def get_data_info(self, index):
-        """As mmpretrain's data sets."""
-        return dict(gt_label=self[index])
 
 
 def pairs(sampling):
@@ -41,13 +28,13 @@ def pairs(sampling):
 
 #: Data set and settings of each; 2, 3 and 4 ranks divide a batch.
 CASES = {
-    'PKSampler': (Labelled([i * 5 % 13 for i in range(91)]), dict(batch_size=24, num_per_class=2)),
+    'PKSampler': (Labels([i * 5 % 13 for i in range(91)]), dict(batch_size=24, num_per_class=2)),
     'PositiveRateSampler': (
-        Labelled([int(i % 6 == 0) for i in range(60)]),
+        Labels([int(i % 6 == 0) for i in range(60)]),
         dict(batch_size=12, num_positives=5, positive_class=1),
     ),
     'MultiLabelPositiveSampler': (
-        Labelled([[i % 3] if i % 4 else [] for i in range(60)]),
+        Labels([[i % 3] if i % 4 else [] for i in range(60)]),
         dict(batch_size=12, num_positives=2),
     ),
     'InBatchPairSampler': (pairs('in_batch'), dict(batch_size=12)),
@@ -55,7 +42,7 @@ CASES = {
     'InBatchPairSampler uniform': (pairs('in_batch'), dict(batch_size=12, num_uniform=8)),
     'NaivePairSampler': (pairs('naive'), dict(batch_size=12)),
     'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5, num_batches=3)),
-    'ClassPairSampler': (Labelled([i % 7 for i in range(60)]), dict(batch_size=12)),
+    'ClassPairSampler': (Labels([i % 7 for i in range(60)]), dict(batch_size=12)),
     'ShardSampler': (
         SimpleNamespace(shard_sizes=np.array([20, 7, 5, 1, 31, 6])),
         dict(batch_size=12, parts=12, buffer=7, readers=2),
@@ -174,6 +161,8 @@ def test_seed_decides_and_global_generators_are_left_alone(name):
     first = epochs(build(name), 2)
     assert epochs(build(name), 2) == first
     other = build(name, seed=8)
+    if 'Positive' not in name:  # these stay in the round of their first batch
+        other.rank_batch(0)
     other.seed = 7  # as a resumed training sets it
     assert epochs(other, 2) == first
     assert epochs(build(name, seed=8), 2) != first

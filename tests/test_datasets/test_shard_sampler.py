@@ -91,26 +91,6 @@ def test_a_lane_reads_its_shards_from_front_to_back(monkeypatch, workers):
             assert (distances != 1).mean() > 0.5, 'hardly shuffled'
 
 
-def test_parts_make_batches_independent_of_ranks(monkeypatch):
-    settings = dict(batch_size=12, parts=6, workers=2, buffer=9, seed=3, infinite=True)
-    whole = batches(ShardSampler(dataset(), **settings), 25)
-    for world_size in (2, 3, 6):
-        shares = []
-        for rank in range(world_size):
-            on_rank(monkeypatch, rank, world_size)
-            shares.append(batches(ShardSampler(dataset(), **settings), 25))
-        assert np.array_equal(np.concatenate(shares, 1), whole)
-
-
-def test_a_seed_that_is_set_later_counts():
-    settings = dict(batch_size=6, workers=3, buffer=10, infinite=True)
-    whole = list(islice(iter(ShardSampler(dataset(), seed=4, **settings)), 400))
-    again = ShardSampler(dataset(), seed=9, **settings)
-    before = list(islice(iter(again), 12))
-    again.seed = 4  # as a resumed training sets it
-    assert list(islice(iter(again), 400)) == whole != before
-
-
 def test_bad_settings(monkeypatch):
     with pytest.raises(TypeError, match='has no shards; use'):
         ShardSampler([1, 2], 2)

@@ -2,10 +2,10 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
+from labelled import LabelledItems
+from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
 from mmengine.model import BaseModel
@@ -27,23 +27,13 @@ from mmrank.losses import (
 )
 
 
-class Labelled(BaseDataset):
-    """Items without images, labelled as mmpretrain's data sets are."""
-
-    def __init__(self, labels, classes, key='gt_label'):
-        self.labels = [{key: label} for label in labels]
-        super().__init__(metainfo=dict(classes=classes))
-
-    def load_data_list(self):
-        return self.labels
-
-    def get_gt_labels(self):
-        return np.array([x['gt_label'] for x in self.labels])
+def labelled(labels, classes, key='gt_label'):
+    return LabelledItems([{key: label} for label in labels], classes)
 
 
-MULTI = Labelled([[0, 2], [], [2], [1, 2]], 'abc')
-SCORES = Labelled([[1, 0, 1], [0, 0, 0], [0, 0, 1.0], [0, 1, 1]], 'abc', 'gt_score')
-BINARY = Labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
+MULTI = labelled([[0, 2], [], [2], [1, 2]], 'abc')
+SCORES = labelled([[1, 0, 1], [0, 0, 0], [0, 0, 1.0], [0, 1, 1]], 'abc', 'gt_score')
+BINARY = labelled([0, 0, 1, 0, 0], ('rest', 'cat'))
 
 
 def tell(dataset, *losses, hook=ClassCountsHook):
@@ -72,7 +62,7 @@ def test_multi_label(dataset):
 def test_items_and_classes_through_wrappers():
     twice = RepeatDataset(MULTI, 2)
     # ConcatDataset requires one metainfo.
-    binary = Labelled([0, 0, 1, 0, 0], 'abc')
+    binary = labelled([0, 0, 1, 0, 0], 'abc')
     joined = ConcatDataset([binary, SCORES])
     items, classes = label_pairs(twice)
     assert items.tolist() == [0, 0, 2, 3, 3, 4, 4, 6, 7, 7]

@@ -11,6 +11,8 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
+from small_models import table, two_tower
+from tower_runs import by_iterations, tower_config
 
 from mmrank.engine.sharded.tables import ShardedTablesHook
 from mmrank.errors import UserError
@@ -55,7 +57,7 @@ def folder(tmp_path_factory):
 def settings(folder, work_dir, tower, hidden=False, resume=None):
     towers = {}
     for side, size in SIZES.items():
-        towers[side] = dict(type=f'mmrank.{tower}', num_entities=size, channels=4)
+        towers[side] = dict(table(size), type=f'mmrank.{tower}')
         if hidden:
             towers[side] = dict(
                 type='mmrank.MLPTower', stem=towers[side], stem_channels=4, channels=[3]
@@ -63,56 +65,28 @@ def settings(folder, work_dir, tower, hidden=False, resume=None):
     loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise='logistic')
     distributed = torch.distributed.is_initialized()
     sharded = tower == 'ShardedEmbeddingTower'
-    wrapper = 'mmrank.ShardedTablesParallel'
-    loader = dict(num_workers=0, collate_fn=dict(type='mmrank.pair_collate'))
-    return Config(
-        dict(
-            work_dir=str(work_dir),
-            launcher='pytorch' if distributed else 'none',
-            model=dict(type='mmrank.TwoTower', top_k=3, loss=loss, **towers),
-            model_wrapper_cfg=dict(
-                type=wrapper if sharded else 'MMDistributedDataParallel', device_ids=None
-            ),
-            train_dataloader=dict(
-                batch_size=20 // (2 if distributed else 1),
-                sampler=dict(
-                    type='mmrank.InBatchPairSampler', batch_size=20, seed=0, infinite=True
-                ),
-                dataset=dict(
-                    type='mmrank.InteractionDataset', data_root=str(folder), ann_file='train.csv'
-                ),
-                **loader,
-            ),
-            val_dataloader=dict(
-                batch_size=13,
-                sampler=dict(type='DefaultSampler', shuffle=False),
-                dataset=dict(
-                    type='mmrank.TopKDataset',
-                    data_root=str(folder),
-                    ann_file='test.csv',
-                    train_ann_file='train.csv',
-                ),
-                **loader,
-            ),
-            val_evaluator=dict(type='mmrank.TopKMetric', k=(1, 3)),
-            val_cfg=dict(),
-            train_cfg=dict(by_epoch=False, max_iters=6, val_interval=6),
-            optim_wrapper=dict(optimizer=dict(type='Adagrad', lr=0.3)),
-            default_hooks=dict(
-                checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=2, by_epoch=False)
-            ),
-            custom_hooks=[
-                dict(type='mmrank.PairCountsHook'),
-                dict(type='mmrank.RNGStateHook'),
-                dict(type='mmrank.ShardedTablesHook'),
-                dict(type='TableLossHook'),
-            ],
-            randomness=dict(seed=1),
-            log_level='ERROR',
-            load_from=None if resume is None else str(resume),
-            resume=resume is not None,
-        )
+    wrapper = 'mmrank.ShardedTablesParallel' if sharded else 'MMDistributedDataParallel'
+    config = tower_config(
+        folder,
+        work_dir,
+        two_tower(**towers, loss=loss, top_k=5),
+        launcher='pytorch' if distributed else 'none',
+        model_wrapper_cfg=dict(type=wrapper, device_ids=None),
+        default_hooks=dict(
+            checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=2, by_epoch=False)
+        ),
+        custom_hooks=[
+            dict(type='mmrank.PairCountsHook'),
+            dict(type='mmrank.RNGStateHook'),
+            dict(type='mmrank.ShardedTablesHook'),
+            dict(type='TableLossHook'),
+        ],
+        randomness=dict(seed=1),
+        load_from=None if resume is None else str(resume),
+        resume=resume is not None,
     )
+    config.train_dataloader.batch_size = 10 if distributed else 20
+    return by_iterations(config, 6)
 
 
 def train(rank, *args):
@@ -120,7 +94,6 @@ def train(rank, *args):
     os.environ.setdefault('LOCAL_RANK', str(rank))
     TableLossHook.seen = []
     cfg = settings(*args)
-    cfg.experiment_name = f'tables_{cfg.work_dir}'
     runner = Runner.from_cfg(cfg)
     runner.train()
     sharded = sharded_parameters(runner.model)

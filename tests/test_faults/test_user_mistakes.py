@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from labelled import Labels
 from mmengine.config import ConfigDict
 from mmengine.dataset import BaseDataset, RepeatDataset
 from mmengine.logging import MessageHub
@@ -210,17 +211,6 @@ def test_the_training_set_is_compared_once(training_on):
     assert pickle.loads(pickle.dumps(known)).metainfo() == {}
 
 
-class _Labels:
-    def get_gt_labels(self):
-        return np.arange(12) % 3
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index):
-        return index % 3, index
-
-
 @pytest.mark.parametrize('size', [4, 6])
 def test_batch_sizes_of_the_pk_sampler(training_on, size):
     """Also in a training without a hook of mmrank."""
@@ -228,9 +218,10 @@ def test_batch_sizes_of_the_pk_sampler(training_on, size):
     from small_retriever import build_head, samples
 
     config = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=2)
-    sampler = DATA_SAMPLERS.build(dict(config, dataset=_Labels(), seed=0))
+    dataset = Labels([0, 1, 2] * 4)
+    sampler = DATA_SAMPLERS.build(dict(config, dataset=dataset, seed=0))
     head = build_head()
-    labels, _ = next(iter(DataLoader(_Labels(), size, sampler=sampler)))
+    labels = next(iter(DataLoader(dataset, size, sampler=sampler)))
     feats = torch.randn(size, 8)
     head.loss(feats, samples(labels))  # a loop of one's own
     training_on()

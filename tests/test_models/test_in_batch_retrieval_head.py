@@ -3,10 +3,10 @@
 from itertools import combinations
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from gloo_processes import run_on_ranks
+from labelled import Labels
 from small_retriever import samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -20,11 +20,6 @@ from mmrank.registry import MODELS
 # Image 5 is alone in its class.
 LABELS = [2, 0, 1, 0, 2, 7, 0, 1, 2]
 PAIRS = sorted((i, j) for i in range(9) for j in range(9) if i != j and LABELS[i] == LABELS[j])
-
-
-class Images(list):
-    def get_gt_labels(self):
-        return np.array(self)
 
 
 def build(mode='unbiased', pointwise='logistic', **other):
@@ -69,7 +64,7 @@ def test_mean_over_all_batches_is_the_full_objective():
 
 
 def test_sampler_draws_every_pair_alike():
-    sampler = ClassPairSampler(Images(LABELS), 4, seed=3)
+    sampler = ClassPairSampler(Labels(LABELS), 4, seed=3)
     assert sampler.num_pairs == len(PAIRS)
     assert len(sampler) == 2 * 4 * 2
     found = dict.fromkeys(PAIRS, 0)
@@ -84,7 +79,7 @@ def test_sampler_draws_every_pair_alike():
     bound = 4 * (3000 * share * (1 - share)) ** 0.5
     assert all(abs(x - 3000 * share) < bound for x in found.values())
     with pytest.raises(ValueError, match='there are only 14 pairs'):
-        ClassPairSampler(Images(LABELS), 15)
+        ClassPairSampler(Labels(LABELS), 15)
 
 
 @pytest.mark.parametrize('mode', ['unbiased', 'in_batch', 'pos_neg'])
@@ -114,7 +109,7 @@ def test_equals_the_function(mode):
 
 def test_hook_tells_the_classes():
     head = InBatchRetrievalHead(dict(type='mmrank.InBatchLoss'))
-    loader = SimpleNamespace(dataset=Images(LABELS))
+    loader = SimpleNamespace(dataset=Labels(LABELS))
     runner = SimpleNamespace(
         model=head,
         train_loop=SimpleNamespace(dataloader=loader),
@@ -165,7 +160,7 @@ def _steps():
     wrapped = model
     if torch.distributed.is_initialized():
         wrapped = DistributedDataParallel(model)
-    sampler = ClassPairSampler(Images(LABELS), 4, seed=1)
+    sampler = ClassPairSampler(Labels(LABELS), 4, seed=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     losses = []
     for number in range(3):

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from mmengine.config import Config
 from mmengine.runner import Runner
 from small_models import two_tower
+from tower_runs import by_iterations, tower_config
 
 from mmrank.datasets import InteractionDataset
 from mmrank.functional import in_batch_loss
@@ -151,55 +151,11 @@ def test_batches_that_do_not_fit(files):
         )
 
 
-def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
-        train_file='train.csv', test_file='test.csv', batches=None, lr=0.3):  # fmt: skip
-    sampler = dict(type='mmrank.InBatchPairSampler', batch_size=batch_size)
-    share = batch_size * (2 if sampling == 'sogram' else 1)
-    if sampling == 'naive':
-        sampler.update(type='mmrank.NaivePairSampler')
-    loader = dict(num_workers=0, collate_fn=dict(type='mmrank.pair_collate'))
-    cfg = dict(
-        model=model,
-        work_dir=str(work_dir),
-        train_dataloader=dict(
-            batch_size=share,
-            dataset=dict(
-                type='mmrank.InteractionDataset',
-                data_root=str(root),
-                ann_file=train_file,
-                sampling=sampling,
-            ),
-            sampler=sampler,
-            **loader,
-        ),
-        val_dataloader=dict(
-            batch_size=512,
-            dataset=dict(
-                type='mmrank.TopKDataset',
-                data_root=str(root),
-                ann_file=test_file,
-                train_ann_file=train_file,
-            ),
-            sampler=dict(type='DefaultSampler', shuffle=False),
-            **loader,
-        ),
-        val_evaluator=dict(type='mmrank.TopKMetric', k=(1, 5)),
-        optim_wrapper=dict(optimizer=dict(type='Adagrad', lr=lr)),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
-        val_cfg=dict(),
-        custom_hooks=[dict(type='mmrank.PairCountsHook')],
-        default_scope='mmengine',
-        randomness=dict(seed=0),
-        log_level='WARNING',
-        experiment_name=work_dir.name,
-    )
-    if batches:
-        cfg['train_cfg'] = dict(by_epoch=False, max_iters=batches,
-                                val_interval=batches)  # fmt: skip
-        sampler['infinite'] = True
-    runner = Runner.from_cfg(Config(cfg))
+def figures_of(config):
+    """Train, and evaluate once more."""
+    runner = Runner.from_cfg(config)
     runner.train()
-    return runner, runner.val_loop.run()
+    return runner.val_loop.run()
 
 
 @pytest.mark.parametrize(
@@ -215,9 +171,10 @@ def run(work_dir, root, model, batch_size, sampling='in_batch', epochs=2,
 def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
     model = two_tower(24, 12, loss, top_k=5)
     model['left']['sparse'] = True
-    _, figures = run(tmp_path / sampling, files, model, 20, sampling, epochs=20)
+    config = tower_config(files, tmp_path / sampling, model, sampling=sampling)
+    config.train_cfg = dict(by_epoch=True, max_epochs=20)
     # Of the items that are left, half are of the user's group, or fewer.
-    assert figures['top_k/recall@5'] > 95
+    assert figures_of(config)['top_k/recall@5'] > 95
 
 
 @pytest.mark.skipif(not ML1M.is_dir(), reason='needs ../shared/data/ml1m')
@@ -226,10 +183,8 @@ def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):
 def test_runs_on_movielens(tmp_path, pointwise):
     loss = dict(type='mmrank.InBatchLoss', mode='unbiased', pointwise=pointwise)
     model = two_tower(6018, 3018, loss, 16, top_k=5)
+    config = tower_config(ML1M, tmp_path / pointwise, model, 8000, ending='.gz')
     # The scale of the gradient is 1 / (m n), which Adagrad does not mind.
-    _, figures = run(
-        tmp_path / pointwise, ML1M, model, 8000, batches=24,
-        train_file='train.csv.gz', test_file='test.csv.gz', lr=0.1,
-    )  # fmt: skip
+    config.optim_wrapper.optimizer.lr = 0.1
     # Items at random: 0.5.
-    assert figures['top_k/precision@5'] > 5
+    assert figures_of(by_iterations(config, 24))['top_k/precision@5'] > 5

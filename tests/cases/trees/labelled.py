@@ -1,0 +1,36 @@
+"""Data sets of labels without images."""
+
+import numpy as np
+from mmengine.dataset import BaseDataset
+
+
+class Labels(list):
+    """A class, or a list of classes, for each item; as mmpretrain's data sets have them."""
+
+    def __init__(self, labels, classes='abc'):
+        super().__init__(labels)
+        self.metainfo = dict(classes=classes)
+
+    def get_gt_labels(self):
+        """The labels of all items."""
+        return np.array(self)
+
+    def get_data_info(self, index):
+        """An item."""
+        return dict(gt_label=self[index])
+
+
+class LabelledItems(BaseDataset):
+    """Items of mmengine's data sets, as given."""
+
+    def __init__(self, items, classes=('a', 'b')):
+        self.items = items
+        super().__init__(metainfo=dict(classes=classes), serialize_data=False)
+
+    def load_data_list(self):
+        """The items."""
+        return [dict(item) for item in self.items]
+
+    def get_gt_labels(self):
+        """The labels of all items."""
+        return np.array([item['gt_label'] for item in self.items])
