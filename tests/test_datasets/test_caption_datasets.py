@@ -1,7 +1,6 @@
 """Caption data sets: items, ids, pairs, pipelines, and the converter."""
 
 import json
-import zipfile
 from pathlib import Path
 
 import cv2
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from forked_processes import run_script
+from image_shards import encoded, write_zip
 from mmengine.dataset import default_collate
 from mmengine.registry import DATASETS
 
@@ -161,14 +161,13 @@ def convert(*args):
 
 def test_converter_of_classes(tmp_path):
     rng = np.random.default_rng(0)
-    archive = tmp_path / 'images.zip'
-    with zipfile.ZipFile(archive, 'w') as file:
-        for split, number in (('train', 9), ('test', 3)):
-            for name in ('ship', 'cat'):
-                for i in range(number):
-                    image = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
-                    data = cv2.imencode('.png', image)[1].tobytes()
-                    file.writestr(f'{split}/{name}/{i}.png', data)
+    members = [
+        (f'{split}/{name}/{i}.png', encoded(rng.integers(0, 255, (8, 8, 3))))
+        for split, number in (('train', 9), ('test', 3))
+        for name in ('ship', 'cat')
+        for i in range(number)
+    ]
+    archive = write_zip(tmp_path / 'images.zip', members)
     out = tmp_path / 'out'
     options = ['--size', 4, '--per-class', 6, '--imbalance', 3]
     done = convert(archive, out, *options, '--val-per-class', 2)

@@ -1,11 +1,11 @@
 """The converter of CIFAR on sets made here, and the real zip."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cifar_trees import coded_image, every_image, write_folders
+from image_shards import write_zip
 
 pytest.importorskip('mmpretrain')
 
@@ -22,10 +22,8 @@ def convert(run_script):
 
 def test_zip_and_folder_give_the_same_arrays(tmp_path, convert):
     tree = write_folders(tmp_path / 'tree')
-    archive = tmp_path / 'tree.zip'
-    with zipfile.ZipFile(archive, 'w') as zipped:
-        for path in tree.rglob('*.png'):
-            zipped.write(path, path.relative_to(tree).as_posix())
+    members = [(x.relative_to(tree).as_posix(), x.read_bytes()) for x in tree.rglob('*.png')]
+    archive = write_zip(tmp_path / 'tree.zip', members)
     for source in (tree, archive):
         out = tmp_path / f'out_{source.suffix}'
         assert convert(source, out, '--size', 4) == (0, '')
@@ -43,9 +41,7 @@ def test_bad_sources_are_named(tmp_path, convert):
     status, errors = convert(tmp_path, tmp_path / 'out')
     assert status == 2
     assert 'holds no CIFAR10' in errors
-    archive = tmp_path / 'x.zip'
-    with zipfile.ZipFile(archive, 'w') as zipped:
-        zipped.writestr('a.txt', 'a')
+    archive = write_zip(tmp_path / 'x.zip', [('a.txt', 'a')])
     status, errors = convert(archive, tmp_path / 'out')
     assert (status, 'neither train/ nor test/' in errors) == (2, True)
     archive.write_text('text')

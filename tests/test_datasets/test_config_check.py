@@ -4,6 +4,7 @@ import copy
 import json
 
 import pytest
+from coco_document import coco_document
 from mmengine.config import Config
 from mmengine.registry import DATASETS as ROOT_DATASETS
 
@@ -20,12 +21,7 @@ def data_root(tmp_path):
     """A folder with ``ann.json``, ``bad.json`` and ``img/1.png``."""
     (tmp_path / 'img').mkdir()
     (tmp_path / 'img' / '1.png').write_bytes(b'x')
-    box = {'id': 1, 'image_id': 1, 'category_id': 1, 'iscrowd': 0}
-    document = {
-        'images': [{'id': 1, 'file_name': '1.png', 'width': 20, 'height': 20}],
-        'annotations': [{**box, 'bbox': [1, 1, 5, 5], 'area': 25}],
-        'categories': [{'id': 1, 'name': 'cell'}, {'id': 2, 'name': 'dot'}],
-    }
+    document = coco_document([(1, 1, [1, 1, 5, 5])], 1, (20, 20), ('cell', 'dot'))
     (tmp_path / 'ann.json').write_text(json.dumps(document))
     document['annotations'][0]['bbox'] = [1, 1, -5, 5]
     (tmp_path / 'bad.json').write_text(json.dumps(document))

@@ -1,11 +1,11 @@
 """The converter of Omniglot on archives made here."""
 
-import zipfile
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from image_shards import encoded, write_zip
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
 
@@ -20,21 +20,17 @@ def drawing():
     """Paper is 255, the left upper quarter ink."""
     image = np.full((105, 105), 255, np.uint8)
     image[:53, :53] = 0
-    return cv2.imencode('.png', image)[1].tobytes()
-
-
-def write_zip(path, members):
-    with zipfile.ZipFile(path, 'w') as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return path
+    return encoded(image)
 
 
 def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
     zips = [
         write_zip(
             tmp_path / f'{part}.zip',
-            {f'images/{alphabet}/character01/0001_01.png': drawing(), 'images/readme.txt': b'text'},
+            [
+                (f'images/{alphabet}/character01/0001_01.png', drawing()),
+                ('images/readme.txt', b'text'),
+            ],
         )
         for part, alphabet in enumerate(('Greek', 'Latin'))
     ]
@@ -52,10 +48,10 @@ def test_drawings_are_inverted_and_shrunk(tmp_path, convert):
 @pytest.mark.parametrize(
     ('members', 'message'),
     [
-        ({'a/b/c.png': b'no image'}, 'a/b/c.png cannot be read'),
-        ({'c.png': drawing()}, 'not of the form alphabet/character'),
-        ({'a/../../c.png': drawing()}, "leaves its folder by '..'"),
-        ({'a.txt': b''}, 'holds no drawing'),
+        ([('a/b/c.png', b'no image')], 'a/b/c.png cannot be read'),
+        ([('c.png', drawing())], 'not of the form alphabet/character'),
+        ([('a/../../c.png', drawing())], "leaves its folder by '..'"),
+        ([('a.txt', b'')], 'holds no drawing'),
     ],
 )
 def test_bad_archives_are_named(tmp_path, convert, members, message):

@@ -3,16 +3,14 @@
 import json
 import pickle
 import re
-import struct
 import tarfile
-import zlib
 from itertools import product
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from image_shards import encoded, write_tar
+from image_shards import encoded, png_that_claims, write_tar
 from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
@@ -368,10 +366,8 @@ def test_image_that_is_none(shards, tmp_path):
     with pytest.raises(UserError, match=r'image 0.tar:0 .* cannot be decoded'):
         build(tmp_path)[0]
     # 400 million pixels by its header: 1.2 GB to decode.
-    data = bytearray(numbered(0))
-    data[16:24] = struct.pack('>II', 20_000, 20_000)
-    data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))
-    write_tar(tmp_path / 'large' / '0.tar', [('a.png', data), ('a.txt', b'a')])
+    large = png_that_claims(20_000, 20_000)
+    write_tar(tmp_path / 'large' / '0.tar', [('a.png', large), ('a.txt', b'a')])
     index_tars(tmp_path / 'large')
     with pytest.raises(UserError, match=r'image 0.tar:0 .* cannot be decoded: .*exceeds limit'):
         build(tmp_path / 'large')[0]

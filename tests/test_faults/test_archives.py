@@ -8,29 +8,17 @@ import subprocess
 import sys
 import time
 import zipfile
-import zlib
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
+from image_shards import encoded, png_that_claims, write_zip
 
 from lib.common.archive import ArchiveError, ArchiveLimits, extract_archive
 from mmrank.files import path_fault, whole_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTERS = ROOT / 'tools/dataset_converters'
-
-
-def write_zip(path, members, mode=None):
-    with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members:
-            info = zipfile.ZipInfo(name)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            if mode is not None:
-                info.external_attr = mode << 16
-            archive.writestr(info, content)
-    return path
 
 
 def content(folder):
@@ -103,9 +91,7 @@ def test_null_characters_and_doubles_are_refused(tmp_path):
 
 
 def test_methods_without_a_memory_bound_are_refused(tmp_path):
-    path = tmp_path / 'a.zip'
-    with zipfile.ZipFile(path, 'w', zipfile.ZIP_BZIP2) as archive:
-        archive.writestr('x', b'0' * 10**6)
+    path = write_zip(tmp_path / 'a.zip', [('x', b'0' * 10**6)], method=zipfile.ZIP_BZIP2)
     with pytest.raises(ArchiveError, match="'x' is compressed by method 12"):
         extract_archive(path, tmp_path / 'out')
 
@@ -192,17 +178,12 @@ def test_names_that_stay_are_fine(name):
     assert path_fault(name) is None
 
 
-def drawing(side=105):
-    image = np.full((side, side), 255, np.uint8)
-    return cv2.imencode('.png', image)[1].tobytes()
+def drawing():
+    return encoded(np.full((105, 105), 255))
 
 
 def huge_png():
-    """A PNG of 60,000 x 60,000 pixels by its header, in 100 bytes."""
-    data = bytearray(drawing(8))
-    data[16:24] = struct.pack('>II', 60_000, 60_000)
-    data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))
-    return bytes(data)
+    return png_that_claims(60_000, 60_000)
 
 
 CASES = {

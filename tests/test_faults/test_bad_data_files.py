@@ -7,11 +7,12 @@ import re
 import struct
 import time
 import zipfile
-import zlib
 
 import cv2
 import numpy as np
 import pytest
+from coco_document import coco_document
+from image_shards import png_that_claims
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
@@ -23,23 +24,8 @@ from mmrank.errors import UserError
 
 def document(number=2):
     """``number`` images of 40 x 30 with a box each."""
-    return {
-        'images': [
-            {'id': i, 'file_name': f'{i}.png', 'width': 40, 'height': 30} for i in range(number)
-        ],
-        'annotations': [
-            {
-                'id': i,
-                'image_id': i,
-                'category_id': 1,
-                'bbox': [1, 2, 10, 8],
-                'area': 80,
-                'iscrowd': 0,
-            }
-            for i in range(number)
-        ],
-        'categories': [{'id': 1, 'name': 'cat'}],
-    }
+    boxes = [(i, 1, [1, 2, 10, 8]) for i in range(number)]
+    return coco_document(boxes, number, classes=['cat'], first=0)
 
 
 @pytest.fixture
@@ -208,18 +194,10 @@ def test_links_that_lead_nowhere(tmp_path, folder):
     assert '1.png is not a file' in refusal(path, folder, verify_images=True)
 
 
-def png_of(width, height):
-    """A PNG whose header promises a size."""
-    data = cv2.imencode('.png', np.zeros((2, 2), np.uint8))[1].tobytes()
-    header = data[12:16] + struct.pack('>II', width, height) + data[24:29]
-    checksum = struct.pack('>I', zlib.crc32(header))
-    return data[:12] + header + checksum + data[33:]
-
-
 def test_decompression_bombs(tmp_path, folder):
     path = tmp_path / 'a.json'
     path.write_text(json.dumps(document()))
-    (folder / '1.png').write_bytes(png_of(60_000, 60_000))
+    (folder / '1.png').write_bytes(png_that_claims(60_000, 60_000))
     found = refusal(path, folder, verify_images=True)
     assert 'image id 1: ' in found
     assert 'MAX_IMAGE_PIXELS' in found
@@ -360,7 +338,7 @@ def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     (tmp_path / 'loop').symlink_to(tmp_path / 'loop')
     (tmp_path / 'cat/self.png').symlink_to(tmp_path / 'cat/self.png')
     (tmp_path / 'dog/up').symlink_to(tmp_path)
-    (tmp_path / 'dog/bomb.png').write_bytes(png_of(60_000, 60_000))
+    (tmp_path / 'dog/bomb.png').write_bytes(png_that_claims(60_000, 60_000))
     lazy = mine.ClassFolder(str(tmp_path), lazy_init=True, pipeline=[])
     report = inspect_split(lazy, 'train', read_images=True)
     found = {problem.kind: problem.examples for problem in report.problems}

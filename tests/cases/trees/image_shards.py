@@ -1,7 +1,10 @@
-"""Small images, and tar files of them as any tool writes shards."""
+"""Small images, and archives of them as any tool writes them."""
 
 import io
+import struct
 import tarfile
+import zipfile
+import zlib
 
 import cv2
 import numpy as np
@@ -20,3 +23,23 @@ def write_tar(path, members):
             info = tarfile.TarInfo(name)
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
+
+
+def write_zip(path, members, mode=None, method=zipfile.ZIP_DEFLATED):
+    """Write names with their content to a zip file; ``mode`` is that of a file system."""
+    with zipfile.ZipFile(path, 'w') as archive:
+        for name, data in members:
+            info = zipfile.ZipInfo(name)
+            info.compress_type = method
+            if mode is not None:
+                info.external_attr = mode << 16
+            archive.writestr(info, data)
+    return path
+
+
+def png_that_claims(width, height):
+    """Bytes of a PNG of 2 x 2 pixels whose header promises a size."""
+    data = bytearray(encoded(np.zeros((2, 2))))
+    data[16:24] = struct.pack('>II', width, height)
+    data[29:33] = struct.pack('>I', zlib.crc32(bytes(data[12:29])))
+    return bytes(data)
