@@ -11,9 +11,8 @@ from published_configs import FOLDERS, LEAVES, load, rows
 pytest.importorskip('mmdet')
 from mmdet.engine.hooks import NumClassCheckHook
 from mmdet.registry import MODELS
-from mmdet.structures import DetDataSample
-from mmengine.structures import InstanceData
 from random_weights import without_downloads
+from small_rcnn import make_batch
 
 from mmrank import losses
 from mmrank.losses import HeadLoss
@@ -44,26 +43,13 @@ def _class_heads(cfg):
     return [cfg.model.rpn_head, cfg.model.roi_head.bbox_head]
 
 
-def _batch(classes, size=128):
-    torch.manual_seed(0)
-    samples = []
-    for box in ([8, 8, 72, 80], [40, 30, 120, 110]):
-        sample = DetDataSample()
-        sample.gt_instances = InstanceData(
-            bboxes=torch.tensor([box], dtype=torch.float), labels=torch.tensor([classes - 1])
-        )
-        sample.set_metainfo(
-            dict(
-                img_shape=(size, size),
-                ori_shape=(size, size),
-                pad_shape=(size, size),
-                scale_factor=(1.0, 1.0),
-                exhaustive_labels=[classes - 1],
-            )
-        )
-        samples.append(sample)
-    images = torch.randint(0, 255, (2, 3, size, size), dtype=torch.uint8)
-    return dict(inputs=list(images), data_samples=samples)
+def _batch(classes):
+    """Objects of the last class alone, for which both images are annotated."""
+    batch = make_batch(size=128)
+    for sample in batch['data_samples']:
+        sample.gt_instances.labels.fill_(classes - 1)
+        sample.set_metainfo(dict(exhaustive_labels=[classes - 1]))
+    return batch
 
 
 def _rankings(cfg):

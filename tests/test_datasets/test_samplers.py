@@ -205,6 +205,71 @@ def test_refused_sizes(monkeypatch, name):
         build(name)
 
 
+FIVES = Labels([0, 1, 2, 3, 4] * 5)
+#: Five positives and ten negatives, in batches of twelve.
+FEW = dict(dataset=Labels([1] * 5 + [0] * 10), num_positives=None)
+#: Sampler, settings in place of those of its case, and the error.
+REFUSED = [
+    ('PKSampler', dict(batch_size=10, num_per_class=4), 'positive multiple of num_per_class=4'),
+    ('PKSampler', dict(num_per_class=1), 'at least 2, got 1'),
+    ('PKSampler', dict(dataset=FIVES), 'needs 12 classes of at least 2 images'),
+    ('PositiveRateSampler', FEW, 'either num_positives or positive_rate'),
+    ('PositiveRateSampler', dict(FEW, num_positives=2, positive_rate=0.1), 'set either'),
+    ('PositiveRateSampler', dict(FEW, num_positives=0), 'make 0 positives in a batch of b'),
+    ('PositiveRateSampler', dict(FEW, num_positives=12), 'make 12 positives'),
+    ('PositiveRateSampler', dict(FEW, positive_rate=0.01), 'positive_rate=0.01 make 0 positives'),
+    ('PositiveRateSampler', dict(FEW, num_positives=8), 'takes 8 positives of class 1, .* only 5'),
+    (
+        'PositiveRateSampler',
+        dict(FEW, num_positives=1),
+        'takes 11 negatives .* only 10.*or more pos',
+    ),
+    ('PositiveRateSampler', dict(positive_class=None), 'has 3 classes; set positive_class'),
+    (
+        'MultiLabelPositiveSampler',
+        dict(batch_size=100, num_positives=1),
+        'batch_size=100, but there are only 60 images',
+    ),
+    ('MultiLabelPositiveSampler', dict(num_positives=5), '15 images unless an image has'),
+    ('MultiLabelPositiveSampler', dict(num_positives=0), 'at least one'),
+    ('MultiLabelPositiveSampler', dict(num_positives=[1, 2]), 'one for each of the 3 classes'),
+    ('MultiLabelPositiveSampler', dict(num_positives=[1, 2, -1]), 'at least 0'),
+    (
+        'MultiLabelPositiveSampler',
+        dict(batch_size=60, num_positives=[40, 1, 1]),
+        'takes 40 positives of a, .* only',
+    ),
+    ('InBatchPairSampler', dict(batch_size=63), 'only 62 positive pairs'),
+    ('InBatchPairSampler', dict(num_uniform=12), 'num_uniform=12 must be from 0 to 11'),
+    ('InBatchPairSampler', dict(dataset=pairs('naive')), "sampling='naive'"),
+    ('InBatchPairSampler sogram', dict(num_uniform=1), 'num_uniform=1 must be from 0 to 0'),
+    ('NaivePairSampler', dict(batch_size=144), 'only 143 pairs'),
+    ('CrossPairSampler', dict(num_rows=14), 'num_rows=14'),
+    ('CrossPairSampler', dict(num_cols=0), 'num_cols=0'),
+    ('ClassPairSampler', dict(dataset=Labels([0, 0, 1])), 'there are only 2 pairs'),
+    ('ShardSampler', dict(buffer=0), 'buffer must be at least 1'),
+    ('ShardSampler', dict(readers=0), 'readers must be at least 1'),
+    ('ShardSampler', dict(workers=0), 'workers must be at least 1'),
+    ('ShardSampler', dict(parts=5), 'parts=5 must be a multiple'),
+    ('ShardSampler', dict(batch_size=48, workers=2), '70 samples do not fill a batch'),
+]
+
+
+@pytest.mark.parametrize(('name', 'settings', 'message'), REFUSED)
+def test_refused_settings(name, settings, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, **settings)
+
+
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [('NaivePairSampler', 'InteractionDataset'), ('ShardSampler', 'has no shards; use')],
+)
+def test_data_sets_of_another_kind_are_refused(name, message):
+    with pytest.raises(TypeError, match=message):
+        build(name, dataset=[1, 2])
+
+
 def _drawn(rank, name):
     np.random.seed(rank)  # what each would draw on its own differs
     sampler = build(name, seed=None, infinite=True)

@@ -5,8 +5,12 @@ import pickle
 
 import pytest
 import torch
+
+pytest.importorskip('mmdet')
+pytest.importorskip('mmpretrain')
 from mmengine.config import Config
 from mmengine.registry import init_default_scope
+from small_rcnn import make_batch
 
 from mmrank.calibration.calibration_file import Calibration, ClassMap, weights_digest
 from mmrank.errors import UserError
@@ -53,7 +57,6 @@ def calibrated_config(config, made, path):
 
 @pytest.fixture(scope='module')
 def stock(request):
-    pytest.importorskip('mmdet')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(request.config.rootpath)
         init_default_scope('mmdet')
@@ -64,27 +67,8 @@ def stock(request):
 class TestDetector:
     @pytest.fixture(autouse=True)
     def _in_the_checkout(self, monkeypatch, request):
-        pytest.importorskip('mmdet')
         monkeypatch.chdir(request.config.rootpath)
         init_default_scope('mmdet')
-
-    def batch(self):
-        from mmdet.structures import DetDataSample
-
-        samples = []
-        for _ in range(2):
-            sample = DetDataSample()
-            sample.set_metainfo(
-                dict(
-                    img_shape=(96, 96),
-                    ori_shape=(96, 96),
-                    scale_factor=(1.0, 1.0),
-                    batch_input_shape=(96, 96),
-                )
-            )
-            samples.append(sample)
-        g = torch.Generator().manual_seed(1)
-        return torch.rand(2, 3, 96, 96, generator=g), samples
 
     def build(self, stock, made, path):
         config = calibrated_config(detector_config(), made, path)
@@ -99,8 +83,8 @@ class TestDetector:
         assert isinstance(model, type(stock))
         assert list(model.state_dict()) == list(stock.state_dict())
         with torch.no_grad():
-            before = stock(*self.batch(), mode='predict')
-            after = model(*self.batch(), mode='predict')
+            before = stock.val_step(make_batch())
+            after = model.val_step(make_batch())
         for one, two in zip(before, after):
             one, two = one.pred_instances, two.pred_instances
             assert len(one) == 60
@@ -137,17 +121,16 @@ class TestDetector:
         made = calibration('detection', weights='ab' * 32)
         model = self.build(stock, made, path)
         with pytest.raises(UserError, match='of other weights'):
-            model(*self.batch(), mode='predict')
+            model.val_step(make_batch())
         model = self.build(stock, calibration('detection'), path)
         model.dataset_meta = dict(classes=('circle', 'star', 'square'))
         with pytest.raises(UserError, match='is of the classes circle'):
-            model(*self.batch(), mode='predict')
+            model.val_step(make_batch())
 
 
 class TestClassifier:
     @pytest.fixture(autouse=True)
     def _scope(self):
-        pytest.importorskip('mmpretrain')
         init_default_scope('mmpretrain')
 
     def config(self, number=3, head=None):

@@ -93,19 +93,13 @@ def test_state_on_the_host_is_fetched_while_the_network_runs(monkeypatch):
     assert torch.equal(*tables)
 
 
-def test_embeddings_are_those_of_the_network():
-    net = MODELS.build(model('InfoNCELoss')).eval()
-    (view1, view2), samples = batch()
-    got = net([view1, view2], samples, mode='loss')['loss']
-    rows = [net.neck(net.backbone(x))[0] for x in (view1, view2)]
-    torch.testing.assert_close(got, net.loss_module(*rows))
-
-
-def test_without_a_neck():
-    net = MODELS.build(model('InfoNCELoss', neck=None)).eval()
-    (view1, view2), samples = batch()
-    got = net([view1, view2], samples, mode='loss')['loss']
-    rows = [net.backbone(x)[-1].mean((2, 3)) for x in (view1, view2)]
+@pytest.mark.parametrize('neck', [NECK, None])
+def test_embeddings_are_those_of_the_network(neck):
+    net = MODELS.build(model('InfoNCELoss', neck=neck)).eval()
+    views, samples = batch()
+    got = net(views, samples, mode='loss')['loss']
+    features = [net.backbone(x) for x in views]
+    rows = [net.neck(x)[0] if neck else x[-1].mean((2, 3)) for x in features]
     torch.testing.assert_close(got, net.loss_module(*rows))
 
 
