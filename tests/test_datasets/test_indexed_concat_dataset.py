@@ -50,13 +50,6 @@ def test_items_that_are_not_packed():
         assert info['number'] == item['number']
 
 
-def test_mmengines_own_has_collisions():
-    parts = [Numbers(0, 3), Numbers(10, 2)]
-    plain = DATASETS.build(dict(type='mmengine.ConcatDataset', datasets=parts))
-    indices = [plain[i]['data_samples'].sample_idx for i in range(5)]
-    assert indices == [0, 1, 2, 0, 1]  # else ours is not needed
-
-
 def test_data_sets_of_other_classes_are_refused():
     parts = [Numbers(0, 3, metainfo=dict(classes=('a',))), Numbers(10, 2)]
     with pytest.raises(ValueError, match='classes'):

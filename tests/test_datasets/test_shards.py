@@ -15,7 +15,6 @@ from mmengine.registry import DATASETS
 
 pytest.importorskip('mmpretrain')
 from dataset_converters.image_text_shards import pack_shards, read_caption_folder
-from mmrank.datasets.samplers import ShardSampler
 from mmrank.datasets.shards.shard_index import ScannedShard, ShardSample, read_index, write_index
 from mmrank.datasets.shards.tar_shard import index_tars, split_name
 from mmrank.errors import UserError
@@ -392,10 +391,3 @@ def test_number_of_texts_is_by_first_mention(tmp_path):
     index = write_index(tmp_path / 'index', {}, [(ScannedShard('0', samples), {})])
     assert index.text_ids.tolist() == [0, 1, 1, 2, 0, 3]
     assert index.first_texts.tolist() == [0, 2, 3, 6]
-
-
-def test_sampler_reads_data_in_shards(shards):
-    data = build(shards)
-    sampler = ShardSampler(data, batch_size=2, buffer=4, readers=2, seed=0)
-    seen = list(sampler)
-    assert len(set(seen)) == len(seen) == 10

@@ -217,7 +217,7 @@ def test_resume_without_a_seed_keeps_the_order_of_the_data(tmp_path):
     ],
     ids=['absent', 'world-size'],
 )
-def test_unusable_state_is_said(trained, tmp_path, warned, change, message):
+def test_unusable_state_is_reported(trained, tmp_path, warned, change, message):
     checkpoint = torch.load(trained / 'epoch_3.pth', weights_only=False)
     checkpoint['rng_state'] = change(checkpoint['rng_state'])
     torch.save(checkpoint, tmp_path / 'epoch_3.pth')
@@ -228,7 +228,7 @@ def test_unusable_state_is_said(trained, tmp_path, warned, change, message):
     assert any(message in item for item in messages)
 
 
-def test_workers_that_outlive_an_epoch_are_said(tmp_path, warned):
+def test_workers_that_outlive_an_epoch_are_reported(tmp_path, warned):
     config = resume_run.make_config(str(tmp_path), workers=1)
     config.train_dataloader.persistent_workers = True
     config.train_cfg.max_epochs = 1

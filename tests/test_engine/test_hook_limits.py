@@ -130,7 +130,7 @@ def test_no_checkpoint_to_put_the_state_in(tmp_path):
     assert 'RNGStateHook can save nothing here: no hook saves' in warned
 
 
-def test_statistics_of_other_processes_are_said(tmp_path, monkeypatch):
+def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic_checkpoint_hook, 'get_world_size', lambda: 2)
     assert "dict(type='SyncBuffersHook')" in warnings_of(tmp_path)
 

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -183,41 +184,41 @@ def test_monitor_logs_what_the_loss_notes(tmp_path):
     assert '"argument"' in text
 
 
-def _fake(runner_iter, argument, loss=None):
-    """A runner with one loss whose argument is given."""
+def _fake(step, argument, loss=None):
+    """A runner with one loss, or with one whose argument is given."""
     if loss is None:
         loss = StableAPLoss()
         loss.diagnostics = {'argument': torch.tensor(argument)}
-
-    class Hub:
-        def update_scalar(self, *args):
-            pass
-
-    class FakeRunner:
-        model = nn.Sequential(loss)
-        message_hub = Hub()
-        iter = runner_iter
-        logger = logging.getLogger('mmrank-test')
-
-    return FakeRunner()
+    return SimpleNamespace(
+        model=nn.Sequential(loss),
+        message_hub=SimpleNamespace(update_scalar=lambda *_: None),
+        iter=step,
+        logger=logging.getLogger('mmrank-test'),
+    )
 
 
-def test_monitor_warns_once_and_only_when_saturation_lasts(caplog):
+@pytest.fixture
+def warned(caplog):
+    """The warnings of a hook."""
+    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
+        yield caplog
+
+
+def test_monitor_warns_once_and_only_when_saturation_lasts(warned):
     hook = RankingMonitorHook(interval=1, patience=3)
     arguments = [19.0] * 9 + [21.0, 21.0, 1.0] + [3300.0] * 6
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        for k, argument in enumerate(arguments):
-            hook.after_train_iter(_fake(k, argument), k)
-    assert len(caplog.records) == 1
-    assert 'argument is 3300' in caplog.text
-    assert "rho='auto'" in caplog.text
+    for k, argument in enumerate(arguments):
+        hook.after_train_iter(_fake(k, argument), k)
+    assert len(warned.records) == 1
+    assert 'argument is 3300' in warned.text
+    assert "rho='auto'" in warned.text
 
 
 @pytest.mark.parametrize(
     'loss',
     [dict(type='StableAPLoss'), dict(type='SOPRCLoss', tau1=1.0), dict(type='BlackBoxAPLoss')],
 )
-def test_monitor_sees_lists_without_a_gradient(caplog, loss):
+def test_monitor_sees_lists_without_a_gradient(warned, loss):
     """Two classes are ranked right beyond the margin, the third is not; a fourth is empty."""
     loss = MODELS.build(
         {**loss, 'type': f'mmrank.{loss["type"]}', 'mode': 'per_class', 'num_classes': 4}
@@ -231,27 +232,25 @@ def test_monitor_sees_lists_without_a_gradient(caplog, loss):
     assert not scores.grad[3:, :2].any()
     assert scores.grad[3:, 2].all()
     hook = RankingMonitorHook(interval=1, patience=2)
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        for k in range(4):
-            hook.after_train_iter(_fake(k, 0.0, loss), k)
-    assert caplog.text.count('learns from few of its lists') == 1
-    assert '67% of those with positives' in caplog.text
-    assert "Fix: mode='flatten'" in caplog.text
+    for k in range(4):
+        hook.after_train_iter(_fake(k, 0.0, loss), k)
+    assert warned.text.count('learns from few of its lists') == 1
+    assert '67% of those with positives' in warned.text
+    assert "Fix: mode='flatten'" in warned.text
 
 
 @pytest.mark.parametrize(('eta', 'warns'), [(0.02, True), (0.001, False)])
-def test_monitor_sees_temperatures_that_repeat_their_last_batch(caplog, eta, warns):
+def test_monitor_sees_temperatures_that_repeat_their_last_batch(warned, eta, warns):
     """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""
     loss = ISogCLRLoss(num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta).eval()
     loss(torch.randn(4, 3), torch.randn(4, 3), torch.arange(4))
     hook = RankingMonitorHook(interval=1, patience=3)
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        for k in range(6):
-            hook.after_train_iter(_fake(k, 0.0, loss), k)
-    assert len(caplog.records) == warns
+    for k in range(6):
+        hook.after_train_iter(_fake(k, 0.0, loss), k)
+    assert len(warned.records) == warns
     if warns:
-        assert 'tau_gain = 2 eta rho / tau is 0.96' in caplog.text
-        assert 'Fix: eta of ISogCLRLoss' in caplog.text
+        assert 'tau_gain = 2 eta rho / tau is 0.96' in warned.text
+        assert 'Fix: eta of ISogCLRLoss' in warned.text
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_monitor_sees_temperatures_that_repeat_their_last_batch(caplog, eta, war
         dict(type='StableAPLoss', rho='batch'),
     ],
 )
-def test_every_saturating_loss_is_seen(caplog, loss):
+def test_every_saturating_loss_is_seen(warned, loss):
     """20 positives below 20,000 negatives: h is flat in all of them."""
     loss = MODELS.build({**loss, 'type': f'mmrank.{loss["type"]}'})
     scores = torch.randn(20_000)
@@ -274,10 +273,9 @@ def test_every_saturating_loss_is_seen(caplog, loss):
     loss(scores, target, **extra)
     hook = RankingMonitorHook(interval=1, patience=1)
     runner = _fake(0, 0.0, loss)
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        hook.after_train_iter(runner, 0)
-    assert 'is saturated' in caplog.text
-    assert loss.saturation_advice in caplog.text
+    hook.after_train_iter(runner, 0)
+    assert 'is saturated' in warned.text
+    assert loss.saturation_advice in warned.text
     # A good ranking is none.
     scores[:20] += 100
     for _ in range(60):
@@ -302,20 +300,19 @@ def test_help_says_by_what_to_choose_checkpoints(kind):
     assert 'choose checkpoints by the ap of the validation split' in shown
 
 
-def test_monitor_names_the_classes_without_ap_at_the_end(caplog):
+def test_monitor_names_the_classes_without_ap_at_the_end(warned):
     hook, runner = RankingMonitorHook(), _fake(0, 0.0, torch.nn.Linear(1, 1))
     early = {'coco/bbox_mAP': 0.1, 'coco/rare_precision': 0.0, 'coco/cell_precision': 0.2}
     nan = {'coco/absent_precision': float('nan')}
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        hook.after_val_epoch(runner, early)
-        assert not caplog.records  # the next evaluation may find it
-        hook.after_val_epoch(runner, {**early, 'coco/rare_precision': 0.01, **nan})
-        hook.after_train(runner)
-        assert not caplog.records
-        hook.after_val_epoch(runner, early)
-        hook.after_train(runner)
-        hook.after_test_epoch(runner, early)
-    assert [record.message.split('. Fix')[0] for record in caplog.records] == [
+    hook.after_val_epoch(runner, early)
+    assert not warned.records  # the next evaluation may find it
+    hook.after_val_epoch(runner, {**early, 'coco/rare_precision': 0.01, **nan})
+    hook.after_train(runner)
+    assert not warned.records
+    hook.after_val_epoch(runner, early)
+    hook.after_train(runner)
+    hook.after_test_epoch(runner, early)
+    assert [record.message.split('. Fix')[0] for record in warned.records] == [
         'AP 0 for 1 of the classes: rare'
     ] * 2
 
@@ -325,13 +322,12 @@ def _feed(hook, values, key='loss_cls'):
         hook.after_train_iter(_fake(k, 1.0), k, outputs={key: torch.tensor(value), 'loss': 3.0})
 
 
-def test_monitor_says_that_a_loss_has_not_moved(caplog):
+def test_monitor_says_that_a_loss_has_not_moved(warned):
     """The README of old: loss_cls stayed at 1.015 for 210 iterations."""
     still = [1.015 + 0.0005 * (k % 3) for k in range(260)]
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        _feed(RankingMonitorHook(), still)
-    assert len(caplog.records) == 1
-    assert 'loss_cls has not moved for 200 iterations' in caplog.text
+    _feed(RankingMonitorHook(), still)
+    assert len(warned.records) == 1
+    assert 'loss_cls has not moved for 200 iterations' in warned.text
 
 
 @pytest.mark.parametrize(
@@ -343,16 +339,14 @@ def test_monitor_says_that_a_loss_has_not_moved(caplog):
         [1.0] * 190,  # too soon to say
     ],
 )
-def test_monitor_is_silent_about_losses_that_move(caplog, values):
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        _feed(RankingMonitorHook(), values)
-    assert not caplog.records
+def test_monitor_is_silent_about_losses_that_move(warned, values):
+    _feed(RankingMonitorHook(), values)
+    assert not warned.records
 
 
-def test_monitor_sees_a_loss_without_positives(caplog):
-    with caplog.at_level(logging.WARNING, logger='mmrank-test'):
-        _feed(RankingMonitorHook(), [0.0] * 210, key='loss')
-    assert 'num_positive' in caplog.text
+def test_monitor_sees_a_loss_without_positives(warned):
+    _feed(RankingMonitorHook(), [0.0] * 210, key='loss')
+    assert 'num_positive' in warned.text
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])

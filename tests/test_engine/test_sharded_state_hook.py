@@ -15,6 +15,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import FlexibleRunner as TheirFlexibleRunner
 from mmengine.runner import Runner
 from resume_run import gathered, kill_in_write
+from tiny_runner import loader, make
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -68,58 +69,39 @@ class Model(BaseModel):
         return dict(loss=self.loss(view1, view2, sample_idx))
 
 
+WRAPPER = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
 #: Strategies of FlexibleRunner with two processes on a CPU.
 STRATEGIES = {
-    'ddp': dict(
-        type='DDPStrategy',
-        model_wrapper=dict(
-            type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False
-        ),
-    ),
+    'ddp': dict(type='DDPStrategy', model_wrapper=WRAPPER),
     'fsdp': dict(type='mmrank.FSDPStrategy', wrap=['Linear']),
 }
 
 
-def train(folder, epochs, storage, world=1, resume=False, strategy=None, **options):
+def train(folder, epochs, storage, world=1, resume=False, strategy=None):
     """Run it; all columns, whole, and the slots of this rank."""
     os.environ.setdefault('LOCAL_RANK', '0')  # mmengine's; there is no GPU
-    hooks = [
-        dict(type='mmrank.ShardedStateHook'),
-        dict(type='EMAHook', update_buffers=True),
-        *options.pop('hooks', []),
-    ]
-    # A name of STRATEGIES makes it FlexibleRunner.
-    extra = dict(strategy=dict(STRATEGIES[strategy])) if strategy else {}
-    runner = (FlexibleRunner if strategy else Runner)(
-        Model(storage, **options),
-        work_dir=str(folder),
-        train_dataloader=dict(
-            dataset=Views(),
-            sampler=dict(type='DefaultSampler', shuffle=True, seed=3),
-            batch_size=BATCH // world,
-            collate_fn=dict(type='default_collate'),
-            num_workers=0,
-        ),
-        train_cfg=dict(by_epoch=True, max_epochs=epochs),
+    hooks = [dict(type='mmrank.ShardedStateHook'), dict(type='EMAHook', update_buffers=True)]
+    options = {}
+    kind = Runner
+    if strategy:
+        kind = FlexibleRunner
+        options['strategy'] = dict(STRATEGIES[strategy])
+    runner = make(
+        Model(storage),
+        folder,
+        Views(),
+        epochs,
+        kind=kind,
+        train_dataloader=loader(Views(), BATCH // world, seed=3),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.5, momentum=0.9)),
         default_hooks=dict(
             checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=2)
         ),
         custom_hooks=hooks,
         launcher='none' if world == 1 else 'pytorch',
-        default_scope='mmengine',
         resume=resume,
-        cfg=Config(
-            dict(
-                work_dir=str(folder),
-                model_wrapper_cfg=dict(
-                    type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False
-                ),
-            )
-        ),
-        experiment_name=f'{Path(folder).name}-{epochs}-{resume}-{os.getpid()}',
-        log_level='ERROR',
-        **extra,
+        cfg=Config(dict(work_dir=str(folder), model_wrapper_cfg=WRAPPER)),
+        **options,
     )
     runner.register_hook(CheckpointMatchHook())
     runner.train()

@@ -1,6 +1,5 @@
 """Checkpoint folders are whole or absent at every instruction."""
 
-import io
 import json
 import os
 import pickle
@@ -252,16 +251,6 @@ def test_parts_of_two_trainings_are_refused(tmp_path):
         load_sharded(folder)
 
 
-def test_a_tensor_without_a_part_is_refused(tmp_path):
-    folder = save(tmp_path / 'epoch_1.pth', 1)
-    found = pickle.loads((folder / '.metadata').read_bytes())
-    found.state_dict_metadata['state_dict/w'].chunks[0].sizes = torch.Size([2, 4])
-    (folder / '.metadata').write_bytes(pickle.dumps(found))
-    sign(folder)
-    with pytest.raises(CheckpointError, match='lacks tensor state_dict/w, or a part of it'):
-        load_sharded(folder)
-
-
 class Hostile:
     """A pickle that runs a command when it is read."""
 
@@ -272,16 +261,47 @@ class Hostile:
         return os.mkdir, (str(self.path),)
 
 
-def test_metadata_runs_no_code(tmp_path):
+def without_a_part(folder):
+    found = pickle.loads((folder / '.metadata').read_bytes())
+    found.state_dict_metadata['state_dict/w'].chunks[0].sizes = torch.Size([2, 4])
+    (folder / '.metadata').write_bytes(pickle.dumps(found))
+
+
+def metadata_that_calls(folder):
+    (folder / '.metadata').write_bytes(pickle.dumps(Hostile(folder.parent / 'run')))
+
+
+def rest_that_calls(folder):
+    torch.save({'meta': Hostile(folder.parent / 'run')}, folder / 'rest.pth')
+
+
+def names_another_folder(folder):
+    text = (folder / '.metadata').read_bytes()
+    name = pickle.dumps('__0_0.distcp', 4)[11:-2]
+    assert name in text
+    other = pickle.dumps('../0_.distcp', 4)[11:-2]
+    (folder / '.metadata').write_bytes(text.replace(name, other))
+
+
+def rest_of_another_kind(folder):
+    torch.save({'meta': {}}, folder / 'rest.pth')
+
+
+@pytest.mark.parametrize(
+    ('forge', 'message'),
+    [
+        (without_a_part, 'lacks tensor state_dict/w, or a part of it'),
+        (metadata_that_calls, 'it calls posix.mkdir'),
+        (rest_that_calls, 'posix.mkdir'),
+        (names_another_folder, 'a file of another folder'),
+        (rest_of_another_kind, 'where its tensors belong'),
+    ],
+)
+def test_a_forged_folder_is_refused_and_runs_nothing(tmp_path, forge, message):
     folder = save(tmp_path / 'epoch_1.pth', 1)
-    (folder / '.metadata').write_bytes(pickle.dumps(Hostile(tmp_path / 'run')))
+    forge(folder)
     sign(folder)
-    with pytest.raises(CheckpointError, match='it calls posix.mkdir'):
-        load_sharded(folder)
-    folder = save(tmp_path / 'epoch_2.pth', 2)
-    torch.save({'meta': Hostile(tmp_path / 'run')}, folder / 'rest.pth')
-    sign(folder)
-    with pytest.raises(CheckpointError, match='posix.mkdir'):
+    with pytest.raises(CheckpointError, match=message):
         load_sharded(folder)
     assert not (tmp_path / 'run').exists()
 
@@ -311,23 +331,3 @@ def test_metadata_claims_no_memory(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
-
-
-def test_metadata_opens_no_other_folder(tmp_path):
-    folder = save(tmp_path / 'epoch_1.pth', 1)
-    text = (folder / '.metadata').read_bytes()
-    name = pickle.dumps('__0_0.distcp', 4)[11:-2]
-    assert name in text
-    other = io.BytesIO(pickle.dumps('../0_.distcp', 4)).getvalue()[11:-2]
-    (folder / '.metadata').write_bytes(text.replace(name, other))
-    sign(folder)
-    with pytest.raises(CheckpointError, match='a file of another folder'):
-        load_sharded(folder)
-
-
-def test_rest_of_another_kind(tmp_path):
-    folder = save(tmp_path / 'epoch_1.pth', 1)
-    torch.save({'meta': {}}, folder / 'rest.pth')
-    sign(folder)
-    with pytest.raises(CheckpointError, match='where its tensors belong'):
-        load_sharded(folder)

@@ -3,11 +3,8 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from mmengine.dataset import BaseDataset
 from mmengine.evaluator import Evaluator
-from mmengine.model import BaseModel
 from mmengine.registry import METRICS
-from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 
 from mmrank.errors import UserError
@@ -132,33 +129,6 @@ def test_several_labels_an_image():
         samples[0].set_field(bad, 'gt_label')
         with pytest.raises(UserError, match=f"'gt_label' must hold class indices.*{fix}"):
             evaluate(samples, multi_label=True)
-
-
-class _Points(BaseDataset):
-    def load_data_list(self):
-        return [dict(x=a, y=b) for a, b in zip(*make_set())]
-
-
-class _Embedder(BaseModel):
-    def forward(self, x, y, sample_idx, mode):
-        assert mode == 'predict'
-        assert len(sample_idx) == len(x)
-        return data_samples(2 * x, y)
-
-
-def test_in_a_runner(tmp_path):
-    sampler = dict(type='DefaultSampler', shuffle=False)
-    runner = Runner(
-        model=_Embedder(),
-        work_dir=str(tmp_path),
-        val_dataloader=dict(dataset=_Points(), batch_size=9, sampler=sampler),
-        val_cfg=dict(),
-        val_evaluator=dict(type='mmrank.RetrievalMetric'),
-        experiment_name='retrieval',
-    )
-    got = runner.val()
-    expected = in_percent(retrieval_metrics(*make_set()).summary())
-    assert {name: got[name] for name in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

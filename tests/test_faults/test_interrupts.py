@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 import resume_run
 import torch
-from mmengine.hooks import Hook
-from mmengine.registry import HOOKS
 from tiny_tool_run import TRAIN, environment, start_tool, write_config
 
 from mmrank import interruption
@@ -203,26 +201,6 @@ def test_a_signal_to_another_process_gives_its_status(signals, monkeypatch):
     assert interruption.received_signal() == signal.SIGTERM
 
 
-@HOOKS.register_module(force=True)
-class SignalHook(Hook):
-    """Sends this process a signal at the ``count``-th call of a point."""
-
-    def __init__(self, where, count):
-        self.where, self.left = where, count
-
-    def _count(self, where):
-        if where == self.where:
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    def after_train_iter(self, runner, **kwargs):
-        self._count('iteration')
-
-    def after_val_iter(self, runner, **kwargs):
-        self._count('validation')
-
-
 @pytest.fixture
 def signals():
     """Handle signals in this process."""
@@ -252,7 +230,14 @@ def test_saved_checkpoint_resumes(tmp_path, signals, options, where, count, save
     whole, work = tmp_path / 'whole', tmp_path / 'work'
     hooks = [
         {'type': 'mmrank.InterruptHook', 'save': True},
-        {'type': 'SignalHook', 'where': where, 'count': count},
+        # Before the InterruptHook looks.
+        {
+            'type': 'KillHook',
+            'where': where,
+            'count': count,
+            'number': signal.SIGINT,
+            'priority': 'NORMAL',
+        },
     ]
     with pytest.raises(interruption.Interrupted):
         resume_run.train(str(work), {**options, 'hooks': hooks}, None, False)

@@ -328,14 +328,6 @@ def test_training_lowers_one_ranking_of_all_levels(name, mode):
         assert any(map(len, found)) == centred
 
 
-def test_centre_is_per_class_where_the_means_are():
-    head = build_head('RetinaHead', dict(STABLE_AP, mode='per_class'))
-    centre = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    moved = head._subtract(torch.zeros(2, 3 * CLASSES, 5, 5), centre)
-    # Retina's channels are (anchor, class) with the class running fastest.
-    assert moved.view(2, 3, CLASSES, 25)[0, :, 2].unique().item() == -3
-
-
 def test_an_interrupted_pass_leaves_nothing_behind():
     head = build_head('RetinaHead', STABLE_AP)
     features, truths, metas = make_inputs()

@@ -105,7 +105,7 @@ def test_equals_the_function(mode):
     torch.testing.assert_close(actual['pos_score'], score)
 
 
-def test_hook_tells_the_classes():
+def test_hook_gives_the_head_the_classes():
     head = InBatchRetrievalHead(dict(type='mmrank.InBatchLoss'))
     loader = SimpleNamespace(dataset=Labels(LABELS))
     runner = SimpleNamespace(

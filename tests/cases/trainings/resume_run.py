@@ -108,18 +108,18 @@ def _die() -> None:
 
 @HOOKS.register_module(force=True)
 class KillHook(Hook):
-    """Kill the process after iteration ``iteration`` or in a validation."""
+    """Send the process a signal at the ``count``-th ``iteration`` or batch of a ``validation``."""
 
     priority = 'LOWEST'
 
-    def __init__(self, where: str, count: int) -> None:
-        self.where, self.left = where, count
+    def __init__(self, where: str, count: int, number: int = signal.SIGKILL) -> None:
+        self.where, self.left, self.number = where, count, number
 
     def _count(self, where: str) -> None:
         if where == self.where:
             self.left -= 1
             if self.left == 0:
-                _die()
+                os.kill(os.getpid(), self.number)
 
     def after_train_iter(self, runner, **kwargs) -> None:
         """Count an iteration."""
