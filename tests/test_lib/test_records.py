@@ -150,15 +150,15 @@ def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path, read_plan
     plan = read_plan(PLAN)
     columns = ('method', 'seed', 'commit', 'mAP')
     record = Record(tmp_path / 'deep' / 'left.csv', columns)
-    right = [*plan.missing('right', Record(tmp_path / 'right.csv'))]
-    assert [(stage, seed, x['name']) for stage, seed, x in right] == [
+    right = [*plan.missing('right', Record(tmp_path / 'right.csv', columns))]
+    assert [(x['stage'], x['seed'], x['method']) for x, _ in right] == [
         ('final', seed, name) for seed, name in zip((3, 3, 3, 4, 4), 'abcac')
     ]
-    assert [x['rate'] for _, _, x in right[:3]] == [0.1, 0.2, 0.1]
-    assert [x['settings'] for _, _, x in right[:2]] == ['{"loss": {"type": "X"}}', '{"rate": 0.2}']
+    assert [x['settings'] for x, _ in right[:2]] == ['{"loss": {"type": "X"}}', '{"rate": 0.2}']
+    assert [method['rate'] for _, method in right[:3]] == [0.1, 0.2, 0.1]
     record.add([dict(method='a', seed=3, mAP=0.5, more='is left out')])
-    for found in (record, Record(record.path, columns), Record(record.path)):
-        left = [(seed, x['name']) for _, seed, x in plan.missing('left', found)]
+    for found in (record, Record(record.path, columns)):
+        left = [(x['seed'], x['method']) for x, _ in plan.missing('left', found)]
         assert left == [(3, 'b'), (4, 'a')]
         assert found.rows[0]['mAP'] == '0.5'
     with pytest.raises(UserError, match='second time'):
@@ -181,14 +181,14 @@ COLUMNS = ('stage', 'method', 'seed', 'step', 'commit', 'settings', 'mAP')
 def train_all(plan, record):
     """Train what is missing, the better the larger the rate is; what was trained."""
     done = []
-    for stage, seed, method in plan.missing('plan', record, 'mAP'):
-        facts = dict(stage=stage, method=method['name'], seed=seed, settings=method['settings'])
+    for facts, method in plan.missing('plan', record, 'mAP'):
+        stage, name, seed, _ = facts.values()
         mean = method['rate'] + (method['loss']['type'] == 'Z') - 0.01 * seed
         # What a training has on its way decides nothing.
         record.add(
             [dict(facts, step=step, mAP=value) for step, value in ((1, 9 - mean), (2, mean))]
         )
-        done.append((stage, seed, method['name'], method['rate'], method['loss']['type']))
+        done.append((stage, seed, name, method['rate'], method['loss']['type']))
     return done
 
 
@@ -212,9 +212,8 @@ def test_a_record_without_stages_keeps_no_trial(tmp_path, read_plan):
     write_rows(path, [row('a', 3, settings='{"rate": 0.1}', commit='')], (*FIELDS, 'commit'))
     record = Record(path, ('stage', *FIELDS, 'commit'))
     plan = read_plan(TUNED)
-    for stage, seed, method in plan.missing('plan', record, 'mAP'):
-        facts = dict(stage=stage, seed=seed, settings=method['settings'])
-        record.add([row(method['name'], mAP=method['rate'], **facts)])
+    for facts, method in plan.missing('plan', record, 'mAP'):
+        record.add([row('', mAP=method['rate']) | facts])
     rows = read_rows(path)
     assert [(x['method'], x['seed']) for x in rows] == [
         *(('a', '3'), ('b', '3'), ('a', '4'), ('b', '4'))

@@ -18,9 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from mmrank.apis.entry_point import add_trust_option
 from mmrank.apis.models import read_weights
@@ -35,6 +33,7 @@ from lib.calibration.prediction_dump import read_dump
 from lib.calibration.report import CalibrationReport
 from lib.calibration.splits import SampleSplit
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table
 
 FILE = 'calibration.json'
 
@@ -122,13 +121,9 @@ def read_model(path: str | None, trust: bool) -> tuple[list | None, str | None]:
 
 def show(report: CalibrationReport) -> None:
     """Print the table of a split."""
-    table = Table(title=f'{report.name} split, in percent', box=SIMPLE)
-    for index, name in enumerate(report.header()):
-        side = 'right' if index else 'left'
-        table.add_column(name, justify=side, no_wrap=not index)
-    for row in report.rows():
-        table.add_row(*(f'{x:.2f}' if isinstance(x, float) else str(x) for x in row))
-    Console().print(table)
+    rows = [[f'{x:.2f}' if isinstance(x, float) else x for x in row] for row in report.rows()]
+    title = f'{report.name} split, in percent'
+    Console().print(console_table(report.header(), rows, title=title))
     print(report.verdict())
 
 

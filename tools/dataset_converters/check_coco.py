@@ -19,7 +19,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from mmrank.datasets.checks.coco_inspect import inspect_coco
 from mmrank.datasets.checks.coco_reading import read_coco_json
@@ -33,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lib.coco.cleaning import clean_coco
 from lib.coco.merging import merge_coco
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table, problem_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -64,30 +64,18 @@ def parse_args() -> argparse.Namespace:
 
 def show(report: CocoReport, console: Console) -> None:
     """Print the tables of one report."""
-    table = Table(
-        title=escape(report.ann_file),
-        caption=f'{report.num_images} images, {report.num_empty_images} of '
-        f'them without objects; {report.num_annotations} annotations',
-    )
-    table.add_column('class')
     columns = ('total', 'small', 'medium', 'large', 'crowd')
-    for column in columns:
-        table.add_column(column, justify='right')
-    for name, count in report.counts.items():
-        cells = [str(getattr(count, column)) for column in columns]
-        table.add_row(escape(name), *cells)
-    console.print(table)
-    if not report.problems:
+    rows = [
+        [name, *(getattr(count, column) for column in columns)]
+        for name, count in report.counts.items()
+    ]
+    text = f'{report.num_images} images, {report.num_empty_images} of them without objects; '
+    text += f'{report.num_annotations} annotations'
+    console.print(console_table(('class', *columns), rows, title=report.ann_file, caption=text))
+    if report.problems:
+        console.print(problem_table({report.ann_file: report.problems}))
+    else:
         console.print('[green]No problem found.[/]')
-        return
-    table = Table(title='Problems', show_lines=True)
-    for column in ('', 'problem', 'count', 'where', 'fix'):
-        table.add_column(column, overflow='fold')
-    for problem in report.problems:
-        level = '[red]error[/]' if problem.is_error else '[yellow]warning[/]'
-        cells = [escape('\n'.join(problem.lines())), escape(problem.fix)]
-        table.add_row(level, problem.kind, str(problem.count), *cells)
-    console.print(table)
 
 
 def check_whole_config(args: argparse.Namespace, console: Console) -> int:

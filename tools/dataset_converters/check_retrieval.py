@@ -19,7 +19,6 @@ from mmengine.config import Config
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from mmrank.apis.entry_point import read_config
 from mmrank.datasets.checks.retrieval_check import inspect_config
@@ -30,6 +29,7 @@ from mmrank.files import write_atomically
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import check_outputs, tool_parser
+from lib.common.tables import console_table, problem_table
 from lib.retrieval.maps import plot_class_counts
 
 
@@ -62,27 +62,15 @@ def read_source(args: argparse.Namespace) -> Config:
 
 def show(reports: list[RetrievalReport], console: Console) -> None:
     """Print the counts of all splits and their problems."""
-    table = Table(title='Images per class')
-    table.add_column('data set')
     summaries = [report.summary() for report in reports]
-    for column in summaries[0]:
-        table.add_column(column.replace('_', ' '), justify='right')
+    header = ['data set', *(name.replace('_', ' ') for name in summaries[0])]
+    rows = []
     for report, summary in zip(reports, summaries):
         cells = [f'{value:,.4g}' if value % 1 else f'{value:,.0f}' for value in summary.values()]
-        table.add_row(escape(report.where), *cells)
-    console.print(table)
-    if not any(report.problems for report in reports):
-        console.print('[green]No problem found.[/]')
-        return
-    table = Table(title='Problems', show_lines=True)
-    for column in ('', 'data set', 'problem', 'count', 'where', 'fix'):
-        table.add_column(column, overflow='fold')
-    for report in reports:
-        for problem in report.problems:
-            level = '[red]error[/]' if problem.is_error else '[yellow]warning[/]'
-            cells = [escape('\n'.join(problem.lines())), escape(problem.fix)]
-            table.add_row(level, escape(report.where), problem.kind, str(problem.count), *cells)
-    console.print(table)
+        rows.append([report.where, *cells])
+    console.print(console_table(header, rows, title='Images per class'))
+    problems = {report.where: report.problems for report in reports if report.problems}
+    console.print(problem_table(problems) if problems else '[green]No problem found.[/]')
 
 
 @show_user_errors(OSError, ImportError)

@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -48,10 +49,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
     # Imported late: --help should not wait for mmpretrain.
     from mmrank.datasets.long_tail.cifar_images import HOSTS, SPLITS, read_cifar
 
-    table = Table(title=f'CIFAR-{num_classes} at {size} x {size} pixels')
-    table.add_column('part')
-    for column in ('images', 'per class', 'MB'):
-        table.add_column(column, justify='right')
+    rows = []
     for split in SPLITS:
         found = read_cifar(source, split, num_classes)
         images = found.take(np.arange(len(found.labels)))
@@ -66,8 +64,9 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
         counts = np.bincount(found.labels, minlength=num_classes)
         per_class = sorted({int(counts.min()), int(counts.max())})
         spread = ' to '.join(f'{n:,}' for n in per_class)
-        table.add_row(split, f'{len(images):,}', spread, f'{path.stat().st_size / 1e6:.1f}')
-    return table
+        rows.append([split, f'{len(images):,}', spread, f'{path.stat().st_size / 1e6:.1f}'])
+    title = f'CIFAR-{num_classes} at {size} x {size} pixels'
+    return console_table(('part', 'images', 'per class', 'MB'), rows, title=title)
 
 
 @show_user_errors(OSError, ImportError)

@@ -25,7 +25,6 @@ import cv2
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from mmrank.datasets.checks.coco_reading import read_coco_json
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, decode_image
@@ -37,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table
 from lib.synthetic.captions import class_captions, object_captions
 
 
@@ -195,13 +195,9 @@ def main() -> None:
             with unpacked(source, args.out, args, is_image) as folder:
                 counts = write([*class_items(class_images(folder), args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
-    table = Table(title='Images')
-    for column in ('part', *names):
-        table.add_column(column, justify='left' if column == 'part' else 'right')
-    for part, images in counts.items():
-        table.add_row(part, *(str(images[name]) for name in names))
+    rows = [[part, *(images[name] for name in names)] for part, images in counts.items()]
     console = Console()
-    console.print(table)
+    console.print(console_table(('part', *names), rows, title='Images'))
     console.print(f'Wrote {args.out}.')
 
 

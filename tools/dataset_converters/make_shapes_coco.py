@@ -24,6 +24,7 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 
@@ -58,20 +59,17 @@ def parse_args() -> argparse.Namespace:
 
 def size_table(files: dict) -> Table:
     """Objects per class and COCO size, one column a split."""
-    table = Table(title='Objects per class: total (small < 32² px / medium / large > 96² px)')
-    table.add_column('class')
     reports = {s: check_coco_file(f) for s, f in files.items()}
-    for split, report in reports.items():
-        table.add_column(f'{split}: {report.num_images} images', justify='right')
-    first = next(iter(reports.values()))
-    for name in first.counts:
+    header = ['class']
+    header += [f'{split}: {report.num_images} images' for split, report in reports.items()]
+    rows = []
+    for name in next(iter(reports.values())).counts:
         counts = [report.counts[name] for report in reports.values()]
-        table.add_row(name, *(f'{c.total} ({c.small}/{c.medium}/{c.large})' for c in counts))
-    table.add_section()
-    table.add_row(
-        'images without objects', *(str(report.num_empty_images) for report in reports.values())
-    )
-    return table
+        rows.append([name, *(f'{c.total} ({c.small}/{c.medium}/{c.large})' for c in counts)])
+    empty = [report.num_empty_images for report in reports.values()]
+    rows.append(['images without objects', *empty])
+    title = 'Objects per class: total (small < 32² px / medium / large > 96² px)'
+    return console_table(header, rows, title=title)
 
 
 @show_user_errors(ValueError, OSError)

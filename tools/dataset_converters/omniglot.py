@@ -16,7 +16,6 @@ from pathlib import Path
 import cv2
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from mmrank.datasets.image_header import decode_image
 from mmrank.errors import UserError, show_user_errors
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
 from lib.common.command_line import tool_parser
+from lib.common.tables import console_table
 
 
 def parse_args() -> argparse.Namespace:
@@ -75,18 +75,16 @@ def shrink(folder: Path, out: Path, size: int) -> dict:
 def main() -> None:
     args = parse_args()
     console = Console()
-    table = Table(title=f'Drawings of {args.size} x {args.size} pixels')
-    table.add_column('alphabet')
-    for column in ('characters', 'drawings'):
-        table.add_column(column, justify='right')
+    rows = []
     with whole_folder(args.out) as out:
         for name in args.zips:
             with unpacked(name, args.out, args, lambda x: x.endswith('.png')) as folder:
                 counts = shrink(folder, out, args.size)
             for alphabet, characters in sorted(counts.items()):
-                total = sum(characters.values())
-                table.add_row(alphabet, str(len(characters)), str(total))
-    console.print(table)
+                rows.append([alphabet, len(characters), sum(characters.values())])
+    header = ('alphabet', 'characters', 'drawings')
+    title = f'Drawings of {args.size} x {args.size} pixels'
+    console.print(console_table(header, rows, title=title))
     console.print(f'Wrote {args.out}.')
 
 

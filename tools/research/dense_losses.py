@@ -366,20 +366,25 @@ def main() -> None:
         spec = plan.data[name]
         record = Record(args.out / f'{name}.csv', COLUMNS)
         splits = None
-        for _, seed, method in plan.missing(name, record):
+        for facts, method in plan.missing(name, record):
             splits = splits or prepare(spec)
             start = time.process_time()
-            figures = evaluate(train(method, seed, splits[0], spec), splits[1], spec)
+            head = train(method, facts['seed'], splits[0], spec)
+            figures = evaluate(head, splits[1], spec)
             row = dict(
-                method=method['name'],
-                seed=seed,
+                facts,
                 step=len(splits[0]['targets']) // 2 // BATCH * spec['epochs'],
                 seconds=round(time.process_time() - start, 1),
-                settings=method['settings'],
                 **{key: f'{value:.4f}' for key, value in zip(FIGURES, figures)},
             )
             record.add([row])
-            print(name, method['name'], seed, *(f'{100 * x:.1f}' for x in figures), flush=True)
+            print(
+                name,
+                facts['method'],
+                facts['seed'],
+                *(f'{100 * x:.1f}' for x in figures),
+                flush=True,
+            )
 
 
 if __name__ == '__main__':

@@ -50,6 +50,9 @@ HEADS = (
 )
 CLASS_PARTS = ('vfl', 'ranking', 'loss_cls', 'loss_ce')
 SHOWN = ('as_IoU', 'best_IoU', 'place', 'order')
+FIGURES = ('mAP', 'AP50', 'AP75', 'as_IoU', 'best_IoU', 'order')
+FIGURES += ('right', 'twice', 'class', 'place', 'none', 'ratio')
+COLUMNS = ('stage', 'method', 'seed', 'step', *FIGURES, 'seconds', 'commit', 'settings')
 BATCH = 8
 
 
@@ -163,7 +166,7 @@ def _kinds(logits: Tensor, ious: list[Tensor], labels: list[dict]) -> dict[str, 
     return {key: count / number for key, count in kinds.items()}
 
 
-def train(method: dict, seed: int, data: Path) -> list[dict]:
+def train(facts: dict, method: dict, data: Path) -> list[dict]:
     """Train once; returns a row for each evaluation."""
     torch.set_num_threads(1)
     steps = method.get('steps', 400)
@@ -171,7 +174,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     start = time.process_time()
     size = method.get('size', 128)
     images, held_out = (load_split(data, split, size) for split in ('train', 'val'))
-    torch.manual_seed(seed)
+    torch.manual_seed(facts['seed'])
     names = json.loads((data / 'annotations/train.json').read_text('utf-8'))['categories']
     model = build(method, max(x['id'] for x in names) + 1)
     # Memory laid out so is 1.2 times as fast.
@@ -179,7 +182,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=method.get('lr', 1e-3), fused=True)
     falls = steps if method.get('anneal') else math.inf
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1, 2 * (1 - i / falls)))
-    order = torch.Generator().manual_seed(1000 + seed)
+    order = torch.Generator().manual_seed(1000 + facts['seed'])
     rows = []
     for step in range(1, steps + 1):
         batch = [images[i] for i in torch.randint(len(images), (BATCH,), generator=order)]
@@ -194,16 +197,7 @@ def train(method: dict, seed: int, data: Path) -> list[dict]:
         if step in evals:
             found = dict(measure(model, held_out), ratio=ratio)
             found = {key: round(value, 5) for key, value in found.items()}
-            rows.append(
-                dict(
-                    method=method['name'],
-                    seed=seed,
-                    step=step,
-                    **found,
-                    seconds=round(time.process_time() - start),
-                    settings=method['settings'],
-                )
-            )
+            rows.append(dict(facts, step=step, **found, seconds=round(time.process_time() - start)))
     return rows
 
 
@@ -223,8 +217,8 @@ def main() -> None:
     args = parser.parse_args()
     plan = TrainingPlan(args.plan)
     ((name, data),) = plan.data.items()
-    record = Record(args.out / f'{name}.csv')
-    jobs = [(method, seed, Path(data)) for _, seed, method in plan.missing(name, record)]
+    record = Record(args.out / f'{name}.csv', COLUMNS)
+    jobs = [(facts, method, Path(data)) for facts, method in plan.missing(name, record)]
     context, failed = multiprocessing.get_context('spawn'), 0
     with context.Pool(args.workers) as pool:
         for number, (error, new) in enumerate(pool.imap_unordered(_train, jobs), 1):

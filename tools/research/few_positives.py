@@ -189,23 +189,16 @@ def run(plan_file: Path, out: Path) -> None:
         tuned = options.pop('tuned')
         data = photographs(**options)
         record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
-        for stage, seed, method in plan.missing(name, record, tuned):
+        for facts, method in plan.missing(name, record, tuned):
             begin = time.process_time()
-            split = 'val' if stage == TUNE else 'test'
-            rows = [
-                dict(
-                    stage=stage,
-                    method=method['name'],
-                    seed=seed,
-                    step=step,
-                    seconds=f'{time.process_time() - begin:.1f}',
-                    settings=method['settings'],
-                    **{key: f'{value:.5f}' for key, value in found.items()},
-                )
-                for step, found in train(data, method, seed, plan.fields, split)
-            ]
+            split = 'val' if facts['stage'] == TUNE else 'test'
+            rows = []
+            for step, found in train(data, method, facts['seed'], plan.fields, split):
+                seconds = f'{time.process_time() - begin:.1f}'
+                shown = {key: f'{value:.5f}' for key, value in found.items()}
+                rows.append(dict(facts, step=step, seconds=seconds, **shown))
             record.add(rows)
-            print(name, stage, method['name'], seed, rows[-1][tuned], flush=True)
+            print(name, *facts.values(), rows[-1][tuned], flush=True)
 
 
 @show_user_errors()

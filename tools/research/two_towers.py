@@ -61,29 +61,26 @@ def main() -> None:
         source = next(Path(folder).glob('train.csv*'))
         split_file(source, Path(temp) / 'split', seed=plan.tune_seeds[0])
         data = {TUNE: read_data(Path(temp) / 'split'), FINAL: read_data(Path(folder))}
-    for stage, seed, method in plan.missing(name, record, next(iter(METRICS))):
+    for facts, method in plan.missing(name, record, next(iter(METRICS))):
         start = time.process_time()
         training = StepwiseTraining(
-            data[stage],
+            data[facts['stage']],
             method['loss'],
             batch_size,
             method['lr'],
-            seed,
+            facts['seed'],
             num_uniform=method.get('uniform', 0),
         )
         training.train(steps)
         found = training.evaluate()
         row = dict(
-            stage=stage,
-            method=method['name'],
-            seed=seed,
+            facts,
             step=steps,
             seconds=f'{time.process_time() - start:.1f}',
-            settings=method['settings'],
             **{key: f'{found[metric] / 100:.6f}' for key, metric in METRICS.items()},
         )
         record.add([row])
-        print(stage, method['name'], seed, method['lr'], row['P@5'], flush=True)
+        print(*facts.values(), row['P@5'], flush=True)
 
 
 if __name__ == '__main__':

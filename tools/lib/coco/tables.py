@@ -8,12 +8,11 @@ from pathlib import Path
 
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-from rich.markup import escape
 from rich.table import Table
 
 from lib.coco.box_evaluation import class_average_precision, evaluate_boxes, summary
 from lib.coco.runs import RunRecord
-from lib.common.names import best_cells
+from lib.common.tables import best_cells, console_table
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table, write_table
 
@@ -79,17 +78,9 @@ def class_cells(rows: Sequence[BenchmarkRow]) -> Cells:
 def rich_benchmark(rows: Sequence[BenchmarkRow]) -> Table:
     """The table for the console, a model a column, as seventeen columns have no room."""
     header, cells, best = table_cells(rows)
-    table = Table()
-    table.add_column(header[0])
-    for row in cells:
-        table.add_column(escape(row[0]), justify='right')
-    for index, name in enumerate(header[1:], 1):
-        values = [
-            f'[bold]{escape(row[index])}[/]' if marks[index] else escape(row[index])
-            for row, marks in zip(cells, best)
-        ]
-        table.add_row(name, *values)
-    return table
+    columns = [[name, *own] for name, own in zip(header, zip(*cells))]
+    marks = [[False, *own] for own in zip(*best)]
+    return console_table(columns[0], columns[1:], marks[1:])
 
 
 def describe_runs(rows: Sequence[BenchmarkRow]) -> list[str]:
@@ -144,15 +135,11 @@ def comparison_rows(models: Mapping[str, COCOeval]) -> tuple[list[str], list[lis
 
 def rich_table(header: list[str], rows: list[list[str]], title: str) -> Table:
     """The rows of :func:`comparison_rows` for the console; the best figure of a row is bold."""
-    table = Table(title=title)
-    for index, name in enumerate(header):
-        table.add_column(name, justify='right' if index else 'left')
-    for metric, *values in rows:
-        best = max((v for v in values if v != 'n/a'), key=float, default=None)
-        table.add_row(metric, *(f'[bold]{v}[/]' if v == best else v for v in values))
-        if metric == 'ARl':
-            table.add_section()
-    return table
+    best = []
+    for _, *shown in rows:
+        values = [math.nan if text == 'n/a' else float(text) for text in shown]
+        best.append([False, *best_cells(shown, values)])
+    return console_table(header, rows, best, title)
 
 
 def write_tables(

@@ -31,17 +31,16 @@ class Record:
 
     Args:
         path: The CSV file, which need not be there.
-        columns: Its columns; None takes the columns of the file, or else of the first rows. A file
-            without the column ``stage`` keeps no trials.
+        columns: Its columns. A file without the column ``stage`` keeps no trials.
     """
 
-    def __init__(self, path: Path, columns: Iterable[str] | None = None) -> None:
+    def __init__(self, path: Path, columns: Iterable[str]) -> None:
         self.path = Path(path)
-        self._columns = None if columns is None else [*columns]
+        self._columns = [*columns]
         self._commit = current_commit()
         #: All rows, as text.
         self.rows = past_rows(path)
-        if self.rows and self._columns and 'stage' not in self.rows[0]:
+        if self.rows and 'stage' not in self.rows[0]:
             self._columns = [name for name in self._columns if name != 'stage']
         past_rows(path, self._columns)  # refuses other metrics
 
@@ -54,9 +53,8 @@ class Record:
     def add(self, rows: Sequence[Mapping]) -> None:
         """Write the rows of a training, all or none; the commit is filled in."""
         rows = [dict(row, commit=self._commit) for row in rows]
-        columns = self._columns or [*rows[0]]
-        if 'stage' in columns or rows[0].get('stage', FINAL) == FINAL:
-            append_rows(self.path, rows, columns)
+        if 'stage' in self._columns or rows[0].get('stage', FINAL) == FINAL:
+            append_rows(self.path, rows, self._columns)
         self.rows += [{name: str(value) for name, value in row.items()} for row in rows]
 
 
@@ -96,8 +94,8 @@ class TrainingPlan:
 
     def missing(
         self, name: str, record: Record, metric: str = ''
-    ) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Stage, seed and method of each training that a record lacks, trials first, seed by seed.
+    ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Facts and method of each training that a record lacks, trials first, seed by seed.
 
         Add the rows of a training to the record before the next one is asked for.
 
@@ -107,8 +105,8 @@ class TrainingPlan:
             metric: Column of the record by which trials are compared; more is better.
 
         Yields:
-            The method has ``common``, what was chosen for it, and ``settings``: all that the plan
-            says of this method alone, as a record has it.
+            ``stage``, ``seed``, ``method`` (its name) and ``settings`` (what the plan says of this
+            method alone) as a record has them; and the method with ``common`` and its choice.
         """
         methods = self._methods_of(name)
         left = {own['name']: self._seeds_left(own, record) for own in methods}
@@ -116,10 +114,10 @@ class TrainingPlan:
             for choice in self._choices(own) if left[own['name']] or not self.seeds else ():
                 known = _rows_with(record.rows_of(TUNE, own['name']), choice)
                 if str(seed) not in [row['seed'] for row in known]:
-                    yield TUNE, seed, self._method(own, choice)
+                    yield self._training(TUNE, seed, own, choice)
         for seed, own in itertools.product(self.seeds, methods):
             if seed in left[own['name']]:
-                yield FINAL, seed, self._method(own, self._best(own, record, metric))
+                yield self._training(FINAL, seed, own, self._best(own, record, metric))
 
     def _seeds_left(self, own: Mapping, record: Record) -> list[int]:
         """Seeds on which a method is still to be trained."""
@@ -135,10 +133,12 @@ class TrainingPlan:
         grid = {**self._grid, **own.get('tune', {})}
         return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
 
-    def _method(self, own: Mapping, choice: Mapping) -> dict[str, Any]:
+    def _training(
+        self, stage: str, seed: int, own: Mapping, choice: Mapping
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         settings = {key: value for key, value in own.items() if key not in _OF_PLAN} | choice
-        common = self.fields.get('common', {})
-        return {**common, **settings, 'name': own['name'], 'settings': json.dumps(settings)}
+        facts = dict(stage=stage, method=own['name'], seed=seed, settings=json.dumps(settings))
+        return facts, {**self.fields.get('common', {}), **settings}
 
     def _best(self, own: Mapping, record: Record, metric: str) -> dict:
         """The choice that a record has of earlier seeds, or else the best of its trials."""

@@ -10,10 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
-from rich.markup import escape
 from rich.table import Table
 
-from lib.common.names import best_cells
+from lib.common.tables import best_cells, console_table
 from mmrank.errors import UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
@@ -164,15 +163,7 @@ def describe_test_set(result: RetrievalResult) -> str:
 
 def rich_retrieval(results: Sequence[RetrievalResult]) -> Table:
     """The table for the console, in percent; the best is bold."""
-    header, cells, best = retrieval_cells(results)
-    table = Table(title='retrieval, %')
-    table.add_column(header[0])
-    for title in header[1:]:
-        table.add_column(title, justify='right')
-    for row, marks in zip(cells, best):
-        shown = map(escape, row)
-        table.add_row(*(f'[bold]{text}[/]' if mark else text for text, mark in zip(shown, marks)))
-    return table
+    return console_table(*retrieval_cells(results), title='retrieval, %')
 
 
 def write_retrieval_table(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from rich import progress as bars
 from rich.console import Console
-from rich.table import Table
 
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table
 
 from ..common.records import CURVE, FACTS, FINAL, write_rows
+from ..common.tables import console_table
 from .plan import Run, SeedPlan, choice_label
 from .plots import draw_box_plot
 from .runs import Outcome, RunQueue
@@ -98,14 +98,13 @@ def report(
         lower_better=plan.lower_better,
         unit='fold' if plan.folds else 'seed',
     )
-    table = Table(title=f'test data, baseline {plan.baseline}')
-    for title in ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p'):
-        table.add_column(title, justify='left' if title[0] == 'm' else 'right')
+    rows = []
     for cell in cells:
         numbers = (cell.mean, cell.std, cell.difference, cell.p_value)
         shown = ['' if math.isnan(value) else f'{value:.4g}' for value in numbers]
-        table.add_row(cell.method, cell.metric, str(cell.n), *shown)
-    console.print(table)
+        rows.append([cell.method, cell.metric, cell.n, *shown])
+    header = ('method', 'metric', 'n', 'mean', 'std', 'difference', 'p')
+    console.print(console_table(header, rows, title=f'test data, baseline {plan.baseline}'))
     for name in ('report.md', 'summary.csv', 'runs.csv', 'boxplot.png'):
         console.print(f'wrote {folder / name}')
 

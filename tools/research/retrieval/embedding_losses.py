@@ -298,17 +298,17 @@ def run(plan_file: Path, out: Path) -> None:
         stored = torch.load(spec['file'], weights_only=True)
         split = functools.lru_cache(1)(functools.partial(parts_of, stored, spec['apart']))
         record = Record(out / f'{plan_file.stem}_{name}.csv', columns)
-        for stage, seed, method in plan.missing(name, record, FIGURES[0]):
-            is_claim = stage == FINAL and fields.get('classes') != 'choosing'
+        for facts, method in plan.missing(name, record, FIGURES[0]):
+            is_claim = facts['stage'] == FINAL and fields.get('classes') != 'choosing'
+            seed = facts['seed']
             begin = time.process_time()
             rows = []
             for step, figures in train(method, seed, split(is_claim, seed), fields):
+                seconds = f'{time.process_time() - begin:.1f}'
                 shown = {key: f'{value:.5f}' for key, value in figures.items()}
-                facts = dict(stage=stage, method=method['name'], seed=seed, step=step)
-                facts['seconds'] = f'{time.process_time() - begin:.1f}'
-                rows.append(facts | shown | dict(settings=method['settings']))
+                rows.append(dict(facts, step=step, seconds=seconds, **shown))
             record.add(rows)
-            print(name, method['name'], seed, flush=True)
+            print(name, facts['method'], seed, flush=True)
 
 
 @show_user_errors()
