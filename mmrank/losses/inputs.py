@@ -11,19 +11,15 @@ from torch.nn.functional import pad
 from mmrank.autograd import can_sync, violated
 from mmrank.distributed import scale_gradient
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, refuse_nan
+from mmrank.functional.metrics.labels import check_floats, check_tensors, refuse_nan
 from mmrank.gathering import all_gather_lists, join
 from mmrank.precision import at_least_float32
 
 
 def check_embeddings(**embeddings: Tensor) -> None:
     """Check that each is a matrix of floats, else TypeError or ValueError."""
-    check_tensors(**embeddings)
+    check_floats(**embeddings)
     for name, rows in embeddings.items():
-        if not rows.is_floating_point():
-            raise TypeError(
-                f'{name} must be embeddings of a float dtype, got {rows.dtype}; call {name}.float()'
-            )
         if rows.dim() != 2:
             raise ValueError(
                 f'{name} must be (rows, length) embeddings, got shape {tuple(rows.shape)}'

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, refuse_nan, shares, zeros_and_ones
+from mmrank.functional.metrics.labels import (
+    check_floats,
+    check_tensors,
+    refuse_nan,
+    shares,
+    zeros_and_ones,
+)
 
 
 @dataclass
@@ -208,11 +214,8 @@ def check_classified(
     weight_per_class: bool = True,
 ) -> None:
     """Check that (n, C) scores, labels and weights fit together, else ValueError or TypeError."""
-    check_tensors(cls_score=cls_score, target=target, weight=weight)
-    if not cls_score.is_floating_point():
-        raise TypeError(
-            f'cls_score must be of a float dtype, got {cls_score.dtype}; call cls_score.float()'
-        )
+    check_floats(cls_score=cls_score)
+    check_tensors(target=target, weight=weight)
     if cls_score.dim() != 2:
         raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
     rows, classes = cls_score.shape

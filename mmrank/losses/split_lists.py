@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
+from mmrank.functional.metrics.labels import check_floats, check_tensors, zeros_and_ones
 from mmrank.losses.lists import RankedLists, positive_index
 
 
@@ -26,9 +26,8 @@ def split_lists(
         ValueError: If shapes do not fit, or ``is_positive`` or ``mask`` has other numbers.
         TypeError: If the scores are not of a float dtype.
     """
-    check_tensors(scores=scores, is_positive=is_positive, mask=mask, values=values)
-    if not scores.is_floating_point():
-        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+    check_floats(scores=scores)
+    check_tensors(is_positive=is_positive, mask=mask, values=values)
     if scores.dim() not in (1, 2):
         raise ValueError(
             f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.checks import check_count, check_score_range, check_within, one_of
+from mmrank.functional.metrics.labels import check_floats
 from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_rows
@@ -37,8 +38,7 @@ def interpolate_scores(
         >>> interpolate_scores(torch.tensor([0.4, 0.2]), 4, -1.0, 1.0)
         tensor([0.1000, 0.2000, 0.3000, 0.4000])
     """
-    if not scores.is_floating_point():
-        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
+    check_floats(scores=scores)
     if scores.dim() not in (1, 2) or (scores.dim() == 1 and len(scores) == 0):
         raise ValueError(
             'scores must be (n,) with at least one score, or (lists, scores), '

@@ -101,7 +101,7 @@ def test_no_block_is_larger_than_the_block_size():
         (dict(left=torch.zeros(3, 2)), 'left has 3 embeddings for 2 pairs'),
         (dict(right=torch.zeros(2, 3)), 'one width'),
         (dict(left=torch.zeros(2)), 'left must be a matrix'),
-        (dict(left_index=torch.zeros(3).long()), r'left_index must be \(2,\)'),
+        (dict(left_index=torch.zeros(3).long()), r'left_index must have shape \(2,\)'),
         (dict(right_index=torch.tensor([0, 2])), 'right_index holds'),
     ],
 )

@@ -185,12 +185,12 @@ def test_bad_batches_are_refused():
     loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), two_views()
     for error, message, batch in (
         (ValueError, 'embeddings of one width', (left, right[:, :2])),
-        (ValueError, 'must be .entities, length.', (left[0], right)),
-        (TypeError, 'left must be floats', (left.long(), right)),
+        (ValueError, 'left must be a matrix of floats', (left[0], right)),
+        (ValueError, 'left must be a matrix of floats', (left.long(), right)),
     ):
         with pytest.raises(error, match=message):
             loss(*batch, ROWS, COLS)
-    with pytest.raises(ValueError, match=r'cols must be \(6,\)'):
+    with pytest.raises(ValueError, match='right has 6 embeddings for 5 pairs'):
         loss(left, right, ROWS, COLS[:5])
     with pytest.raises(ValueError, match='right_index holds indices'):
         loss(left, right, ROWS, COLS, None, COLS + 9)

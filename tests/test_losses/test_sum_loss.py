@@ -26,7 +26,7 @@ PARTS = [
     dict(type='mmrank.StableAPLoss', mode='per_class', momentum=0.3),
     dict(type='mmrank.SmoothAPLoss', tau=0.5, loss_weight=2.0),
     dict(type='mmrank.DRLoss'),
-    dict(type='mmrank.APLoss', momentum=0.2),
+    dict(type='mmrank.APLoss'),
 ]
 WEIGHTS = [1.0, 0.5, 0.0, 3.0]
 AP = dict(type='mmrank.StableAPLoss')
@@ -230,7 +230,7 @@ class _Two(RankingLoss):
         ([AP], dict(weights=1.0), TypeError, 'must be a list of 1 numbers'),
         ([AP], dict(weights=[-1]), ValueError, r'weights\[0\]=-1 must be'),
         ([AP], dict(weights=['a']), ValueError, r"weights\[0\]='a' must be"),
-        ([AP], dict(loss_weight=float('nan')), ValueError, 'loss_weight=nan'),
+        ([AP], dict(loss_weight=float('nan')), ValueError, 'loss_weight must be .* got nan'),
         ([AP], dict(use_sigmoid=False), ValueError, 'use_sigmoid=False is'),
         ([ALRPLoss()], {}, ValueError, r"ALRPLoss has box_input='loss'"),
         (

@@ -6,7 +6,7 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import violated
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, zeros_and_ones
+from mmrank.functional.metrics.labels import check_floats, check_tensors, zeros_and_ones
 from mmrank.precision import at_least_float32
 
 
@@ -22,14 +22,13 @@ def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:
 
 def check_list(scores: Tensor, is_positive: Tensor) -> None:
     """Check that both are 1-D of one length, and that the scores are floats."""
-    check_tensors(scores=scores, is_positive=is_positive)
+    check_floats(scores=scores)
+    check_tensors(is_positive=is_positive)
     if scores.dim() != 1 or scores.shape != is_positive.shape:
         raise ValueError(
             'scores and is_positive must be 1-D of one length, got shapes '
             f'{tuple(scores.shape)} and {tuple(is_positive.shape)}'
         )
-    if not scores.is_floating_point():
-        raise TypeError(f'scores must be of a float dtype, got {scores.dtype}; call scores.float()')
 
 
 def _checked(scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:

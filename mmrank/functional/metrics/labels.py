@@ -18,6 +18,16 @@ def check_tensors(**values: object) -> None:
         raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
 
 
+def check_floats(**values: Tensor | None) -> None:
+    """Raise TypeError for what is no tensor of a float dtype."""
+    check_tensors(**values)
+    for name, value in values.items():
+        if value is not None and not value.is_floating_point():
+            raise TypeError(
+                f'{name} must be of a float dtype, got {value.dtype}; call {name}.float()'
+            )
+
+
 def refuse_nan(name: str, values: Tensor, fix: str) -> None:
     """Raise ValueError for NaN, which compares as False and would pass for a label.
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
+from mmrank.functional.metrics.labels import check_floats
 
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums
@@ -105,11 +106,8 @@ def pairwise_surrogate_sum(
     Raises:
         ValueError, TypeError: On shapes, a method or dtypes that do not fit.
     """
+    check_floats(pos=pos, neg=neg)
     for name, scores, mask in (('pos', pos, pos_mask), ('neg', neg, neg_mask)):
-        if not scores.is_floating_point():
-            raise TypeError(
-                f'{name} must be of a float dtype, got {scores.dtype}; call {name}.float()'
-            )
         if mask is not None and mask.shape != scores.shape:
             shape = tuple(scores.shape)
             raise ValueError(f'{name}_mask must have shape {shape}, got {tuple(mask.shape)}')

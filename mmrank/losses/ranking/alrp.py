@@ -92,8 +92,6 @@ class ALRPLoss(ErrorDrivenLoss):
             self-balancing off.
         balance_period: Iterations after which the ratio is updated; set it to the iterations of an
             epoch of your data.
-        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
-            at test time.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
@@ -105,10 +103,9 @@ class ALRPLoss(ErrorDrivenLoss):
         delta: float = 1.0,
         balance: float | None = 50.0,
         balance_period: int = 3665,
-        momentum: float = 0.01,
         **kwargs: Unpack[LogitOptions],
     ) -> None:
-        super().__init__(delta, momentum, **kwargs)
+        super().__init__(delta, **kwargs)
         self.balance = None if balance is None else SelfBalance(balance, balance_period)
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:

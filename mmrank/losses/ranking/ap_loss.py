@@ -265,25 +265,24 @@ def fixed_gradient_loss(pos: Tensor, value: Tensor, grad: Tensor) -> Tensor:
 class ErrorDrivenLoss(RankingLoss):
     """Base of AP-Loss, aLRP and Rank & Sort.
 
-    The mean positive logit is tracked for :meth:`logit_centre` alone; it does not affect the loss.
+    The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
+    shown at test time; it does not affect the loss.
 
     Args:
         delta: Half width of the step in units of the raw logits, > 0.
-        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
-            at test time.
         **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
             ``use_sigmoid`` of :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True
+    #: Weight of the new batch in the mean positive logit.
+    momentum = 0.01
 
-    def __init__(
-        self, delta: float, momentum: float = 0.01, **kwargs: Unpack[LogitOptions]
-    ) -> None:
+    def __init__(self, delta: float, **kwargs: Unpack[LogitOptions]) -> None:
         super().__init__(activation='none', **kwargs)
         check_positive(delta=delta)
         self.delta = delta
-        self.mean_positive = MeanPositiveScore(1, momentum, score_range=USUAL_LOGITS)
+        self.mean_positive = MeanPositiveScore(1, self.momentum, score_range=USUAL_LOGITS)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
         first = parts[0]
@@ -324,8 +323,6 @@ class APLoss(ErrorDrivenLoss):
     Args:
         delta: Half width of the step in units of the logits, > 0.
         interpolate: Use the interpolated precision, as the paper does.
-        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
-            at test time.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is ``1 - q
             + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the paper's.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
@@ -337,11 +334,10 @@ class APLoss(ErrorDrivenLoss):
         self,
         delta: float = 1.0,
         interpolate: bool = True,
-        momentum: float = 0.01,
         quality: float | None = None,
         **kwargs: Unpack[LogitOptions],
     ) -> None:
-        super().__init__(delta, momentum, **kwargs)
+        super().__init__(delta, **kwargs)
         self.count_quality(quality)
         self.interpolate = interpolate
 

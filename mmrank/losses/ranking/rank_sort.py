@@ -161,21 +161,15 @@ class RankSortLoss(ErrorDrivenLoss):
     Args:
         delta: Half width of the step in units of the logits, > 0.
         sort_weight: Weight of the sorting part relative to the ranking part, >= 0.
-        momentum: Weight of the new batch in the mean positive logit, which centres the scores shown
-            at test time.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
     """
 
     box_input = 'quality'
 
     def __init__(
-        self,
-        delta: float = 0.5,
-        sort_weight: float = 1.0,
-        momentum: float = 0.01,
-        **kwargs: Unpack[LogitOptions],
+        self, delta: float = 0.5, sort_weight: float = 1.0, **kwargs: Unpack[LogitOptions]
     ) -> None:
-        super().__init__(delta, momentum, **kwargs)
+        super().__init__(delta, **kwargs)
         check_not_negative(sort_weight=sort_weight)
         self.sort_weight = sort_weight
 

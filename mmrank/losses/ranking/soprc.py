@@ -11,6 +11,7 @@ from torch import Tensor
 from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
+from mmrank.functional.metrics.labels import check_floats
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
@@ -82,8 +83,7 @@ def soprc_terms(
     """
     pos = lists.pos
     mask = lists.pos_mask
-    if not v.is_floating_point():
-        raise TypeError(f'v must be of a float dtype, got {v.dtype}; call v.float()')
+    check_floats(v=v)
     v = v.expand(pos.size(0), -1) if v.dim() == 1 else v
     if v.dim() != 2 or v.size(0) != pos.size(0):
         raise ValueError(

@@ -96,7 +96,7 @@ class SumLoss(HeadLoss):
         super().__init__(
             num_classes=_common('num_classes', parts, num_classes, 'num_columns'),
             scope=_common('scope', parts),
-            loss_weight=_finite('loss_weight', loss_weight),
+            loss_weight=loss_weight,
             use_sigmoid=use_sigmoid,
         )
         self.weights = _checked_weights(weights, len(parts))
@@ -278,10 +278,11 @@ def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float
             'for each'
         )
     for i, weight in enumerate(weights):
-        if _finite(f'weights[{i}]', weight) < 0:
+        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+        if not (is_number and 0 <= weight < math.inf):
             raise ValueError(
-                f'weights[{i}]={weight!r} must be >= 0: a part with a negative weight gets worse '
-                'in training'
+                f'weights[{i}]={weight!r} must be a finite number >= 0: a part with a negative '
+                'weight gets worse in training'
             )
     return [float(weight) for weight in weights]
 
@@ -297,9 +298,3 @@ def _check_shares(balance_gradients: bool, weights: list[float]) -> None:
             f'balance_gradients=True needs two parts or more with weights > 0, got {weights}. Fix: '
             'leave out the part, or balance_gradients=False'
         )
-
-
-def _finite(name: str, value: object) -> float:
-    if isinstance(value, bool) or not (isinstance(value, (int, float)) and math.isfinite(value)):
-        raise ValueError(f'{name}={value!r} must be a finite number, such as 1.0')
-    return float(value)

@@ -24,14 +24,9 @@ from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.precision import at_least_float32
-from mmrank.state.pair_counts import (
-    PairCounts,
-    check_columns,
-    check_counts,
-    check_entities,
-    check_pairs,
-)
+from mmrank.state.pair_counts import PairCounts, check_columns, check_counts, check_pairs
 
+from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise
 from .sums import BLOCK_SIZE, pair_scores, weighted_cross_sum
 
@@ -208,17 +203,13 @@ def in_batch_embedding_loss(
       must run backward. None: one process.
     """
     first, start = _first_sample(mode, len(rows), len(cols))
-    left_index = _checked_index('left', left, left_index, len(rows))
-    right_index = _checked_index('right', right, right_index, len(cols))
-    if left.size(1) != right.size(1):
-        raise ValueError(
-            f'left and right embeddings must have one width, got {left.size(1)} and {right.size(1)}'
-        )
+    left_index = embedding_index('left', left, left_index, len(rows))
+    right_index = embedding_index('right', right, right_index, len(cols))
+    check_widths(left, right)
     _check_samples(rows, cols, row_counts, col_counts, mode, shape)
     pointwise = build_pointwise(pointwise)
     sizes = [[first, len(cols) - start, len(right)]]
-    dtype = torch.promote_types(left.dtype, right.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
+    dtype = common_dtype(left, right)
     if group is not None:
         sizes, dtype = sizes_and_dtype(sizes[0], dtype, group, left.device)
     firsts, seconds, entities = zip(*sizes)
@@ -291,28 +282,6 @@ def _check_samples(rows, cols, row_counts, col_counts, mode: str, shape) -> None
     check_counts('col_counts', col_counts, shape[1])
     if mode == 'sogram':
         check_columns(cols[start:], col_counts, 'the second sample')
-
-
-def _checked_index(name: str, embeddings: Tensor, index, num_pairs: int) -> Tensor:
-    """Where each pair finds its embedding."""
-    if embeddings.dim() != 2 or not embeddings.is_floating_point():
-        raise ValueError(
-            f'{name} must be a matrix of floats, got '
-            f'{tuple(embeddings.shape)} of {embeddings.dtype}'
-        )
-    if index is None:
-        if len(embeddings) != num_pairs:
-            raise ValueError(
-                f'{name} has {len(embeddings)} embeddings for {num_pairs} '
-                f'pairs; with one for each distinct entity pass {name}_index'
-            )
-        return torch.arange(num_pairs, device=embeddings.device)
-    if index.shape != (num_pairs,):
-        raise ValueError(
-            f'{name}_index must be ({num_pairs},), one for each pair, got {tuple(index.shape)}'
-        )
-    check_entities(f'{name}_index', index, len(embeddings))
-    return index.long()
 
 
 def _pair_weights(indices: Tensor, counts: Tensor, form: _Form, dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.autograd import check_index
 from mmrank.checks import check_positive, one_of
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
@@ -18,6 +19,8 @@ from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
 
+from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
+
 
 def corrected_rows(
     left: Tensor, right: Tensor, log_share: Tensor | None, tau: float
@@ -26,8 +29,7 @@ def corrected_rows(
 
     ``D'`` is the next multiple of 8 above D: products of other widths take a quarter longer.
     """
-    dtype = torch.promote_types(left.dtype, right.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
+    dtype = common_dtype(left, right)
     left = left.to(dtype) / tau
     right = right.to(dtype)
     if log_share is None:
@@ -189,12 +191,16 @@ class InBatchSoftmaxLoss(NamedSettings):
         negatives. In training it counts the entities. Still attached to the graph when no pair has
         a negative. Raises as :class:`InBatchLoss`.
         """
-        left = _of_pairs('left', left, left_index, rows, 'rows')
-        right = _of_pairs('right', right, right_index, cols, 'cols')
-        if left.size(1) != right.size(1) or len(left) > len(right):
+        check_tensors(left=left, right=right, rows=rows, cols=cols)
+        for name, ids in (('rows', rows), ('cols', cols)):
+            check_index(name, ids, 2**62, 'one entity for each pair', shape=(len(ids),))
+        left = embeddings_of_pairs('left', left, left_index, len(rows))
+        right = embeddings_of_pairs('right', right, right_index, len(cols))
+        check_widths(left, right)
+        if len(left) > len(right):
             raise ValueError(
-                'left and right must be embeddings of one width of the same pairs, right with more '
-                f'candidates or not, got {tuple(left.shape)} and {tuple(right.shape)}'
+                f'cols must name the right entities of the {len(left)} pairs, then further '
+                f'candidates or none, got {len(right)}'
             )
         cols = cols.to(left.device).long()
         world = world_group()
@@ -235,24 +241,3 @@ class InBatchSoftmaxLoss(NamedSettings):
         check_entities('cols', cols, self.counts.shape[1])
         share = self.counts.col_counts[cols] / self.counts.num_positives
         return (share * pairs / total + (1 - pairs / total) / self.counts.shape[1]).log()
-
-
-def _of_pairs(name: str, embeddings: Tensor, index, ids: Tensor, ids_name: str) -> Tensor:
-    """(B, D) embedding of each pair."""
-    check_tensors(**{name: embeddings, ids_name: ids})
-    if embeddings.dim() != 2:
-        raise ValueError(
-            f'{name} must be (entities, length) embeddings, got shape {tuple(embeddings.shape)}'
-        )
-    if not embeddings.is_floating_point():
-        raise TypeError(f'{name} must be floats, got {embeddings.dtype}')
-    if index is not None:
-        check_entities(f'{name}_index', index, len(embeddings))
-        embeddings = embeddings.index_select(0, index)
-    if ids.shape != (len(embeddings),):
-        raise ValueError(
-            f'{ids_name} must be ({len(embeddings)},), one entity a pair, got '
-            f'shape {tuple(ids.shape)}'
-        )
-    check_entities(ids_name, ids, 2**62)
-    return embeddings

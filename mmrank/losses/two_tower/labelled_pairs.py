@@ -5,8 +5,8 @@ from torch import Tensor
 
 from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.state.pair_counts import check_entities
 
+from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise
 
 
@@ -59,21 +59,12 @@ class LabelledPairLoss(NamedSettings):
             raise TypeError(
                 f'is_positive must be bool, got {is_positive.dtype}; compare the labels: labels > 0'
             )
-        for name, rows, index in (('left', left, left_index), ('right', right, right_index)):
-            if rows.dim() != 2 or not rows.is_floating_point():
-                raise ValueError(
-                    f'{name} must be a matrix of floats, got {tuple(rows.shape)} of {rows.dtype}'
-                )
-            check_entities(f'{name}_index', index, len(rows))
-        if left.size(1) != right.size(1):
-            raise ValueError(
-                'left and right embeddings must have one width, got '
-                f'{left.size(1)} and {right.size(1)}'
-            )
-        dtype = torch.promote_types(left.dtype, right.dtype)
-        dtype = torch.promote_types(dtype, torch.float32)
-        left = left.to(dtype).index_select(0, left_index)
-        right = right.to(dtype).index_select(0, right_index)
+        left_rows = embedding_index('left', left, left_index, sizes[0])
+        right_rows = embedding_index('right', right, right_index, sizes[1])
+        check_widths(left, right)
+        dtype = common_dtype(left, right)
+        left = left.to(dtype).index_select(0, left_rows)
+        right = right.to(dtype).index_select(0, right_rows)
         with torch.autocast(left.device.type, enabled=False):
             scores = (left * right).sum(1) if paired else left @ right.t()
             losses = torch.where(
