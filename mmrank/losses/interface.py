@@ -230,7 +230,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         raise NotImplementedError
 
     def _check_retrieval(self) -> None:
-        """Refuse embeddings, where the loss or its options have no use for them."""
+        """Raise UserError where the loss or its options have no use for embeddings."""
         why = self.no_retrieval
         if self.box_input is not None and self.requires_boxes:
             why = f'requires the boxes of the positives ({self.box_input!r})'
@@ -241,15 +241,11 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
             )
 
     def expect_cosines(self) -> None:
-        """Take the settings for cosines where none was given; most defaults are such already.
-
-        UserError where there is :attr:`no_retrieval`.
-        """
+        """Take the settings for cosines where none was given; most defaults are such already."""
         self._check_retrieval()
 
     def of_cosines(self):
-        """A copy that does :meth:`expect_cosines`, with the parameters themselves of this loss."""
-        # An optimiser may have them.
+        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
         copied = deepcopy(self, {id(x): x for x in self.parameters()})
         copied.expect_cosines()
         return copied

@@ -18,11 +18,6 @@ from .base import SavedState, check_rows
 MEAN_MODES = ('plain', 'exact', 'off')
 
 
-# A batch may hold a score of 1e6, by a broken image or an overflow that ended just short of
-# infinity. An EMA of weight 0.01 would need a thousand batches to forget it, so what a batch
-# measured is clipped to what scores can explain.
-
-
 def within_reach(
     values: Tensor,
     mean: Tensor,
@@ -32,9 +27,10 @@ def within_reach(
 ) -> Tensor:
     """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
-    Two scores of the range differ by at most its width; ``widths`` of them are allowed. The size of
-    the ``mean`` before the batch is added, so that averages of scores far outside of the range move
-    and return as ever. Where it is not ``seen`` the values are compared with the range itself.
+    An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a broken
+    image. ``widths`` of the range are allowed, and the size of the ``mean`` before the batch, so
+    that averages of scores far outside of the range move and return as ever. Where it is not
+    ``seen`` the values are compared with the range itself.
     """
     low, high = score_range
     reach = widths * (high - low)

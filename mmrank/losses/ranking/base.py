@@ -47,10 +47,6 @@ class RankingLoss(HeadLoss):
             vanishes, and the hook gives the ``saturation_advice``. ``idle`` is the share of the
             lists with positives that have no gradient, as no pair is within the margin.
             ``num_positive`` is there for every loss.
-
-    Raises:
-        ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
-            not gather.
     """
 
     #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
