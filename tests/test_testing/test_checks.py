@@ -11,6 +11,7 @@ import pytest
 import torch
 from broken_losses import BROKEN, mean_of_positives, soft_average_precision
 from docs_blocks import PAGES, blocks
+from gloo_processes import run_on_ranks
 from torch import nn
 
 from mmrank.errors import UserError
@@ -230,3 +231,14 @@ def test_python_of_the_page(capsys):
     (mark,) = made['test_losses'].pytestmark
     assert len(mark.args[1]) > 20
     made['test_losses'](*mark.args[1][0].values)
+
+
+def _fails_on_one_rank(rank):
+    if rank == 1:
+        raise ValueError('no such batch')
+    return rank
+
+
+def test_an_error_of_a_rank_is_the_callers():
+    with pytest.raises(ChildProcessError, match='(?s)process failed: .*no such batch'):
+        run_on_ranks(_fails_on_one_rank, 2)

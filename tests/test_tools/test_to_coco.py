@@ -1,4 +1,4 @@
-"""Labels of YOLO, VOC and CSV as COCO: the same boxes, and one message for what is not a label."""
+"""Labels as COCO and COCO as labels: the same boxes, and one message for what is not a label."""
 
 import json
 
@@ -234,3 +234,46 @@ def test_arguments_are_checked_before_the_work(place, run):
     (place / 'labels.csv').write_text(HEAD + 'c.png,cat,1,2,9,9\n' * 2)
     said = run(TOOL, source, *options, '--out', place / 'out.json')
     assert 'same box twice' in said
+
+
+DOCUMENT = dict(
+    images=[
+        dict(id=7, file_name='a.jpg'),
+        dict(id=3, file_name='b.jpg'),
+        dict(id=5, file_name='c, d.jpg'),
+    ],
+    categories=[dict(id=9, name='cat'), dict(id=2, name='dog')],
+    annotations=[
+        dict(image_id=7, category_id=2),
+        dict(image_id=7, category_id=2),
+        dict(image_id=5, category_id=9),
+        dict(image_id=5, category_id=2),
+    ],
+)
+
+
+def write_document(folder, **changes):
+    (folder / 'train.json').write_text(json.dumps({**DOCUMENT, **changes}))
+    return folder / 'train.json', folder / 'train.csv'
+
+
+def test_boxes_become_a_table_of_labels(tmp_path, run):
+    source, out = write_document(tmp_path)
+    run('dataset_converters/coco_to_labels', source, out)
+    assert out.read_text() == 'image,cat,dog\na.jpg,0,1\nb.jpg,0,0\n"c, d.jpg",1,1\n'
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        dict(categories=None),
+        dict(annotations=[dict(image_id=8, category_id=2)]),
+        dict(images=[dict(id=7)]),
+    ],
+)
+def test_what_is_not_coco_is_one_message(change, tmp_path, run):
+    source, out = write_document(tmp_path, **change)
+    error = run('dataset_converters/coco_to_labels', source, out, status=2)
+    assert not out.exists()
+    assert error.startswith('error: the file lacks a part or an id of COCO')
+    assert 'check_coco.py' in error

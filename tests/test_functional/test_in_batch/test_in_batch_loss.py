@@ -23,6 +23,7 @@ from in_batch_enumeration import (
 from mmrank.functional import in_batch_loss
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
 from mmrank.losses.two_tower.pointwise import LogisticPointwise, build_pointwise
+from mmrank.losses.two_tower.sums import pair_scores
 
 PAPER_MODES = IN_BATCH_MODES[:5]
 POINTWISE = ('square', 'logistic')
@@ -256,3 +257,29 @@ def test_logistic_loss_and_slope_of_one_exponential(dtype):
     rtol = 4 * torch.finfo(dtype).eps
     for x, y in zip(got, (expected.detach(), slope)):
         torch.testing.assert_close(x.double(), y, rtol=rtol, atol=1e-38)
+
+
+@pytest.mark.parametrize('pairs', [0, 1, 7, 23])
+@pytest.mark.parametrize('sizes', [(5, 3), (1, 1)])
+def test_equals_the_gathered_product(pairs, sizes):
+    g = torch.Generator().manual_seed(pairs)
+    left, right = (
+        torch.randn(n, 4, generator=g, dtype=torch.float64, requires_grad=True) for n in sizes
+    )
+    indices = [torch.randint(n, (pairs,), generator=g) for n in sizes]
+    actual = pair_scores(left, right, *indices, block_size=5)
+    expected = (left[indices[0]] * right[indices[1]]).sum(1)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    weights = torch.randn(pairs, generator=g, dtype=torch.float64)
+    for x, y in zip(
+        torch.autograd.grad(actual @ weights, [left, right]),
+        torch.autograd.grad(expected @ weights, [left, right]),
+    ):
+        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+
+
+def test_gradient_of_one_side_and_strided_rows():
+    left = torch.randn(6, 4, dtype=torch.float64).t().requires_grad_()
+    right = torch.randn(3, 6, dtype=torch.float64)
+    index = torch.tensor([0, 1, 1, 3])[::2], torch.tensor([2, 0])
+    assert torch.autograd.gradcheck(lambda x: pair_scores(x, right, *index), [left])

@@ -15,6 +15,8 @@ from score_lists import soap_losses, summed_by
 
 from mmrank import functional as F
 from mmrank.functional import split_lists
+from mmrank.losses import RankedLists
+from mmrank.losses.pairs import tables
 
 
 def targets(scores, is_positive, mask, values=None):
@@ -248,3 +250,27 @@ def test_on_a_gpu(loss, dtype):
     got, got_grad = with_gradient(loss, *(x.cuda() for x in lists))
     torch.testing.assert_close(got.cpu(), value)
     torch.testing.assert_close(got_grad.cpu(), grad)
+
+
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float32])
+@pytest.mark.parametrize('size', [1, 30, 57])
+@pytest.mark.parametrize('name', ['blackbox_ap', 'dr', 'listwise_ap'])
+def test_blocks_of_scores_change_nothing(name, size, dtype, monkeypatch):
+    scores, positive, mask, values = make_lists(3, 41, dtype)
+    positive[2] = False
+    whole = with_gradient(FUNCTIONS[name], scores, positive, mask, values)
+    assert whole[1][~positive].any()
+    # One column, ten and nineteen in a block; the last is not full.
+    monkeypatch.setattr(tables, 'SCORES_PER_BLOCK', size)
+    assert tables.block_width(3) == max(size // 3, 1)
+    parts = with_gradient(FUNCTIONS[name], scores, positive, mask, values)
+    torch.testing.assert_close(parts, whole)
+
+
+@pytest.mark.parametrize('lists', [1, 3])
+def test_counts_of_negatives(lists):
+    mask = torch.rand(lists, 41, generator=torch.Generator().manual_seed(1)) < 0.3
+    for taken in (mask, mask[:, :0], mask.expand(lists, 41).repeat(1, 30_000)):
+        number = RankedLists(None, None, None, None, taken).num_negatives()
+        assert number.tolist() == taken.sum(1).tolist()
+        assert number.dtype == torch.float64

@@ -9,6 +9,7 @@ from score_lists import joined, summed_by, surrogate_mean
 from mmrank.functional import OneSidedHuber, average_precision, split_lists, stable_ap_loss
 from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.lists import positive_index
+from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
 from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
 from research.theory.stable_ap import theorem1_weight
 
@@ -217,3 +218,31 @@ def test_outer_function():
 def test_bad_parameters_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         stable_ap_loss(torch.zeros(2), torch.zeros(2), 0.0, **{**SETTING, **change})
+
+
+def test_practical_weight():
+    x = torch.linspace(0, 1, 11, dtype=torch.float64)
+    weight = practical_weight(x, a=0.1, t=2.0)
+    assert weight[0].item() == pytest.approx(121.0)
+    assert weight[-1].item() == pytest.approx(1.0)
+    assert (weight.diff() < 0).all()
+    assert (practical_weight(x, t=0.0) == 1).all()
+
+
+def test_smoothed_rank_is_clamped_and_orders_by_score():
+    pos = torch.tensor([-1e4, -1.0, 0.0, 0.4, 2.0, 1e4])
+    rank = smoothed_rank(pos, 0.5, OneSidedHuber(1.0), bound=21.0)
+    assert rank[0] == 1
+    assert (rank[-2:] == 0).all()
+    assert (rank.diff() <= 0).all()
+    assert rank[2].item() == pytest.approx(2 / 21)
+
+
+def test_mean_one_divides_each_list_by_its_own_mean():
+    weight = torch.tensor([[121.0, 60.0, 0.0], [3.0, 0.0, 0.0], [0.0] * 3])
+    mask = weight > 0
+    got = mean_one(weight, mask)
+    assert got[0].tolist() == pytest.approx([121 / 90.5, 60 / 90.5, 0])
+    assert got[1].tolist() == [1, 0, 0]
+    assert got[2].tolist() == [0, 0, 0]
+    torch.testing.assert_close(mean_one(weight[:1, :2]), got[:1, :2])

@@ -1,4 +1,4 @@
-"""The made-up glyphs: reproducible, and neither trivial nor hopeless."""
+"""Made-up glyphs and interactions: reproducible, and what is promised of them."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lib.synthetic.glyphs import GlyphsSpec, draw_glyph, write_glyphs
+from lib.synthetic.interactions import InteractionsSpec, make_interactions
 
 TOOL = Path(__file__).resolve().parents[3] / 'tools/dataset_converters'
 
@@ -77,3 +78,44 @@ def test_progress_counts_classes(tmp_path):
     seen = []
     write_glyphs(tmp_path, GlyphsSpec(3, 1), lambda *arguments: seen.append(arguments))
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.parametrize('shape', [(50, 30), (9, 9)])
+def test_every_entity_is_in_training(shape, seed):
+    spec = InteractionsSpec(*shape, per_user=4, seed=seed)
+    train, held_out = make_interactions(spec)
+    for i, size in enumerate(shape):
+        assert np.unique(train[:, i]).tolist() == list(range(size))
+    both = {tuple(x) for x in np.concatenate([train, held_out])}
+    assert len(both) == len(train) + len(held_out)
+    assert 4 * shape[0] <= len(both) <= 5 * shape[0]
+    assert len(held_out)
+
+
+def test_the_seed_says_it_all():
+    one, same, other = (make_interactions(InteractionsSpec(seed=x))[0] for x in (3, 3, 4))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_popularity_has_a_long_tail():
+    train, _ = make_interactions(InteractionsSpec())
+    counts = np.sort(np.bincount(train[:, 1]))
+    # A tenth of the items has more than the lower half.
+    assert counts[-10:].sum() > 1.5 * counts[:50].sum()
+    assert counts[-1] > 5 * np.median(counts)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(num_users=1), 'num_users must be'),
+        (dict(per_user=60), 'at most half'),
+        (dict(held_out=1), 'held_out must be'),
+        (dict(num_items=300), 'must not exceed'),
+    ],
+)
+def test_bad_numbers(change, message):
+    with pytest.raises(ValueError, match=message):
+        InteractionsSpec(**change)
