@@ -81,6 +81,8 @@ def test_one_hot_labels_of_embeddings(case):
     (labels,) = batch.fixed
     with pytest.raises(ValueError, match='Fix: .*argmax'):
         batch.with_fixed([one_hot(labels)]).of(case.build())
+    with pytest.raises(ValueError, match='Fix: labels'):
+        batch.with_fixed([torch.rand(len(labels))]).of(case.build())
     with pytest.raises(ValueError, match='must be >= 0'):
         batch.with_fixed([labels - 1]).of(case.build())
 

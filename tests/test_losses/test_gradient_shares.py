@@ -123,6 +123,7 @@ def _steps(rank, world_size):
     return torch.stack(found)
 
 
+@pytest.mark.processes
 def test_two_ranks_are_one_process():
     alone = _steps(0, 1)
     for found in run_on_ranks(_steps, 2, 2):

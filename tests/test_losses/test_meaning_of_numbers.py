@@ -122,16 +122,6 @@ def test_targets_below_zero_are_left_out(name):
         function(targets, 3 * scores.abs())
 
 
-@pytest.mark.parametrize(
-    'labels',
-    [one_hot(torch.arange(6) % 3), one_hot(torch.arange(6) % 3).bool(), torch.rand(6)],
-    ids=['one-hot', 'bool', 'floats'],
-)
-def test_labels_of_embeddings_are_classes(labels):
-    with pytest.raises(ValueError, match='Fix: labels'):
-        EmbeddingLoss(SmoothAPLoss())(made_up(6, 4), labels)
-
-
 def test_embeddings_without_a_class():
     x, labels = made_up(6, 4), torch.tensor([0, 0, 1, 1, -1, -1])
     loss = EmbeddingLoss(SmoothAPLoss())

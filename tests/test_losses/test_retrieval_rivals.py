@@ -57,15 +57,6 @@ class TestEveryLoss:
         )
         torch.testing.assert_close(build(name)(logits, target), expected[0])
 
-    def test_a_sample_is_a_list_of_its_labels(self, name):
-        logits, _ = rows_with_background(12, CLASSES)
-        target = torch.rand(logits.shape, generator=torch.Generator().manual_seed(3)) < 0.4
-        assert 0 < target.any(1).sum() < len(target)
-        lists, settings = LOSSES[name]
-        sample = torch.arange(len(logits)).repeat_interleave(CLASSES)
-        found = build(name, reduction='sum')(logits.flatten(), target.flatten(), group=sample)
-        torch.testing.assert_close(found, lists(logits, target, **settings).sum())
-
     def test_every_image_is_a_query(self, name):
         x, labels = images()
         labels[-1] = 99

@@ -10,7 +10,6 @@ from torch import nn
 from mmrank.losses import (
     ALRPLoss,
     AUCLoss,
-    EmbeddingBatch,
     EmbeddingLoss,
     RankingLoss,
     RankSortLoss,
@@ -72,18 +71,6 @@ def test_value_and_gradient_are_the_weighted_sum():
         for name, value in loss.state_dict().items():
             assert torch.equal(total.state_dict()[f'losses.{i}.{name}'], value)
         assert loss.diagnostics == total.losses[i].diagnostics
-
-
-def test_embeddings():
-    total = build(AP, AUC, weights=[1, 0.25])
-    alone = [MODELS.build(x) for x in (AP, AUC)]
-    g = torch.Generator().manual_seed(0)
-    leaf = torch.randn(20, 5, generator=g).requires_grad_()
-    labels = torch.arange(20) % 4
-    queries = EmbeddingBatch.of_one_batch(leaf, labels)
-    expected = alone[0].embedding_loss(queries)
-    expected = expected + 0.25 * alone[1].embedding_loss(queries)
-    assert torch.equal(total.embedding_loss(queries), expected)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import zipfile
 import pytest
 from built_package import ROOT, build, copy_checkout
 
-COPIED = ('setup.py', 'pyproject.toml', 'MANIFEST.in', 'LICENSE')
-
 
 @pytest.fixture(scope='module')
 def checkout(tmp_path_factory):
