@@ -1,5 +1,6 @@
 """Shared parts of figures: text and labels that fit, panels."""
 
+import math
 import os
 from functools import lru_cache
 from io import BytesIO
@@ -69,6 +70,16 @@ def new_panels(
         axis.tick_params(labelsize=8)
         axis.spines[['top', 'right']].set_visible(False)
     return figure, axes
+
+
+def new_grid(
+    panels: int, columns: int, width: float = 3.6, height: float = 2.8
+) -> tuple[Figure, np.ndarray]:
+    """A figure and its (panels,) axes, row by row; the rest of the last row stays empty."""
+    figure, axes = new_panels(math.ceil(panels / columns), columns, width, height)
+    for axis in axes.ravel()[panels:]:
+        axis.set_axis_off()
+    return figure, axes.ravel()[:panels]
 
 
 def label_panels(axes: np.ndarray) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from mmrank.errors import UserError
 from mmrank.files import read_text
-from mmrank.visualization.figures import legend_above, new_panels, save, shorten
+from mmrank.visualization.figures import legend_above, new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 #: File of mmengine's local visualisation backend.
@@ -120,8 +120,8 @@ def plot_training_curves(
     keys = chosen_keys(logs, patterns)
     columns = min(3, len(keys))
     colours = colours_of([log.name for log in logs])
-    figure, axes = new_panels(math.ceil(len(keys) / columns), columns)
-    for axis, key in zip(axes.ravel(), keys):
+    figure, axes = new_grid(len(keys), columns)
+    for axis, key in zip(axes, keys):
         for index, log in enumerate(logs):
             steps = sorted(log.curves.get(key, {}))
             values = np.array([log.curves[key][step] for step in steps])
@@ -136,8 +136,6 @@ def plot_training_curves(
             )
         axis.set_title(shorten(key, 40), fontsize=9)
         axis.set_xlabel('step')
-    for axis in axes.ravel()[len(keys) :]:
-        axis.set_axis_off()
     if len(logs) > 1:
-        legend_above(figure, axes[0, 0], min(len(logs), 3))
+        legend_above(figure, axes[0], min(len(logs), 3))
     return save(figure, path)

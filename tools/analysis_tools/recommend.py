@@ -8,7 +8,6 @@ out. --out recommended.csv keeps user,rank,item,score; --picture recommended.png
 """
 
 import argparse
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.errors import UserError, show_user_errors
 from mmrank.files import write_csv_atomically
 from mmrank.registry import DATASETS
-from mmrank.visualization.figures import fit_text, new_panels, save
+from mmrank.visualization.figures import fit_text, new_grid, save
 from mmrank.visualization.palette import colour
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -90,10 +89,8 @@ def draw_recommendations(
     """Draw a panel for each user: items with their scores; ``held_out`` ones have a colour."""
     columns = min(_COLUMNS, len(found))
     longest = max(map(len, found.values()), default=0)
-    figure, axes = new_panels(
-        math.ceil(len(found) / columns), columns, _WIDTH / columns, 0.9 + 0.24 * longest
-    )
-    for axis, (user, items) in zip(axes.ravel(), found.items()):
+    figure, axes = new_grid(len(found), columns, _WIDTH / columns, 0.9 + 0.24 * longest)
+    for axis, (user, items) in zip(axes, found.items()):
         own = set((held_out or {}).get(user, ()))
         colours = [_HIT if name in own else _OTHER for name, _ in items]
         scores, places = [score for _, score in items], range(len(items))
@@ -108,8 +105,6 @@ def draw_recommendations(
             right = sum(name in own for name, _ in items)
             title += f'\n{right} of {len(own)} held-out items found'
         axis.set_title(title, fontsize=10)
-    for axis in axes.ravel()[len(found) :]:
-        axis.set_axis_off()
     if held_out is not None:
         handles = [
             Line2D([], [], color=own, marker='o', linestyle='', label=label)

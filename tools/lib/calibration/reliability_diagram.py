@@ -1,6 +1,5 @@
 """Reliability diagrams: mean scores against measured precision."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.calibration.calibration_error import ReliabilityBins
-from mmrank.visualization.figures import legend_above, new_panels, save, shorten
+from mmrank.visualization.figures import legend_above, new_grid, save, shorten
 from mmrank.visualization.palette import colour
 
 _COLUMNS = 3
@@ -36,17 +35,13 @@ def plot_reliability(panels: Sequence[ReliabilityPanel], path: str | os.PathLike
     """Draw reliability diagrams (DeGroot and Fienberg, 1983); the area grows with the count."""
     panels = panels[:_MOST_PANELS]
     columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    figure, axes = new_panels(rows, columns, width=3.2, height=3.2)
-    for axis, panel in zip(axes.ravel(), panels):
+    figure, axes = new_grid(len(panels), columns, width=3.2, height=3.2)
+    for axis, panel in zip(axes, panels):
         _draw(axis, panel)
-    for axis in axes.ravel()[len(panels) :]:
-        axis.set_axis_off()
-    for axis in axes[-1] if rows == 1 else axes.ravel():
         axis.set_xlabel('mean score of a bin')
-    for axis in axes[:, 0]:
+    for axis in axes[::columns]:
         axis.set_ylabel(panels[0].accuracy)
-    legend_above(figure, axes[0, 0], 3)
+    legend_above(figure, axes[0], 3)
     return save(figure, path)
 
 

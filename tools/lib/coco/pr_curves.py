@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from pycocotools.cocoeval import COCOeval
 
-from mmrank.visualization.figures import save, shorten
+from mmrank.visualization.figures import new_grid, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 
 _COLUMNS = 3
@@ -130,26 +129,13 @@ def plot_pr_curves(
         panels.append((title, 0.5, first.classes[i]))
     if not panels:
         raise ValueError('plot_pr_curves requires classes or means')
-    height = 0.25 * math.ceil(len(models) / 4)
-    figure, axes = _grid(len(panels), _COLUMNS, 3.4, 3.3, height)
+    figure, axes = new_grid(len(panels), _COLUMNS, 3.4, 3.4)
     for axis, (title, iou, name) in zip(axes, panels):
         _draw_curves(axis, models, title, iou, name)
     handles, names = axes[0].get_legend_handles_labels()
     place = dict(loc='outside upper center', ncols=min(4, len(names)))
     figure.legend(handles, names, fontsize=9, frameon=False, **place)
     return save(figure, path, dpi=110)
-
-
-def _grid(
-    panels: int, columns: int, width: float, height: float, more: float
-) -> tuple[Figure, np.ndarray]:
-    """A figure and its axes in a row; those without a panel are hidden."""
-    rows = math.ceil(panels / columns)
-    figure = Figure(figsize=(width * columns, height * rows + more), layout='constrained')
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[panels:]:
-        axis.set_axis_off()
-    return figure, axes
 
 
 def _draw_curves(
@@ -167,7 +153,6 @@ def _draw_curves(
         axis.text(x, 1.02, text, transform=axis.transAxes, horizontalalignment='center', **style)
     axis.set(xlim=(0, 1), ylim=(0, 1.02), xlabel='recall', ylabel='precision')
     axis.set_title(title, fontsize=9, pad=18)
-    axis.grid(alpha=0.3)
 
 
 def most_differing_classes(models: Mapping[str, PRCurves], count: int) -> list[str]:
@@ -208,7 +193,7 @@ def plot_metric_bars(rows: Sequence, path: str | os.PathLike) -> Path:
         values = [getattr(row.record, key, None) for row in rows]
         panels[title] = [math.nan if v is None else v / scale for v in values]
     panels = {t: v for t, v in panels.items() if not all(map(math.isnan, v))}
-    figure, axes = _grid(len(panels), _BAR_COLUMNS, 3.0, 0.75 + 0.28 * len(rows), 0.2)
+    figure, axes = new_grid(len(panels), _BAR_COLUMNS, 3.0, 0.8 + 0.28 * len(rows))
     names = [shorten(row.name, _LONGEST_MODEL) for row in rows]
     colours = colours_of([row.name for row in rows])
     for index, (axis, (title, values)) in enumerate(zip(axes, panels.items())):
@@ -233,7 +218,7 @@ def _draw_bars(axis: Axes, title: str, values: list[float], colours: list[str]) 
     axis.set_title(title, fontsize=9)
     axis.tick_params(axis='x', labelsize=7)
     axis.tick_params(axis='y', length=0)
-    axis.spines[['top', 'right']].set_visible(False)
+    axis.grid(visible=False)
     axis.locator_params(axis='x', nbins=4)
 
 

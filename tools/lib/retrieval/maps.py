@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.visualization.figures import new_panels, save, shorten
+from mmrank.visualization.figures import new_grid, new_panels, save, shorten
 from mmrank.visualization.palette import colour, colours_of
 
 #: More names than this make no readable legend.
@@ -124,9 +122,7 @@ _SINGLE_BARS = 40
 
 def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | os.PathLike) -> Path:
     """Draw a histogram for each split, one above the other."""
-    figure = Figure(figsize=(6.4, 0.4 + 2.1 * max(len(histograms), 1)), layout='constrained')
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(max(len(histograms), 1), 1, squeeze=False).ravel()
+    figure, axes = new_grid(max(len(histograms), 1), 1, 6.4, 2.3)
     largest = max((max(h) for h in histograms.values() if h), default=1)
     edges = _edges(largest)
     for index, (axis, (name, histogram)) in enumerate(zip(axes, histograms.items())):
@@ -145,8 +141,6 @@ def plot_class_counts(histograms: Mapping[str, Mapping[int, int]], path: str | o
         images = sum(size * n for size, n in histogram.items())
         axis.set_title(f'{name}: {classes:,} classes, {images:,} images', fontsize=9, loc='left')
         axis.set_ylabel('classes', fontsize=9)
-        axis.tick_params(labelsize=8)
-        axis.spines[['top', 'right']].set_visible(False)
     axes[-1].set_xlabel('images in a class', fontsize=9)
     return save(figure, path, dpi=120)
 

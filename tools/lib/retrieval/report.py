@@ -18,7 +18,7 @@ from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_s
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
-from mmrank.visualization.figures import save, shorten
+from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colours_of, dash
 from mmrank.visualization.tables import markdown_table
 
@@ -185,7 +185,7 @@ _LONGEST_NAME = 32
 
 def plot_precision_recall(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
     """Draw a mean precision-recall curve for each model."""
-    figure, axis = _figure()
+    figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
     for result, style in zip(results, _styles(results)):
         label = _label(result, 'mAP', result.metrics['mAP'])
         # Between two thresholds the interpolated precision is the later.
@@ -196,7 +196,7 @@ def plot_precision_recall(results: Sequence[RetrievalResult], path: str | os.Pat
 
 def plot_recall_at_k(results: Sequence[RetrievalResult], path: str | os.PathLike) -> Path:
     """Draw Recall@K over K for each model."""
-    figure, axis = _figure()
+    figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
     for result, style in zip(results, _styles(results)):
         metric = '≈R@1' if result.is_approximate else 'R@1'
         label = _label(result, metric, result.recall_at[0])
@@ -225,14 +225,6 @@ def write_curves(results: Sequence[RetrievalResult], path: str | os.PathLike) ->
     }
     write_atomically(json.dumps(content, indent=1).encode(), path)
     return Path(path)
-
-
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(5.2, 4.6), layout='constrained')
-    axis = figure.subplots()
-    axis.grid(alpha=0.3)
-    axis.spines[['top', 'right']].set_visible(False)
-    return figure, axis
 
 
 def _styles(results: Sequence[RetrievalResult]) -> list[dict]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from mmrank.errors import UserError
-from mmrank.visualization.figures import fit_two_lines, new_panels, save
+from mmrank.visualization.figures import fit_two_lines, new_grid, new_panels, save
 from mmrank.visualization.palette import colours_of
 
 from ..common.names import loss_name, metric_name
@@ -36,9 +36,9 @@ def draw_box_plot(
     names = _sorted(values, metrics[0], metrics[0] in lower_better)
     colours = colours_of(names)
     columns = 2 if len(metrics) == 4 else min(_COLUMNS, len(metrics))
-    rows = math.ceil(len(metrics) / columns)
-    figure, axes = new_panels(rows, columns, _WIDTH / columns, 0.9 + 0.27 * len(names))
-    for index, (axis, metric) in enumerate(zip(axes.ravel(), metrics)):
+    height = 0.9 + 0.27 * len(names)
+    figure, axes = new_grid(len(metrics), columns, _WIDTH / columns, height)
+    for index, (axis, metric) in enumerate(zip(axes, metrics)):
         _draw_panel(axis, [list(values[name][metric].values()) for name in names], colours)
         # The names take their place from the first panel of a row.
         labels = [''] * len(names) if index % columns else list(map(loss_name, names))
@@ -47,8 +47,6 @@ def draw_box_plot(
         better = 'lower' if metric in lower_better else 'higher'
         words = fit_two_lines(metric_name(metric), 0.8 * _WIDTH / columns, 10)
         axis.set_title('\n'.join([*words, f'({better} is better)']), size=10)
-    for axis in axes.ravel()[len(metrics) :]:
-        axis.set_axis_off()
     counts = {len(values[name][metrics[0]]) for name in names}
     seeds = ' to '.join(map(str, sorted({min(counts), max(counts)})))
     figure.suptitle(
