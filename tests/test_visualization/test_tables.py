@@ -2,7 +2,7 @@
 
 import csv
 
-from lib.common.tables import best_cells
+from lib.common.names import best_cells
 from mmrank.visualization.tables import markdown_table, write_table
 
 

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from compare_losses import method_names
 from lib.common.command_line import tool_parser
-from lib.common.records import read_final_rows, write_rows
+from lib.common.records import read_final_rows, values_of, write_rows
 from lib.own_data.answer import answer
 from lib.seeds.plan import read_plan
-from lib.seeds.statistics import compare_paired
+from lib.seeds.statistics import difference_text
 from mmrank.apis.entry_point import load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
 from mmrank.visualization.tables import markdown_table
@@ -80,11 +80,8 @@ def _read(path: Path, methods: list[str]) -> dict[str, dict[str, float]]:
     rows = read_final_rows(path)
     metric = next(name for name in METRICS if name in rows[0])
     # mmdet measures fractions, mmrank percent.
-    scale = 100.0 if metric.startswith('coco') else 1.0
-    return {
-        method: {row['seed']: scale * float(row[metric]) for row in rows if row['method'] == method}
-        for method in methods
-    }
+    values = values_of(rows, metric, 100.0 if metric.startswith('coco') else 1.0)
+    return {method: values[method] for method in methods}
 
 
 def read_sets() -> list[Compared]:
@@ -127,7 +124,7 @@ def table() -> str:
                 *(_order(item.slow), _order(item.fast)),
                 f'{spearman:+.1f} ({kendall:+.1f})',
                 *(f'{item.lost(x):.2f}' for x in item.choices()),
-                _gain(item),
+                difference_text(item.slow[item.followed], item.slow[item.default]),
             ]
         )
     mean = float(np.mean([item.correlations()[0] for item in sets]))
@@ -143,13 +140,6 @@ def _order(values: dict[str, dict[str, float]]) -> str:
     means = dict(zip(values, _means(values)))
     shown = sorted(means, key=lambda name: -means[name])
     return ', '.join(f'{_short(name)} {means[name]:.2f}' for name in shown)
-
-
-def _gain(item: Compared) -> str:
-    """How far the whole trainings of the fast answer are ahead of the stock loss."""
-    found = compare_paired(item.slow[item.followed], item.slow[item.default])
-    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
-    return ('{difference:+.2f}' + interval).format(**found)
 
 
 def _short(name: str) -> str:

@@ -43,9 +43,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
 from lib.common.names import loss_name, metric_name
-from lib.common.records import FACTS, read_curve_rows, read_final_rows, read_rows
+from lib.common.records import FACTS, read_curve_rows, read_final_rows, read_rows, values_of
 from lib.seeds.plots import draw_box_plot, draw_curves
-from lib.seeds.statistics import compare_paired
+from lib.seeds.statistics import compare_paired, difference_text
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
 from mmrank.visualization.palette import loss_key
@@ -102,12 +102,9 @@ def read_record(
             f'{path.name} has no table of {metrics} compared with {baseline!r} at step {step}. '
             f'Fix: metrics of {known}, a baseline of {methods}'
         )
-    times = float(scale)
+    found = {metric: values_of(rows, metric, float(scale)) for metric in metrics}
     values = {
-        name: {
-            metric: {r['seed']: times * float(r[metric]) for r in rows if r['method'] == name}
-            for metric in metrics
-        }
+        name: {metric: found[metric][name] for metric in metrics}
         for name in (baseline, *(name for name in methods if name != baseline))
     }
     tuned = {
@@ -163,11 +160,7 @@ def _spread(values: Mapping[str, float]) -> str:
 
 
 def _difference(values: Mapping, baseline: Mapping, is_baseline: bool) -> str:
-    found = compare_paired(values, baseline)
-    if is_baseline or not found['pairs']:
-        return ''
-    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
-    return ('{difference:+.2f}' + interval).format(**found)
+    return '' if is_baseline else difference_text(values, baseline)
 
 
 def _power(values: Mapping[str, Mapping], baseline: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
-from lib.common.records import read_final_rows
+from lib.common.records import read_final_rows, values_of
 from lib.own_data.look_up import FILE, Counts, count
 from lib.seeds.statistics import compare_paired
 from mmrank.errors import show_user_errors
@@ -52,10 +52,7 @@ def winner(path: Path, what: str) -> dict | None:
     rows = read_final_rows(path)
     metric = next(name for name in METRICS if name in rows[0])
     step = max(int(row['step']) for row in rows)
-    values: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if int(row['step']) == step:
-            values.setdefault(row['method'], {})[row['seed']] = 100 * float(row[metric])
+    values = values_of([row for row in rows if int(row['step']) == step], metric, 100)
     most = max(map(len, values.values()))
     if most < 2:
         return None

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from lib.coco.box_evaluation import class_average_precision, evaluate_boxes, summary
 from lib.coco.runs import RunRecord
-from lib.common.tables import best_cells, console_table
+from lib.common.names import best_cells
+from lib.common.tables import console_table
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.visualization.tables import markdown_table, write_table
 

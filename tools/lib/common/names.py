@@ -1,6 +1,8 @@
-"""Losses and metrics in words, for pictures."""
+"""Losses and metrics in words, for pictures, and the best figures of a table."""
 
+import math
 import re
+from collections.abc import Sequence
 
 from mmrank.visualization.palette import LOSS_STYLES, loss_key
 
@@ -52,3 +54,12 @@ def metric_name(metric: str) -> str:
     if words is None:
         return metric
     return f'{words} at {cut}' if at else words
+
+
+def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
+    """Whether each value of a column reads like the highest; none if all read the same."""
+    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
+    if len(set(known.values())) < 2:
+        return [False] * len(values)
+    top = known[max(known)]
+    return [text == top for text in shown]

@@ -64,6 +64,16 @@ def read_curve_rows(path: str | Path) -> list[dict[str, str]]:
     return rows or read_final_rows(path)
 
 
+def values_of(
+    rows: Iterable[Mapping[str, str]], metric: str, scale: float = 1.0
+) -> dict[str, dict[str, float]]:
+    """Values of a metric by method and seed."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row['method'], {})[row['seed']] = scale * float(row[metric])
+    return found
+
+
 def append_rows(path: Path, rows: Sequence[Mapping], fields: Iterable[str]) -> None:
     """Add rows to a record by the names of its columns: all of them, or none.
 

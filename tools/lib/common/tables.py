@@ -1,20 +1,10 @@
-"""Tables for the console, and the best figures of a column."""
+"""Tables for the console."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
-
-
-def best_cells(shown: Sequence[str], values: Sequence[float]) -> list[bool]:
-    """Whether each value of a column reads like the highest; none if all read the same."""
-    known = {v: text for v, text in zip(values, shown) if not math.isnan(v)}
-    if len(set(known.values())) < 2:
-        return [False] * len(values)
-    top = known[max(known)]
-    return [text == top for text in shown]
 
 
 def console_table(

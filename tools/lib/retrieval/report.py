@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from rich.table import Table
 
-from lib.common.tables import best_cells, console_table
+from lib.common.names import best_cells
+from lib.common.tables import console_table
 from mmrank.errors import UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures

@@ -51,10 +51,8 @@ def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
     }
 
 
-def compare_paired(
-    values: Mapping[int, float], baseline: Mapping[int, float], level: float = 0.95
-) -> dict[str, float]:
-    """Compare two methods by the seeds that both have."""
+def compare_paired(values: Mapping, baseline: Mapping) -> dict[str, float]:
+    """Compare two methods by the seeds that both have, with the interval of 95 %."""
     seeds = sorted(set(values) & set(baseline))
     if not seeds:
         return {'pairs': 0}
@@ -70,13 +68,22 @@ def compare_paired(
         p_value = 1.0 if abs(mean) <= rounding else 0.0
         return {**made, 'ci_low': mean, 'ci_high': mean, 'p_value': p_value}
     test = stats.ttest_1samp(differences, 0.0)
-    interval = test.confidence_interval(level)
+    interval = test.confidence_interval(0.95)
     made.update(
         ci_low=float(interval.low), ci_high=float(interval.high), p_value=float(test.pvalue)
     )
     if len(seeds) >= 6:
         made['p_wilcoxon'] = float(stats.wilcoxon(differences).pvalue)
     return made
+
+
+def difference_text(values: Mapping, baseline: Mapping) -> str:
+    """The mean of the paired differences with its interval; empty without a pair."""
+    found = compare_paired(values, baseline)
+    if not found['pairs']:
+        return ''
+    interval = ' [{ci_low:+.2f}, {ci_high:+.2f}]' if 'ci_low' in found else ''
+    return ('{difference:+.2f}' + interval).format(**found)
 
 
 def summarise(plan: SeedPlan, values: Values) -> list[Summary]:
