@@ -49,24 +49,12 @@ class FeatureMetric(BaseMetric):
         """
         raise NotImplementedError
 
-    def in_gallery(self, sample: dict) -> bool | None:
-        """Whether a sample is searched, or None: it searches and is."""
-        return None
-
-    def is_query(self, sample: dict) -> bool | None:
-        """Whether a sample searches; None: what :meth:`in_gallery` leaves."""
-        return None
-
-    def left_out_id(self, sample: dict) -> int | None:
-        """Id by which a query leaves out samples of its class; None: none."""
-        return None
-
-    def path(self, sample: dict) -> str | None:
-        """Image file of a sample, if it is required."""
-        return None
+    def describe(self, sample: dict) -> dict:
+        """What is kept of a sample with its feature, by the fields of ``RetrievalFeatures``."""
+        return {'labels': self.label(sample)}
 
     def process(self, data_batch, data_samples: Sequence[dict]) -> None:
-        """Keep feature, label and role of each sample of a batch."""
+        """Keep the feature of each sample of a batch, and what describes it."""
         if not data_samples:
             return
         features = torch.stack([self._feature(x) for x in data_samples])
@@ -77,10 +65,7 @@ class FeatureMetric(BaseMetric):
     def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
         """Keep (n, D) features on the CPU and their n samples until :meth:`gather`."""
         # As an array a row is sent to other ranks without its whole batch.
-        self.results.extend(
-            (row, self.label(x), *self._roles(x), self.path(x))
-            for row, x in zip(features.numpy(), samples)
-        )
+        self.results.extend(zip(features.numpy(), map(self.describe, samples)))
 
     def evaluate(self, size: int) -> dict[str, float]:
         """Compute the figures on all ranks; the padding of a sampler behind ``size`` is dropped.
@@ -93,9 +78,6 @@ class FeatureMetric(BaseMetric):
         if not self.prefix:
             return figures[0]
         return {f'{self.prefix}/{k}': v for k, v in figures[0].items()}
-
-    def _roles(self, sample: dict) -> tuple[bool | None, bool | None, int | None]:
-        return self.in_gallery(sample), self.is_query(sample), self.left_out_id(sample)
 
     def gather(self, size: int) -> RetrievalFeatures:
         """All ``size`` samples of the data set, on every rank."""
@@ -123,22 +105,21 @@ class FeatureMetric(BaseMetric):
         """Samples of the results of all ranks."""
         if not results:
             raise ValueError(f'{type(self).__name__} got no sample; is the data set empty?')
-        rows, labels, *roles, paths = zip(*results)
-        in_gallery, is_query, ids = (None if None in x else torch.tensor(x) for x in roles)
+        rows, described = zip(*results)
+        names = [name for name in described[0] if all(name in x for x in described)]
+        columns = {name: [x[name] for x in described] for name in names}
+        labels = columns['labels']
         if len({isinstance(x, list) and len(x) for x in labels}) > 1:
             odd = next(x for x in labels if isinstance(x, list))
             raise UserError(
                 f'field {self.label_key!r} must be one class index, got {odd}, or labels of '
                 'as many levels in every sample. Fix: the same number of labels in each'
             )
+        columns = {k: x if k == 'paths' else torch.tensor(x) for k, x in columns.items()}
         return RetrievalFeatures(
             features=torch.stack([torch.from_numpy(x) for x in rows]),
-            labels=torch.tensor(labels),
-            in_gallery=in_gallery,
-            is_query=is_query,
-            ids=ids,
-            paths=None if None in paths else paths,
             classes=(self.dataset_meta or {}).get('classes'),
+            **columns,
         )
 
     def field(self, sample: dict, key: str, option: str):

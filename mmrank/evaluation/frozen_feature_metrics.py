@@ -57,8 +57,8 @@ class FrozenFeatureMetric(FeatureMetric):
         super().__init__(**kwargs)
         self.bank_idx, self.per_class = bank_idx, per_class
 
-    def in_gallery(self, sample: dict) -> bool:
-        """Whether it belongs to the bank."""
+    def describe(self, sample: dict) -> dict:
+        """Its label, and whether it belongs to the bank."""
         if 'dataset_idx' not in sample:
             raise KeyError(
                 'a data sample has no dataset_idx, which '
@@ -67,7 +67,8 @@ class FrozenFeatureMetric(FeatureMetric):
                 "dict(type='mmrank.IndexedConcatDataset', datasets=[train, "
                 'test])'
             )
-        return int(sample['dataset_idx']) == self.bank_idx
+        is_of_bank = int(sample['dataset_idx']) == self.bank_idx
+        return {**super().describe(sample), 'in_gallery': is_of_bank}
 
     def num_classes(self, samples: RetrievalFeatures) -> int:
         """Number of classes, of names or labels, whichever is larger; checks the samples."""

@@ -189,11 +189,10 @@ class RetrievalMetric(FeatureMetric):
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""
         if self.multi_label and results:
-            classes = 2 + max(max(label, default=0) for _, label, *_ in results)
-            results = [
-                (row, [float(c in label) for c in range(classes)], *rest)
-                for row, label, *rest in results
-            ]
+            classes = 2 + max(max(x['labels'], default=0) for _, x in results)
+            for _, described in results:
+                own = described['labels']
+                described['labels'] = [float(c in own) for c in range(classes)]
         samples = replace(super().join(results), similarity=self.similarity)
         if samples.labels.dim() == 2 and not self.multi_label:
             samples = replace(samples, labels=samples.labels[:, -1], levels=samples.labels)
@@ -206,10 +205,10 @@ class RetrievalMetric(FeatureMetric):
         if self.memory is None:
             return super().keep(features, samples)
         self._stored = self._stored or StoredFeatures(self.collect_dir)
-        self._stored.append(
-            features, [self.label(x) for x in samples], [self.in_gallery(x) for x in samples]
-        )
-        self.results.extend(map(self.path, samples))
+        described = [self.describe(x) for x in samples]
+        labels = [x['labels'] for x in described]
+        self._stored.append(features, labels, [x.get('in_gallery') for x in described])
+        self.results.extend(x.get('paths') for x in described)
 
     def gather(self, size: int) -> RetrievalFeatures:
         """All samples, on every rank."""
@@ -312,22 +311,20 @@ class RetrievalMetric(FeatureMetric):
             )
         return value.flatten().tolist()
 
-    def in_gallery(self, sample: dict) -> bool | None:
-        """Value of ``gallery_key``."""
-        if self.gallery_key is None:
-            return None
-        return bool(self.field(sample, self.gallery_key, 'gallery_key'))
+    def describe(self, sample: dict) -> dict:
+        """Label, roles, id and path of a sample, as far as the settings ask for them."""
+        found = super().describe(sample)
+        if self.gallery_key is not None:
+            found['in_gallery'] = bool(self.field(sample, self.gallery_key, 'gallery_key'))
+        if self.query_key is not None:
+            found['is_query'] = bool(self.field(sample, self.query_key, 'query_key'))
+        if self.leave_out is not None:
+            found['ids'] = self._left_out_id(sample)
+        if self.out_file is not None and self.path_key in sample:
+            found['paths'] = str(sample[self.path_key])
+        return found
 
-    def is_query(self, sample: dict) -> bool | None:
-        """Value of ``query_key``."""
-        if self.query_key is None:
-            return None
-        return bool(self.field(sample, self.query_key, 'query_key'))
-
-    def left_out_id(self, sample: dict) -> int | None:
-        """Value of ``leave_out``."""
-        if self.leave_out is None:
-            return None
+    def _left_out_id(self, sample: dict) -> int:
         found = self.field(sample, self.leave_out, 'leave_out')
         value = None if isinstance(found, str) else torch.as_tensor(found)
         if value is None or value.numel() != 1 or value.is_floating_point():
@@ -336,9 +333,3 @@ class RetrievalMetric(FeatureMetric):
                 'number the cameras or sequences'
             )
         return int(value)
-
-    def path(self, sample: dict) -> str | None:
-        """Path of the image, if ``out_file`` requires it."""
-        if self.out_file is None or self.path_key not in sample:
-            return None
-        return str(sample[self.path_key])
