@@ -90,14 +90,11 @@ train(focal, 'focal')
 # largest value: it falls as AP rises.
 
 # %%
-from mmrank.visualization.training_curves import plot_training_curves, read_training_logs
+out = 'work_dirs/notebooks'
+# %run tools/analysis_tools/training_curves.py {out}/graded_ap --keys loss_cls loss_bbox --out {out}/detector_curves.png
 
-training = read_training_logs('work_dirs/notebooks/graded_ap', 'graded AP-Loss')[-1]
-Image(
-    plot_training_curves(
-        [training], 'work_dirs/notebooks/detector_curves.png', ['loss_cls', 'loss_bbox']
-    )
-)
+# %%
+Image('work_dirs/notebooks/detector_curves.png')
 
 # %% [markdown]
 # ## AP and precision-recall curves
@@ -112,7 +109,6 @@ models = (
     '"graded AP-Loss=work_dirs/notebooks/graded_ap/val.bbox.json" '
     '"focal=work_dirs/notebooks/focal/val.bbox.json"'
 )
-out = 'work_dirs/notebooks'
 # %run tools/analysis_tools/plot_pr_curves.py {truth} {models} --max-classes 3 --out {out}/pr_curves.png
 
 # %%

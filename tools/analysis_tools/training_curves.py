@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 from mmrank.errors import show_user_errors
-from mmrank.visualization.training_curves import plot_training_curves, read_training_logs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import check_outputs, tool_parser
+from lib.common.training_curves import plot_training_curves, read_training_logs
 
 
 def parse_args() -> argparse.Namespace:

@@ -129,7 +129,7 @@ def read_curve(work_dir: Path, metrics: Container[str], iterations: int) -> list
 
     ``iterations`` is the number of them in a step of the log.
     """
-    from mmrank.visualization.training_curves import read_scalars
+    from lib.common.training_curves import read_scalars
 
     points = {}
     for path in sorted(work_dir.glob('*/vis_data/scalars.json')):

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import numpy as np
-
 from mmrank.errors import UserError
 from mmrank.files import read_text
 from mmrank.visualization.figures import legend_above, new_grid, save, shorten
@@ -92,12 +90,6 @@ def read_training_logs(path: str | os.PathLike, name: str | None = None) -> list
     return logs
 
 
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Means of (n,) floats over the last ``window`` values, at the start over fewer, as float64."""
-    values = np.asarray(values, dtype=np.float64)
-    return np.array([values[max(0, i + 1 - window) : i + 1].mean() for i in range(len(values))])
-
-
 def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[str]:
     """Scalars to draw, in the order of patterns with ``*`` and ``?``; a UserError without any."""
     logged = list(dict.fromkeys(key for log in logs for key in log.curves))
@@ -111,10 +103,7 @@ def chosen_keys(logs: Sequence[TrainingLog], patterns: Sequence[str]) -> list[st
 
 
 def plot_training_curves(
-    logs: Sequence[TrainingLog],
-    path: str | os.PathLike,
-    patterns: Sequence[str] = ('*loss*',),
-    window: int = 1,
+    logs: Sequence[TrainingLog], path: str | os.PathLike, patterns: Sequence[str]
 ) -> Path:
     """Draw a panel for each scalar of :func:`chosen_keys`, with a curve for each training."""
     keys = chosen_keys(logs, patterns)
@@ -124,10 +113,9 @@ def plot_training_curves(
     for axis, key in zip(axes, keys):
         for index, log in enumerate(logs):
             steps = sorted(log.curves.get(key, {}))
-            values = np.array([log.curves[key][step] for step in steps])
             axis.plot(
                 steps,
-                smoothed(values, window),
+                [log.curves[key][step] for step in steps],
                 label=shorten(log.name, 32),
                 color=colours[index],
                 linestyle=dash(index),
