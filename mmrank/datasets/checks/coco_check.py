@@ -56,21 +56,13 @@ def check_config(
     checked too, a missing test annotation file is a warning. Returns one report per annotation file
     checked.
     """
-    scope = cfg.get('default_scope') or 'mmdet'
     counts = dict(_find_num_classes(cfg.get('model') or {}, 'model'))
     reports: dict[tuple, CocoReport] = {}
     parts: list[Split] = []
     for split in splits:
-        loader = cfg.get(f'{split}_dataloader')
-        if not loader:
-            continue
         evaluator = cfg.get(f'{split}_evaluator')
-        found: list[Split] = []
-        for where, dataset in config_datasets(loader.get('dataset'), f'{split}_dataloader.dataset'):
-            if 'ann_file' not in dataset or not _is_coco(dataset.get('type'), scope):
-                continue
-            source = _make_source(dataset, where, scope)
-            source.options['require_masks'] = _loads_masks(loader.get('dataset'), where, split)
+        own: list[Split] = []
+        for source in _sources(cfg, split, verify_images):
             _compare_num_classes(counts, source)
             if source.is_remote:
                 continue
@@ -81,21 +73,36 @@ def check_config(
                     'does not exist; testing will need it'
                 )
                 continue
-            source.options['verify_images'] = verify_images
-            source.options['require_annotations'] = _has_labels(evaluator)
             read_as = source.options['federated'], source.options['require_masks']
             key = source.ann_file, source.image_dir, source.classes, *read_as
             if key not in reports:
                 reports[key] = _check_source(source)
-            _refuse_empty_training(split, source, reports[key])
-            part = where, source.image_dir, source.classes, reports[key]
-            found.append(Split(*part, is_trained=split == 'train'))
-        _compare_evaluator(evaluator, f'{split}_evaluator', found)
-        parts += found
+            report = reports[key]
+            _refuse_empty_training(split, source, report)
+            is_trained = split == 'train'
+            own.append(Split(source.where, source.image_dir, source.classes, report, is_trained))
+        _compare_evaluator(evaluator, f'{split}_evaluator', own)
+        parts += own
     compare_labels(parts)
     for part in find_shared_images(parts):
         _warn(f'{part.where}: {part.report.describe(part.report.problems[-1:])}')
     return list(reports.values())
+
+
+def _sources(cfg: Mapping, split: str, verify_images: bool) -> Iterator[_Source]:
+    """The COCO data sets of a split, inside of their wrappers."""
+    scope = cfg.get('default_scope') or 'mmdet'
+    outer = (cfg.get(f'{split}_dataloader') or {}).get('dataset')
+    for where, dataset in config_datasets(outer, f'{split}_dataloader.dataset'):
+        if 'ann_file' in dataset and _is_coco(dataset.get('type'), scope):
+            yield _make_source(
+                dataset,
+                where,
+                scope,
+                require_masks=_loads_masks(outer, where, split),
+                require_annotations=_has_labels(cfg.get(f'{split}_evaluator')),
+                verify_images=verify_images,
+            )
 
 
 def _check_source(source: _Source) -> CocoReport:
@@ -137,14 +144,12 @@ def _compare_evaluator(evaluator: object, name: str, splits: list[Split]) -> Non
 
 def _evaluated_files(evaluator: object, splits: list[Split]) -> Iterator[tuple[str, list[Split]]]:
     """Each annotation file of an evaluator, and the data sets that it is for."""
-    parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
-    for part in (x for x in parts if isinstance(x, Mapping)):
-        metrics = part.get('metrics') or [part]
-        metrics = metrics if isinstance(metrics, list | tuple) else [metrics]
+    for part in _configs(evaluator):
+        metrics = _configs(part.get('metrics') or part)
         is_each = _type_name(part.get('type')) == 'MultiDatasetsEvaluator'
         is_each = is_each and len(metrics) == len(splits)
         for index, metric in enumerate(metrics):
-            path = metric.get('ann_file') if isinstance(metric, Mapping) else None
+            path = metric.get('ann_file')
             if isinstance(path, str) and os.path.isfile(path):
                 yield path, [splits[index]] if is_each else splits
 
@@ -159,8 +164,13 @@ def _loads_masks(dataset: object, where: str, split: str) -> bool:
 
 def _has_labels(evaluator: object) -> bool:
     """False where results are only formatted, as for COCO's test-dev."""
-    parts = evaluator if isinstance(evaluator, list | tuple) else [evaluator]
-    return not any(part.get('format_only') for part in parts if isinstance(part, Mapping))
+    return not any(part.get('format_only') for part in _configs(evaluator))
+
+
+def _configs(value: object) -> list[Mapping]:
+    """The configs of a list, or the one that stands in its place."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    return [part for part in parts if isinstance(part, Mapping)]
 
 
 def _refuse_empty_training(split: str, source: _Source, report: CocoReport) -> None:
@@ -241,13 +251,13 @@ def _is_coco(data_type: object, scope: str) -> bool:
     )
 
 
-def _make_source(dataset: Mapping, where: str, scope: str) -> _Source:
+def _make_source(dataset: Mapping, where: str, scope: str, **options: bool) -> _Source:
     root = dataset.get('data_root') or ''
     prefix = (dataset.get('data_prefix') or {}).get('img', '')
     paths = [x if is_abs(x) else os.path.join(root, x) for x in (dataset['ann_file'], prefix)]
     backend = (dataset.get('backend_args') or {}).get('backend', 'local')
     filters = (not dataset.get('test_mode') and dataset.get('filter_cfg')) or {}
-    options = dict(
+    options |= dict(
         skip_empty_images=bool(filters.get('filter_empty_gt')),
         min_size=filters.get('min_size') or 0,
         federated=_type_name(dataset.get('type')) == 'LVISDataset',
