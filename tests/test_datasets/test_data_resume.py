@@ -108,7 +108,7 @@ def train_on_drawings(root, work_dir, loop, workers, resume=None):
         dict(type='RandomCrop', crop_size=12, padding=1),
         dict(type='PackInputs'),
     ]
-    sampler = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=3, num_batches=3)
+    sampler = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=3)
     loader = dict(
         num_workers=workers,
         collate_fn=dict(type='default_collate'),
@@ -134,7 +134,7 @@ def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoin
     # mmengine waits two seconds where an iterator starts over.
     monkeypatch.setattr('mmengine.runner.loops.time.sleep', lambda _: None)
     root = tmp_path / 'data'
-    write_glyphs(root, GlyphsSpec(6, 4, size=12))
+    write_glyphs(root, GlyphsSpec(6, 3, size=12))
     whole, weights = train_on_drawings(root, tmp_path / 'a', loop, workers)
     assert len(whole) == 9
     assert len({tuple(order) for _, order, _ in whole}) == 9

@@ -241,7 +241,7 @@ def data(tmp_path):
 SAMPLERS = {
     'in_batch': (InBatchPairSampler, dict(batch_size=6)),
     'sogram': (InBatchPairSampler, dict(batch_size=6)),
-    'naive': (NaivePairSampler, dict(batch_size=6, num_batches=3)),
+    'naive': (NaivePairSampler, dict(batch_size=6)),
     'cross': (CrossPairSampler, dict(num_rows=2, num_cols=3)),
 }
 

@@ -41,7 +41,7 @@ CASES = {
     'InBatchPairSampler sogram': (pairs('sogram'), dict(batch_size=12)),
     'InBatchPairSampler uniform': (pairs('in_batch'), dict(batch_size=12, num_uniform=8)),
     'NaivePairSampler': (pairs('naive'), dict(batch_size=12)),
-    'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5, num_batches=3)),
+    'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5)),
     'ClassPairSampler': (Labels([i % 7 for i in range(60)]), dict(batch_size=12)),
     'ShardSampler': (
         SimpleNamespace(shard_sizes=np.array([20, 7, 5, 1, 31, 6])),
@@ -197,9 +197,6 @@ def test_refused_sizes(monkeypatch, name):
     for value in (0, -12):
         with pytest.raises(ValueError, match=f'{size}={value} .*must be a positive multiple'):
             build(name, **{size: value})
-    if name.split()[0] not in ('InBatchPairSampler', 'ShardSampler'):
-        with pytest.raises(ValueError, match='num_batches must be at least 1'):
-            build(name, num_batches=0)
     on_rank(monkeypatch, 0, 5)
     with pytest.raises(ValueError, match=r'multiple of (their number, 5|10)'):
         build(name)

@@ -24,8 +24,7 @@ class BatchStream(Sampler):
         batch_size: Items in a batch, over all ranks; W ranks must divide it. The ``batch_size`` of
             the data loader is ``share``, the indices that a rank yields for a batch: ``batch_size /
             W``, unless the subclass says otherwise.
-        epoch_items: Items that an epoch shows.
-        num_batches: Batches in an epoch. None: as many as ``epoch_items`` fill, at least one.
+        epoch_items: Items that an epoch shows: it has the batches that they fill, at least one.
         seed: Seed of the stream, the same on all ranks. None: drawn by mmengine on the first rank.
         infinite: Iterate endlessly, as ``IterBasedTrainLoop`` requires.
     """
@@ -33,25 +32,11 @@ class BatchStream(Sampler):
     #: Name of the option that sets ``batch_size``.
     size_option: ClassVar[str] = 'batch_size'
 
-    def __init__(
-        self,
-        batch_size: int,
-        epoch_items: int,
-        num_batches: int | None,
-        seed: int | None,
-        infinite: bool,
-    ) -> None:
+    def __init__(self, batch_size: int, epoch_items: int, seed: int | None, infinite: bool) -> None:
         self.rank, self.world_size = get_dist_info()
         self.batch_size = batch_size
         self.check_batch_size()
-        if num_batches is None:
-            num_batches = max(1, epoch_items // batch_size)
-        if num_batches < 1:
-            raise ValueError(
-                f'num_batches must be at least 1, got {num_batches}; None takes as many as the '
-                'data set fills'
-            )
-        self.num_batches = num_batches
+        self.num_batches = max(1, epoch_items // batch_size)
         self.part = self.share = batch_size // self.world_size
         self.seed = sync_random_seed() if seed is None else seed
         self.infinite = infinite

@@ -77,7 +77,7 @@ class InBatchPairSampler(BatchStream):
     ) -> None:
         pairs = _interactions(dataset, 'in_batch', 'sogram')
         self._num_pairs, self._num_right = len(pairs), pairs.shape[1]
-        super().__init__(batch_size, self._num_pairs, None, seed, infinite)
+        super().__init__(batch_size, self._num_pairs, seed, infinite)
         self.check_enough(self._num_pairs, 'positive pairs to sample without replacement')
         self.num_samples = 2 if dataset.sampling == 'sogram' else 1
         most = 0 if dataset.sampling == 'sogram' else self._num_right
@@ -113,12 +113,11 @@ class NaivePairSampler(BatchStream):
     """Batches of pairs of any left with any right entity, all alike likely.
 
     Source: "in-batch bias of two-tower models", section 3.2.1. Cell (i, j) is the index ``i * n +
-    j``. No cell comes twice in a batch.
+    j``. No cell comes twice in a batch. An epoch has as many batches as the positive pairs fill.
 
     Args:
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='naive'``.
         batch_size: Cells in a batch.
-        num_batches: Batches in an epoch. None: as many as the positive pairs would fill.
         seed, infinite: See :class:`BatchStream`.
 
     Raises:
@@ -127,15 +126,10 @@ class NaivePairSampler(BatchStream):
     """
 
     def __init__(
-        self,
-        dataset,
-        batch_size: int,
-        num_batches: int | None = None,
-        seed: int | None = None,
-        infinite: bool = False,
+        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
     ) -> None:
         pairs = _interactions(dataset, 'naive')
-        super().__init__(batch_size, len(pairs), num_batches, seed, infinite)
+        super().__init__(batch_size, len(pairs), seed, infinite)
         self._num_cells = pairs.shape[0] * pairs.shape[1]
         self.check_enough(self._num_cells, 'pairs of a left and a right entity')
 
@@ -150,13 +144,12 @@ class CrossPairSampler(BatchStream):
 
     Source: "in-batch bias of two-tower models", section 3.2.2. Row i is the index i, column j the
     index ``m + j``. Of W ranks each takes a part of the rows with all columns, ``num_rows / W +
-    num_cols`` indices: the ``batch_size`` of the data loader.
+    num_cols`` indices: the ``batch_size`` of the data loader. An epoch shows each row about once.
 
     Args:
         dataset: A ``mmrank.InteractionDataset`` with ``sampling='cross'``.
         num_rows: Left entities in a batch, over all ranks; W must divide it.
         num_cols: Right entities in a batch.
-        num_batches: Batches in an epoch. None: as many as show each row once, at least one.
         seed, infinite: See :class:`BatchStream`.
 
     Raises:
@@ -167,16 +160,10 @@ class CrossPairSampler(BatchStream):
     size_option = 'num_rows'
 
     def __init__(
-        self,
-        dataset,
-        num_rows: int,
-        num_cols: int,
-        num_batches: int | None = None,
-        seed: int | None = None,
-        infinite: bool = False,
+        self, dataset, num_rows: int, num_cols: int, seed: int | None = None, infinite: bool = False
     ) -> None:
         self._shape = _interactions(dataset, 'cross').shape
-        super().__init__(num_rows, self._shape[0], num_batches, seed, infinite)
+        super().__init__(num_rows, self._shape[0], seed, infinite)
         for name, wanted, size in zip(('num_rows', 'num_cols'), (num_rows, num_cols), self._shape):
             if not 0 < wanted <= size:
                 raise ValueError(
@@ -203,14 +190,14 @@ class ClassPairSampler(BatchStream):
     batch is none. An image of a class of c is in 2 (c - 1) pairs, so large classes come more often,
     which the unbiased loss makes up for. O is not listed: the memory is O(number of images).
 
-    A batch of a rank is the left images of its pairs, then the right ones: ``2 * batch_size / W``
-    indices, the ``batch_size`` of the data loader. Train it with ``mmrank.InBatchRetrievalHead``.
+    An epoch shows each image about twice. A batch of a rank is the left images of its pairs, then
+    the right ones: ``2 * batch_size / W`` indices, the ``batch_size`` of the data loader. Train it
+    with ``mmrank.InBatchRetrievalHead``.
 
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`. Images that are alone in
             their class are in no pair.
         batch_size: Pairs in a batch, over all ranks; W must divide it.
-        num_batches: Batches in an epoch. None: as many as show each image about twice.
         seed, infinite: See :class:`BatchStream`.
 
     Raises:
@@ -219,12 +206,7 @@ class ClassPairSampler(BatchStream):
     """
 
     def __init__(
-        self,
-        dataset,
-        batch_size: int,
-        num_batches: int | None = None,
-        seed: int | None = None,
-        infinite: bool = False,
+        self, dataset, batch_size: int, seed: int | None = None, infinite: bool = False
     ) -> None:
         labels = class_labels(dataset)
         self._images = np.argsort(labels, kind='stable')
@@ -236,7 +218,7 @@ class ClassPairSampler(BatchStream):
         self._class_starts = first[place]
         self._pair_starts = np.cumsum(sizes[place] - 1) - (sizes[place] - 1)
         self.num_pairs = int((sizes * (sizes - 1)).sum())
-        super().__init__(batch_size, int(sizes[sizes > 1].sum()), num_batches, seed, infinite)
+        super().__init__(batch_size, int(sizes[sizes > 1].sum()), seed, infinite)
         self.check_enough(self.num_pairs, 'pairs of two images of one class')
         self.share *= 2
 

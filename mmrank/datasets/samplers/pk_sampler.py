@@ -22,7 +22,7 @@ class PKSampler(BatchStream):
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.class_labels`.
         num_per_class: Images of one class in a batch, at least 2.
-        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
+        batch_size, seed, infinite: See :class:`BatchStream`.
 
     Raises:
         ValueError: If the sizes do not divide, or the data set has too few classes with enough
@@ -41,7 +41,6 @@ class PKSampler(BatchStream):
         batch_size: int,
         num_per_class: int = 4,
         seed: int | None = None,
-        num_batches: int | None = None,
         infinite: bool = False,
     ) -> None:
         self.num_per_class = num_per_class
@@ -54,7 +53,7 @@ class PKSampler(BatchStream):
         usable = sizes >= 2
         self._starts = starts[usable]
         self._sizes = sizes[usable]
-        super().__init__(batch_size, int(self._sizes.sum()), num_batches, seed, infinite)
+        super().__init__(batch_size, int(self._sizes.sum()), seed, infinite)
         self.num_classes = batch_size // num_per_class
         if len(self._sizes) < self.num_classes:
             raise UserError(

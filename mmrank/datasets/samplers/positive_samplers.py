@@ -53,7 +53,7 @@ class PositiveRateSampler(BatchStream):
         num_positives: n+, over all ranks. Set it or ``positive_rate``.
         positive_rate: n+ as a share of the batch, rounded.
         positive_class: Index of the positive class. None: 1 of two classes, or the only one.
-        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
+        batch_size, seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the labels are unknown.
@@ -74,10 +74,9 @@ class PositiveRateSampler(BatchStream):
         positive_rate: float | None = None,
         positive_class: int | None = None,
         seed: int | None = None,
-        num_batches: int | None = None,
         infinite: bool = False,
     ) -> None:
-        super().__init__(batch_size, len(dataset), num_batches, seed, infinite)
+        super().__init__(batch_size, len(dataset), seed, infinite)
         self.num_positives = _number(batch_size, num_positives, positive_rate)
         items, classes = label_pairs(dataset)
         if positive_class is None:
@@ -144,7 +143,7 @@ class MultiLabelPositiveSampler(BatchStream):
     Args:
         dataset: See :func:`~mmrank.datasets.samplers.labels.label_pairs`.
         num_positives: n+ of each class, over all ranks; or one number for each class.
-        batch_size, seed, num_batches, infinite: See :class:`BatchStream`.
+        batch_size, seed, infinite: See :class:`BatchStream`.
 
     Raises:
         TypeError: If the labels are unknown.
@@ -157,11 +156,10 @@ class MultiLabelPositiveSampler(BatchStream):
         batch_size: int,
         num_positives: int | Sequence[int] = 1,
         seed: int | None = None,
-        num_batches: int | None = None,
         infinite: bool = False,
     ) -> None:
         size = len(dataset)
-        super().__init__(batch_size, size, num_batches, seed, infinite)
+        super().__init__(batch_size, size, seed, infinite)
         self.check_enough(size, 'images')
         items, classes = label_pairs(dataset)
         names = _class_names(dataset, classes)

@@ -68,7 +68,7 @@ class ShardSampler(BatchStream):
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
         self._total = int(self._sizes.sum())
-        super().__init__(batch_size, self._total, None, seed, infinite)
+        super().__init__(batch_size, self._total, seed, infinite)
         parts = self.world_size if parts is None else parts
         if parts < 1 or parts % self.world_size or batch_size % parts:
             raise ValueError(
