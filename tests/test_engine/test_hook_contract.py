@@ -99,10 +99,7 @@ def test_refuses_to_run_for_nothing(name, tmp_path):
     ('name', 'setting', 'value', 'message'),
     [
         ('DeferredReweightingHook', 'begin', -1, 'must be >= 0'),
-        *(
-            ('RankingMonitorHook', setting, 0, 'must be > 0')
-            for setting in ('interval', 'patience')
-        ),
+        ('RankingMonitorHook', 'interval', 0, 'must be > 0'),
         *(
             ('TemperatureHook', setting, -1, 'must be at least')
             for setting in ('interval', 'num_images')

@@ -205,7 +205,8 @@ def warned(caplog):
 
 
 def test_monitor_warns_once_and_only_when_saturation_lasts(warned):
-    hook = RankingMonitorHook(interval=1, patience=3)
+    hook = RankingMonitorHook(interval=1)
+    hook.PATIENCE = 3
     arguments = [19.0] * 9 + [21.0, 21.0, 1.0] + [3300.0] * 6
     for k, argument in enumerate(arguments):
         hook.after_train_iter(_fake(k, argument), k)
@@ -231,7 +232,8 @@ def test_monitor_sees_lists_without_a_gradient(warned, loss):
     assert loss.diagnostics['idle'].item() == pytest.approx(2 / 3)
     assert not scores.grad[3:, :2].any()
     assert scores.grad[3:, 2].all()
-    hook = RankingMonitorHook(interval=1, patience=2)
+    hook = RankingMonitorHook(interval=1)
+    hook.PATIENCE = 2
     for k in range(4):
         hook.after_train_iter(_fake(k, 0.0, loss), k)
     assert warned.text.count('learns from few of its lists') == 1
@@ -244,7 +246,8 @@ def test_monitor_sees_temperatures_that_repeat_their_last_batch(warned, eta, war
     """The gain of a visit, 2 eta rho / tau, is 0.96 or 0.05."""
     loss = ISogCLRLoss(num_samples=4, rho=2.4, tau_init=0.1, tau0=0.05, eta=eta).eval()
     loss(torch.randn(4, 3), torch.randn(4, 3), torch.arange(4))
-    hook = RankingMonitorHook(interval=1, patience=3)
+    hook = RankingMonitorHook(interval=1)
+    hook.PATIENCE = 3
     for k in range(6):
         hook.after_train_iter(_fake(k, 0.0, loss), k)
     assert len(warned.records) == warns
@@ -271,7 +274,8 @@ def test_every_saturating_loss_is_seen(warned, loss):
     if getattr(loss, 'keeps_samples', False):
         extra['sample_idx'] = torch.arange(20_000)
     loss(scores, target, **extra)
-    hook = RankingMonitorHook(interval=1, patience=1)
+    hook = RankingMonitorHook(interval=1)
+    hook.PATIENCE = 1
     runner = _fake(0, 0.0, loss)
     hook.after_train_iter(runner, 0)
     assert 'is saturated' in warned.text

@@ -34,11 +34,9 @@ class RankingMonitorHook(Hook):
 
     Args:
         interval: Iterations between readings, each of which makes the host wait for the device.
-        patience: Readings of a loss in a row above :attr:`SATURATION`, :attr:`LARGEST_IDLE` or
-            :attr:`LARGEST_GAIN` before its one warning.
 
     Raises:
-        ValueError: If a parameter is not > 0.
+        ValueError: If ``interval`` is not > 0.
         FloatingPointError: During training, when the loss or a diagnostic is NaN or infinite.
     """
 
@@ -54,10 +52,12 @@ class RankingMonitorHook(Hook):
     #: Share of the way to what its last batch says that a temperature may go.
     LARGEST_GAIN = 0.5
 
-    def __init__(self, interval: int = 10, patience: int = 5) -> None:
-        check_positive(interval=interval, patience=patience)
+    #: Readings of a loss in a row above one of these before its one warning.
+    PATIENCE = 5
+
+    def __init__(self, interval: int = 10) -> None:
+        check_positive(interval=interval)
         self.interval = interval
-        self.patience = patience
         self._high_readings: dict[str, int] = {}
         self._warned: set[str] = set()
         self._warned_still: set[str] = set()
@@ -130,10 +130,10 @@ class RankingMonitorHook(Hook):
         _warn_of_classes_without_ap(runner, self._metrics)
 
     def _warn_once(self, runner, name: str, value: float, limit: float, text: str) -> None:
-        """Warn of the ``patience``-th reading in a row above a limit."""
+        """Warn of the ``PATIENCE``-th reading in a row above a limit."""
         readings = self._high_readings.get(name, 0) + 1 if value > limit else 0
         self._high_readings[name] = readings
-        if readings >= self.patience and name not in self._warned:
+        if readings >= self.PATIENCE and name not in self._warned:
             self._warned.add(name)
             runner.logger.warning(text)
 

@@ -75,19 +75,13 @@ class ImageTextInBatchHead(BaseModule):
 
     Args:
         loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``.
-        row_key: Field of the data samples with the image.
-        col_key: Field with the caption.
         scale: Factor of the scores, > 0.
     """
 
-    def __init__(
-        self,
-        loss: dict,
-        row_key: str = 'image_id',
-        col_key: str = 'text_id',
-        scale: float = 1.0,
-        init_cfg: dict | None = None,
-    ) -> None:
+    #: Fields of the data samples with the image and the caption.
+    KEYS = ('image_id', 'text_id')
+
+    def __init__(self, loss: dict, scale: float = 1.0, init_cfg: dict | None = None) -> None:
         super().__init__(init_cfg=init_cfg)
         self.loss_module = build_loss('loss', loss)
         if not isinstance(self.loss_module, (InBatchLoss, InBatchSoftmaxLoss)):
@@ -97,13 +91,11 @@ class ImageTextInBatchHead(BaseModule):
                 "head.type='mmrank.ImageTextContrastHead'"
             )
         check_positive(scale=scale)
-        self.row_key = row_key
-        self.col_key = col_key
         self.scale = scale
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor, ...]:
-        """Read (B,) ``row_key`` and (B,) ``col_key`` of the pairs, on ``device``."""
-        return tuple(ids_of(data_samples, key, device) for key in (self.row_key, self.col_key))
+        """Read (B,) images and (B,) captions of the pairs, on ``device``."""
+        return tuple(ids_of(data_samples, key, device) for key in self.KEYS)
 
     def loss(self, images: Tensor, texts: Tensor, rows: Tensor, cols: Tensor) -> dict[str, Tensor]:
         """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""

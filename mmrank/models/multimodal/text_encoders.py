@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError, UserImportError
@@ -40,18 +40,15 @@ class ByteTokenizer:
                 f'texts must be a list of strings, got {type(texts).__name__} of '
                 f'{sorted({type(x).__name__ for x in texts})}'
             )
-        data = [x.encode()[: self.max_length - 2] for x in texts]
-        sizes = np.array([len(x) for x in data], dtype=np.int64)
-        length = int(sizes.max(initial=0)) + 2
-        place = np.arange(length)
-        tokens = np.full((len(data), length), self.PAD, dtype=np.int64)
-        tokens[:, 0] = self.START
-        inner = (place >= 1) & (place <= sizes[:, None])
-        joined = np.frombuffer(b''.join(data), dtype=np.uint8)
-        tokens[inner] = joined.astype(np.int64) + self.FIRST_BYTE
-        tokens[np.arange(len(data)), sizes + 1] = self.END
-        mask = place <= sizes[:, None] + 1
-        return torch.from_numpy(tokens), torch.from_numpy(mask)
+        if not texts:
+            tokens = torch.zeros(0, 2, dtype=torch.long)
+            return tokens, tokens.bool()
+        rows = []
+        for text in texts:
+            inner = [x + self.FIRST_BYTE for x in text.encode()[: self.max_length - 2]]
+            rows.append(torch.tensor([self.START, *inner, self.END]))
+        tokens = pad_sequence(rows, batch_first=True, padding_value=self.PAD)
+        return tokens, tokens != self.PAD
 
 
 @MODELS.register_module()
@@ -65,7 +62,6 @@ class TextTransformer(BaseModule):
         num_layers: Layers.
         num_heads: Attention heads; must divide ``channels``.
         max_length: Most bytes of a text and 2; see :class:`ByteTokenizer`.
-        dropout: Share of activations left out in training.
     """
 
     def __init__(
@@ -74,7 +70,6 @@ class TextTransformer(BaseModule):
         num_layers: int = 2,
         num_heads: int = 4,
         max_length: int = 77,
-        dropout: float = 0.0,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
@@ -98,8 +93,8 @@ class TextTransformer(BaseModule):
                 channels,
                 num_heads,
                 4 * channels,
-                dropout,
-                'gelu',
+                dropout=0,
+                activation='gelu',
                 batch_first=True,
                 norm_first=True,
             )

@@ -29,11 +29,10 @@ class ShardedEmbeddingTower(EmbeddingTower):
     Args:
         num_entities: Number of entities.
         channels: Width D of an embedding.
-        init_std: See ``EmbeddingTower``; the weights begin as its weights do.
     """
 
-    def __init__(self, num_entities: int, channels: int, init_std: float = 0.02) -> None:
-        super().__init__(num_entities, channels, init_std)
+    def __init__(self, num_entities: int, channels: int) -> None:
+        super().__init__(num_entities, channels)
         self.world_size = 1
         if dist.is_available() and dist.is_initialized():
             self.world_size = dist.get_world_size()

@@ -9,6 +9,9 @@ from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 from mmrank.state.pair_counts import check_entities
 
+#: Standard deviation of the initial weights; small, so that scores begin near 0.
+_INIT_STD = 0.02
+
 
 @MODELS.register_module()
 class EmbeddingTower(nn.Module):
@@ -17,18 +20,15 @@ class EmbeddingTower(nn.Module):
     Args:
         num_entities: Number of entities.
         channels: Width D of an embedding.
-        init_std: Standard deviation of the initial weights; small, so that scores begin near 0.
         sparse: Compute the gradient of the batch's entities only, which SGD and Adagrad of PyTorch
             can take and others refuse.
     """
 
-    def __init__(
-        self, num_entities: int, channels: int, init_std: float = 0.02, sparse: bool = False
-    ) -> None:
+    def __init__(self, num_entities: int, channels: int, sparse: bool = False) -> None:
         super().__init__()
         self.num_entities = num_entities
         self.table = nn.Embedding(num_entities, channels, sparse=sparse)
-        nn.init.normal_(self.table.weight, std=init_std)
+        nn.init.normal_(self.table.weight, std=_INIT_STD)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
         """(U, D) embeddings of ``ids``, (U,) integers in ``[0, num_entities)``."""
@@ -43,18 +43,15 @@ class SparseLinearTower(nn.Module):
     Args:
         num_features: Number of features.
         channels: Width D of an embedding.
-        init_std: See :class:`EmbeddingTower`.
-        sparse: Likewise.
+        sparse: See :class:`EmbeddingTower`.
     """
 
-    def __init__(
-        self, num_features: int, channels: int, init_std: float = 0.02, sparse: bool = False
-    ) -> None:
+    def __init__(self, num_features: int, channels: int, sparse: bool = False) -> None:
         super().__init__()
         self.linear = nn.EmbeddingBag(
             num_features, channels, mode='sum', sparse=sparse, include_last_offset=True
         )
-        nn.init.normal_(self.linear.weight, std=init_std)
+        nn.init.normal_(self.linear.weight, std=_INIT_STD)
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
         """(U, D) embeddings; zeros for an entity without features.
