@@ -73,7 +73,7 @@ def write_csv_atomically(rows: Iterable[Sequence], path: str | os.PathLike) -> P
 
 @contextmanager
 def temporary_folder(beside: str | os.PathLike) -> Iterator[Path]:
-    """Yield an empty folder beside another path, which need not exist; remove it in the end.
+    """Yield an empty folder next to another path, which need not exist; remove it in the end.
 
     A large result is renamed, not copied. Data sets pass over its name, which begins with a dot.
     What killed processes left behind is removed first.
@@ -121,7 +121,7 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
 
 
 def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
-    """Hidden name beside ``path``, beginning with ``mark``, for what is to become ``path``."""
+    """Hidden name next to ``path``, beginning with ``mark``, for what is to become ``path``."""
     path = Path(path).absolute()
     return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
 

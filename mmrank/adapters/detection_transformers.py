@@ -340,7 +340,7 @@ def load_ranking_state(model: nn.Module, folder: str | PathLike) -> nn.Module:
         criterion.load_state_dict(state)
     except RuntimeError as error:
         raise UserError(
-            f'{folder}: the saved state is not that of this ranking loss. Fix: use_ranking_loss '
+            f'{folder}: the saved state belongs to another ranking loss. Fix: use_ranking_loss '
             f'with the loss and settings of the training. {error}'
         ) from error
     return model

@@ -125,7 +125,7 @@ def check_fit(loss: HeadLoss, num_classes: int, box_inputs: tuple, model: str) -
     if isinstance(loss, KeepsSampleState) and loss.keeps_samples:
         raise UserError(
             f'{name} keeps state for each sample of a data set, and the anchors or queries of a '
-            'detector are no samples. Fix: use another loss, such as GradedAPLoss'
+            'detector are not samples. Fix: use another loss, such as GradedAPLoss'
         )
     if loss.box_input not in box_inputs:
         raise UserError(

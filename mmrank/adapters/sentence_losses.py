@@ -22,9 +22,7 @@ from mmrank.losses.contrastive.grad_cache import grad_cache
 from mmrank.losses.unit_rows import unit_rows
 
 with required_package(
-    'transformers',
-    'SaveLossState, beside the losses for sentence-transformers,',
-    "pip install 'mmrank[adapters]'",
+    'transformers', 'The adapter of sentence-transformers', "pip install 'mmrank[adapters]'"
 ):
     from transformers import TrainerCallback
 
@@ -83,7 +81,7 @@ class SentenceLoss(nn.Module):
         """Check that there are two columns, which are ``expected``."""
         if len(embeddings) != 2:
             raise UserError(
-                f'{type(self).__name__} needs 2 columns beside label, {expected}, got '
+                f'{type(self).__name__} needs 2 columns in addition to label, {expected}, got '
                 f'{len(embeddings)}. Fix: dataset.select_columns([...])'
             )
 
@@ -268,7 +266,7 @@ class SentenceInBatchLoss(SentenceLoss):
     ) -> None:
         if not isinstance(loss, InBatchLoss):
             raise UserTypeError(
-                f'loss={type(loss).__name__} is no InBatchLoss. Fix: pass '
+                f'loss={type(loss).__name__} is not an InBatchLoss. Fix: pass '
                 'mmrank.losses.InBatchLoss()'
             )
         super().__init__(model, loss, mini_batch_size)

@@ -10,6 +10,6 @@ def refuse_operator(name: str) -> NoReturn:
     raise UserNotImplementedError(
         f"mmcv's operator {name!r} needs compiled code, and mmrank has none in its place. "
         'Fix: compile mmcv (tools/bootstrap.py --compile-mmcv, or `pip install '
-        '--no-build-isolation --no-cache-dir mmcv` beside torch), or choose a config without '
+        '--no-build-isolation --no-cache-dir mmcv` next to torch), or choose a config without '
         'this operator.'
     )

@@ -24,7 +24,7 @@ class _Taps:
         number, channels, height, width = features.shape
         self.size = kernel_size
         self.border = kernel_size // 2
-        # One cell for each input, its outputs in the dimensions beside it.
+        # One cell for each input, its outputs in the dimensions next to it.
         self.inputs = number, group_size, channels // group_size, height, width
         self.outputs = *self.inputs[:4], scale_factor, width, scale_factor
         self.masks = at_least_float32(masks).reshape(

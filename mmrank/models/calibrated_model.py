@@ -81,7 +81,7 @@ def CalibratedModel(
     host = host_class('model_type', model_type, 'mmdet.RetinaNet')
     if not (isinstance(host, type) and hasattr(host, 'predict')):
         raise TypeError(
-            f'model_type={model_type!r} is no class with a predict method; name the detector or '
+            f'model_type={model_type!r} is not a class with a predict method; name the detector or '
             "classifier itself, as in 'mmdet.RetinaNet'"
         )
     maps = read_calibration(calibration)
@@ -108,7 +108,7 @@ def _check_task(model: nn.Module, maps: Calibration) -> None:
         raise UserError(
             f'the scores of {type(head).__name__} are a softmax over the classes, or it has no '
             'threshold: maps of single classes would not sum to 1 and change the first class. Fix: '
-            'calibrate one-vs-rest scores, as of mmrank.OneVsRestHead'
+            'calibrate one-vs-rest scores, such as those that mmrank.OneVsRestHead gives'
         )
     number = getattr(head, 'num_classes', None)
     if number is not None and number != len(maps.maps):

@@ -114,5 +114,5 @@ def test_messages(tmp_path):
         load_ranking_state(model, tmp_path)
     model.save_pretrained(tmp_path)
     use_ranking_loss(model, StableAPLoss())
-    with pytest.raises(UserError, match='is not that of this ranking loss'):
+    with pytest.raises(UserError, match='belongs to another ranking loss'):
         load_ranking_state(model, tmp_path)

@@ -278,7 +278,7 @@ def test_messages(model):
         SentenceContrastLoss(model, StableAPLoss())
     with pytest.raises(TypeError, match='go into SentenceContrastLoss'):
         SentenceRetrievalLoss(model, InfoNCELoss())
-    with pytest.raises(TypeError, match='is no InBatchLoss'):
+    with pytest.raises(TypeError, match='is not an InBatchLoss'):
         SentenceInBatchLoss(model, InfoNCELoss(), [[0, 0]])
     one, two = features(model, *pairs())
     loss = SentenceRetrievalLoss(model, StableAPLoss(**COSINES))
@@ -293,7 +293,7 @@ def test_messages(model):
         with pytest.raises(UserError, match=message):
             loss(in_double([one, two]), labels)
     contrast = SentenceContrastLoss(model, InfoNCELoss())
-    with pytest.raises(UserError, match='needs 2 columns beside label'):
+    with pytest.raises(UserError, match='needs 2 columns in addition to label'):
         contrast(in_double([one, two, two]), None)
 
 

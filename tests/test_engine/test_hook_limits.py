@@ -219,7 +219,7 @@ class Model(BaseModel):
         ),
         (
             {'model': torch.nn.Sequential(StableAPLoss(mean_mode='exact'))},
-            'Sequential is no mmengine.model.BaseModel',
+            'Sequential is not an mmengine.model.BaseModel',
         ),
     ],
     ids=['strategy', 'optimisers', 'model'],

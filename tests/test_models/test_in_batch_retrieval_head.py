@@ -122,7 +122,7 @@ def test_bad_input():
     head, feats = build(), torch.randn(9, 3)
     with pytest.raises(ValueError, match='two images of one class'):
         head.loss(feats[:4], samples(LABELS[:4], range(4)))
-    with pytest.raises(ValueError, match='no batch of pairs'):
+    with pytest.raises(ValueError, match='are not a batch of pairs'):
         head.loss(feats[:3], samples(LABELS[:3], range(3)))
     # As a ConcatDataset numbers its images.
     with pytest.raises(ValueError, match='repeat their indices'):

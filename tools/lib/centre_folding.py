@@ -174,7 +174,7 @@ def _check_predictions(model: nn.Module, heads: dict[str, nn.Module]) -> None:
         if differs(head, BBoxHead, '_predict_by_feat_single'):
             raise _CannotFold(f'{kind} predicts boxes in a way of its own')
         if not isinstance(layer, nn.Linear) or layer.bias is None:
-            raise _CannotFold(f'fc_cls of {kind} is no linear layer with a bias')
+            raise _CannotFold(f'fc_cls of {kind} is not a linear layer with a bias')
         if name.rpartition('.')[2].isdigit():
             holder = model.get_submodule('.'.join(name.split('.')[:-2]))
             if differs(holder, CascadeRoIHead, 'predict_bbox', '_refine_roi'):
@@ -205,8 +205,7 @@ def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
     host = head.host.__name__
     if isinstance(head, (JointPredictions, JointMapPredictions)):
         raise _CannotFold(
-            f'{host} shows the product of class and objectness, and the centre is that of the '
-            'product'
+            f"{host} shows the product of class and objectness, and the centre is the product's"
         )
     if isinstance(head, SigmoidSSD):
         raise _CannotFold(

@@ -276,7 +276,7 @@ def _check_save_best(runner, names: Collection[str]) -> None:
             for name in hook.key_indicators:
                 if name != 'auto' and name not in names:
                     raise UserError(
-                        f'default_hooks.checkpoint.save_best={name!r} is no metric of the '
+                        f'default_hooks.checkpoint.save_best={name!r} is not a metric of the '
                         f'validation. Fix: one of {", ".join(sorted(map(str, names)))}'
                     )
 

@@ -52,9 +52,8 @@ class PreviousWeightsHook(Hook):
         elif isinstance(runner.optim_wrapper, OptimWrapperDict):
             reason = 'the model has several optimisers'
         elif not isinstance(model, BaseModel):
-            reason = (
-                f'{type(model).__name__} is no mmengine.model.BaseModel with a data preprocessor'
-            )
+            kind = type(model).__name__
+            reason = f'{kind} is not an mmengine.model.BaseModel with a data preprocessor'
         if reason is not None:
             raise ValueError(
                 'PreviousWeightsHook cannot score a batch under the previous '

@@ -64,7 +64,7 @@ def find_damage(path: str | os.PathLike) -> str | None:
     if os.path.isdir(path):
         return find_folder_damage(path)
     if os.path.exists(path) and not os.path.isfile(path):
-        return 'is no file'  # to open a pipe would wait for ever
+        return 'is not a file'  # to open a pipe would wait for ever
     try:
         with open(path, 'rb') as file:
             start = file.read(4)
@@ -86,9 +86,9 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if not any(m.filename.endswith('/data.pkl') for m in members):
-            return 'is no checkpoint: it has no data.pkl'
+            return 'is not a checkpoint: it has no data.pkl'
         if any(m.compress_type != zipfile.ZIP_STORED for m in members):
-            return 'is no checkpoint of torch: its records are compressed'
+            return 'is not a checkpoint of torch: its records are compressed'
         if (damage := record_damage(archive)) is not None:
             return damage
     # torch's own reader is stricter than zipfile in some fields.
@@ -115,7 +115,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     Newest is the largest epoch or iteration in the name. Beyond the one in ``last_checkpoint`` a
     file counts only if it was written later: the killed process did not come to write its pointer,
     or else another training left it behind. Where the pointer lies ahead of the clock, the time of
-    the checkpoint that it names stands for its own. Files named otherwise (``iter_...`` beside
+    the checkpoint that it names stands for its own. Files named otherwise (``iter_...`` among
     ``epoch_...``) that are older than the pointer come last. Temporary files, ``best_*`` and
     published checkpoints do not count, but a folder with its manifest does that a killed process
     was about to name. A warning names each file that is passed over.
@@ -145,7 +145,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     if not os.path.lexists(pointer):
         return None, 0.0
     if os.path.exists(pointer) and not os.path.isfile(pointer):
-        _warn(f'{pointer} is no file; the checkpoints are ordered by name.')
+        _warn(f'{pointer} is not a file; the checkpoints are ordered by name.')
         return None, 0.0
     try:
         with open(pointer, 'rb') as file:
@@ -162,7 +162,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
                 _warn(f'{pointer} is dated ahead of the clock; its checkpoint tells the time.')
                 age = os.stat(target).st_mtime if os.path.exists(target) else 0.0
             return target, age if age <= now else 0.0
-        reason = 'is torn, or is no path'
+        reason = 'is torn, or is not a path'
     _warn(f'{pointer} {reason}; the checkpoints are ordered by name.')
     return None, 0.0
 
@@ -202,8 +202,8 @@ def _order(candidates: list[_Candidate], target: Path | None, pointer_time: floa
     for item in like:
         if item not in own:
             _warn(
-                f'Checkpoint {item.path} is passed over: it is older than {POINTER_NAME}, as of '
-                'another training. Delete it to silence this warning.'
+                f'Checkpoint {item.path} is passed over: it is older than {POINTER_NAME}, so '
+                'another training wrote it. Delete it to silence this warning.'
             )
     others = [c for c in candidates if c.prefix != match['prefix']]
     older = [c for c in others if c.mtime <= pointer_time]

@@ -164,7 +164,7 @@ def _listed_files(content: object) -> dict[str, tuple[int, int]]:
     for name, entry in files.items():
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or '..' in parts:
-            raise ValueError(f'{name!r} is no file of the folder')
+            raise ValueError(f'{name!r} is not a file of the folder')
         if not isinstance(entry, list) or [type(number) for number in entry] != [int, int]:
             raise ValueError(f'{name!r} has no size and checksum')
     return files

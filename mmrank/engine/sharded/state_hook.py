@@ -27,7 +27,7 @@ from mmrank.state.sharding import load_shards, save_shard, sharded_states
 
 @HOOKS.register_module()
 class ShardedStateHook(Hook):
-    """Saves the shards of ``storage='sharded'`` beside each checkpoint.
+    """Saves the shards of ``storage='sharded'`` next to each checkpoint.
 
     Every process writes its rows to a file of its own before the first one writes the checkpoint,
     which names them. ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its

@@ -57,16 +57,16 @@ class HostTraits:
 
 TRAITS = {
     'DDODHead': HostTraits(no_boxes='it assigns boxes and classes to different anchors'),
-    'FoveaHead': HostTraits(no_boxes='its box loss is that of box codes'),
+    'FoveaHead': HostTraits(no_boxes='its box loss is computed on box codes'),
     'PAAHead': HostTraits(pointwise=True, by_image=True),
     'PISARetinaHead': HostTraits(
-        pointwise=True, no_boxes='its box loss is that of box codes', by_image=True
+        pointwise=True, no_boxes='its box loss is computed on box codes', by_image=True
     ),
     'RepPointsHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
-    'SABLRetinaHead': HostTraits(no_boxes='its box losses are those of buckets'),
+    'SABLRetinaHead': HostTraits(no_boxes='its box losses are computed on buckets'),
     'SSDHead': HostTraits(by_image=True),
     'TOODHead': HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
-    'YOLOV3Head': HostTraits(no_boxes='its box losses are those of offsets and of sizes'),
+    'YOLOV3Head': HostTraits(no_boxes='its box losses are computed on offsets and sizes'),
     'YOLOFHead': HostTraits(no_boxes='an anchor near several objects is regressed to each of them'),
     'YOLOXHead': HostTraits(by_image=True),
     'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),

@@ -55,7 +55,7 @@ class InBatchRetrievalHead(BaseModule):
             isinstance(self.loss_module, TakesPairCounts) and self.loss_module.wants_pair_counts
         ):
             raise TypeError(
-                f'loss.type={loss["type"]!r} is no loss of sampled pairs; use '
+                f'loss.type={loss["type"]!r} is not a loss of sampled pairs; use '
                 "'mmrank.InBatchLoss', or type='mmrank.RetrievalHead'"
             )
         # The counts come from the classes, not from interactions.
@@ -92,8 +92,8 @@ class InBatchRetrievalHead(BaseModule):
         size = len(data_samples) // 2
         if len(embeddings) != 2 * size or len(data_samples) != 2 * size:
             raise ValueError(
-                f'{len(embeddings)} features and {len(data_samples)} data samples are no batch of '
-                "pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no mixed features"
+                f'{len(embeddings)} features and {len(data_samples)} data samples are not a '
+                "batch of pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no mixed features"
             )
         if not len(self._labels):
             raise RuntimeError(
@@ -126,8 +126,8 @@ class InBatchRetrievalHead(BaseModule):
                 "each; use sampler=dict(type='mmrank.ClassPairSampler', ...) "
                 'with a batch_size of the data loader of twice its pairs'
             )
-        if violated(agree, 'sample_idx and gt_label differ from those of the training set'):
+        if violated(agree, 'sample_idx and gt_label differ from the training set'):
             raise ValueError(
-                'sample_idx and gt_label of the batch differ from those of the training set; data '
+                'sample_idx and gt_label of the batch differ from the training set; data '
                 'sets joined by a ConcatDataset repeat their indices: use one data set'
             )
