@@ -93,7 +93,8 @@ class InBatchRetrievalHead(BaseModule):
         if len(embeddings) != 2 * size or len(data_samples) != 2 * size:
             raise ValueError(
                 f'{len(embeddings)} features and {len(data_samples)} data samples are not a '
-                "batch of pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no mixed features"
+                "batch of pairs; use sampler=dict(type='mmrank.ClassPairSampler', ...) and no "
+                'mixed features'
             )
         if not len(self._labels):
             raise RuntimeError(
