@@ -26,11 +26,6 @@ def best_positive_rank(
     The score is the inner product of (Q, D) queries and the (N, D) gallery. The (P,) ``rows``,
     ascending, each there at least once, and ``cols`` are the positive pairs. ``max_scores`` held at
     a time bound the memory; at least the N of one query are.
-
-    Example:
-        >>> x, pairs = torch.eye(3), torch.arange(3)
-        >>> best_positive_rank(x, x, pairs, pairs.flip(0))
-        tensor([3, 1, 3])
     """
     for name, x in (('queries', queries), ('gallery', gallery)):
         if not bool(x.isfinite().all()):

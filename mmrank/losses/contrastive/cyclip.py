@@ -90,11 +90,6 @@ def cyclic_consistency(
     across and ``(<I_j, I_k> - <T_j, T_k>)^2`` within the modalities. Source: Goel et al., CyCLIP,
     NeurIPS 2022, eq. 3 and 4; the mean over j is the paper's loss. Differentiable once. The pairs k
     are the (M, D) of all ranks; None: the batch.
-
-    Example:
-        >>> across, within = cyclic_consistency(torch.eye(2), torch.ones(2, 2))
-        >>> within
-        tensor([5., 5.])
     """
     mirrored = all_view1 is None or all_view1 is view1
     dtype = torch.promote_types(view1.dtype, torch.float32)

@@ -66,17 +66,9 @@ def sigmoid_losses(
 ) -> Tensor:
     """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`.
 
-    The similarities are there in strips of rows, in backward once more. Differentiable once.
-
-    The views x and y are (n, D), of length 1 for cosines, ``scale`` t and ``bias`` b () or numbers.
-    Rows of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
-    ``keys`` are (M, D) second views and their (M,) samples to draw the negatives from, the samples
-    of all ranks, instead of the batch.
-
-    Example:
-        >>> rows = torch.eye(2)
-        >>> sigmoid_losses(rows, rows, scale=10.0, bias=-10.0)
-        tensor([0.6932, 0.6932])
+    The similarities are there in strips of rows, in backward once more. Differentiable once. Rows
+    of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
+    ``keys`` are (M, D) second views of all ranks and their (M,) samples; None: the batch's.
     """
     if ids is None:
         ids = torch.arange(len(view1), device=view1.device)

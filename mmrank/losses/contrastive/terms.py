@@ -392,7 +392,7 @@ def two_modality_terms(
     if keys is None:
         of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
         return of_view1, of_view2
-    all_view1, all_view2, all_ids = keys or (view1, view2, ids)
+    all_view1, all_view2, all_ids = keys
     return (
         negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
         negative_terms(view2, view1, all_view1, tau2, ids, all_ids),

@@ -19,10 +19,6 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
     average: 0 gives equal weights, and towards 1 they tend to 1/n. Source: Cui et al.,
     Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, eq. 4 and 5. ``counts`` are
     (..., K) samples of the K classes that compete, ``beta`` is in [0, 1).
-
-    Example:
-        >>> effective_number_weights(torch.tensor([900, 100]), 0.999)
-        tensor([0.2764, 1.7236], dtype=torch.float64)
     """
     check_within('[0, 1)', beta=beta)
     counts = counts.double()

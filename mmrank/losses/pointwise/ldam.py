@@ -17,10 +17,6 @@ def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
     ``n_c^(-1/4)``, scaled so that the rarest class, and one without samples, has ``max_margin``.
     Source: Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,
     NeurIPS 2019, eq. 13.
-
-    Example:
-        >>> ldam_margins(torch.tensor([1600, 100]))
-        tensor([0.2500, 0.5000], dtype=torch.float64)
     """
     check_not_negative(max_margin=max_margin)
     counts = counts.double()

@@ -15,10 +15,6 @@ def log_shares(counts: Tensor, tau: float = 1.0) -> Tensor:
 
     pi is the share of a class among its K; 1e-12 keeps a class without samples finite, as in the
     authors' code. Source: Menon et al., Long-tail Learning via Logit Adjustment, ICLR 2021, eq. 10.
-
-    Example:
-        >>> log_shares(torch.tensor([900, 100])).exp()
-        tensor([0.9000, 0.1000], dtype=torch.float64)
     """
     check_not_negative(tau=tau)
     counts = counts.double()

@@ -65,8 +65,8 @@ def _dr(
     scale: float,
 ) -> Tensor:
     """DR loss of lists of probabilities."""
-    low = softmax_mean(lists.pos, -pos_lambda, mask=lists.pos_mask)
-    high = softmax_mean(lists.scores, neg_lambda, mask=lists.is_negative, group=lists.group)
+    low = softmax_mean(lists.pos, -pos_lambda, lists.pos_mask)
+    high = softmax_mean(lists.scores, neg_lambda, lists.is_negative, lists.group)
     low = torch.where(lists.has_positive, low, 1)
     gap = sharpness * (high - low + margin)
     losses = scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
@@ -80,20 +80,15 @@ def _counts(lists: RankedLists) -> Tensor:
 
 def _weights(values, mask, temperature, peak):
     """``exp((values - peak)/temperature)``, 0 where masked out."""
-    weight = ((values - peak) / temperature).exp_()
-    return weight if mask is None else weight.masked_fill_(~mask, 0)
+    return ((values - peak) / temperature).exp_().masked_fill_(~mask, 0)
 
 
 def _blocks(values, mask):
     """Yield columns with their values, at least float32, 0 where masked out, and their mask."""
     wide = torch.promote_types(values.dtype, torch.float32)
     for part in score_blocks(values):
-        own = None
-        kept = values[:, part].to(wide)
-        if mask is not None:
-            own = mask[:, part]
-            kept = kept.masked_fill(~own, 0)
-        yield part, kept, own
+        own = mask[:, part]
+        yield part, values[:, part].to(wide).masked_fill(~own, 0), own
 
 
 def _peak(values, mask, is_positive):
@@ -102,9 +97,7 @@ def _peak(values, mask, is_positive):
     least = torch.finfo(wide).min
     peak = values.new_full((values.size(0), 1), least, dtype=wide)
     for _, part, own in _blocks(values, mask):
-        signed = part if is_positive else -part
-        if own is not None:
-            signed = signed.masked_fill(~own, least)
+        signed = (part if is_positive else -part).masked_fill(~own, least)
         peak = torch.maximum(peak, signed.amax(1, keepdim=True))
     return peak
 
@@ -143,22 +136,14 @@ class _SoftmaxMean(Function):
         return out, None, None, None
 
 
-def softmax_mean(
-    values: Tensor, temperature: float, *, mask: Tensor | None = None, group=None
-) -> Tensor:
-    """``sum_j q_j v_j`` with ``q = softmax(v / temperature)`` per list.
+def softmax_mean(values: Tensor, temperature: float, mask: Tensor, group=None) -> Tensor:
+    """(L,) float64 ``sum_j q_j v_j`` of each list with ``q = softmax(v / temperature)``.
 
     Tends to the mean for a large temperature, to the maximum as it falls to 0 from above and to the
-    minimum as it rises to 0 from below; 0 is refused by ValueError.
-
-    Of (L, N) floats, those that ``mask`` leaves, (L,) float64, 0 for a list without values;
-    differentiable once, the weights q included. Over a ``group`` the values are spread: every rank
-    receives the mean over all of them and the gradient of its own.
+    minimum as it rises to 0 from below; 0 for a list without values. Differentiable once, the
+    weights q included. Over a ``group`` the values are spread: every rank receives the mean over
+    all of them and the gradient of its own.
     """
-    if temperature == 0:
-        raise ValueError('temperature must not be 0')
-    if values.dim() != 2:
-        raise ValueError(f'values must be (lists, values), got shape {tuple(values.shape)}')
     return _SoftmaxMean.apply(values, mask, temperature, group)
 
 

@@ -62,16 +62,6 @@ def in_batch_softmax_losses(
     of C further candidates, Yang et al., Mixed Negative Sampling, WWW 2020. ``cols`` (B + C,) are
     right entities with (B + C,) ``log_share`` log q. ``all_keys`` are (M, D') right rows of all
     ranks, see :func:`corrected_rows`, of (M,) ``all_cols``.
-
-    Example:
-        >>> eye, cols = torch.eye(2), torch.arange(2)
-        >>> in_batch_softmax_losses(eye, eye, cols)
-        tensor([0.3133, 0.3133])
-        >>> share = torch.tensor([0.9, 0.1]).log()
-        >>> in_batch_softmax_losses(eye, eye, cols, share)
-        tensor([1.4612, 0.0401])
-        >>> in_batch_softmax_losses(eye, eye, cols, share, refined=True)
-        tensor([0.3133, 0.3133])
     """
     check_positive(tau=tau)
     anchors, keys = corrected_rows(left, right, log_share, tau)
