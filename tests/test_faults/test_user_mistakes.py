@@ -5,15 +5,23 @@ import pickle
 
 import numpy as np
 import pytest
+import small_retriever
 import torch
+
+pytest.importorskip('mmdet')
+pytest.importorskip('mmpretrain')
 from labelled import Labels
+from mmdet.structures import DetDataSample
 from mmengine.config import ConfigDict
 from mmengine.dataset import BaseDataset, RepeatDataset
 from mmengine.logging import MessageHub
 from mmengine.registry import DefaultScope
 from mmengine.structures import BaseDataElement
 from PIL import Image
+from small_box_heads import build_box_head
+from small_heads import STABLE_AP, build_head, head_losses, make_inputs
 from small_models import two_tower
+from small_retriever import samples
 from torch.utils.data import DataLoader
 
 from mmrank import losses
@@ -83,9 +91,6 @@ def test_an_unregistered_loss_names_the_import():
 
 @pytest.mark.parametrize('name', ['RetinaHead', 'ATSSHead', 'FCOSHead'])
 def test_a_ranking_loss_in_a_stock_dense_head(name):
-    pytest.importorskip('mmdet')
-    from small_heads import build_head
-
     for loss in (
         dict(type='mmrank.StableAPLoss'),
         dict(type='mmrank.SumLoss', losses=[dict(type='mmrank.APLoss')]),
@@ -121,9 +126,6 @@ def training_on():
 
 
 def test_num_classes_of_a_dense_head(training_on):
-    pytest.importorskip('mmdet')
-    from small_heads import STABLE_AP, build_head, head_losses
-
     head = build_head('RetinaHead', STABLE_AP)
     training_on(classes=('a', 'b', 'c'))
     with pytest.raises(UserError, match='num_classes=4 of bbox_head') as error:
@@ -134,10 +136,6 @@ def test_num_classes_of_a_dense_head(training_on):
 
 
 def test_one_class_of_a_dense_head(training_on):
-    pytest.importorskip('mmdet')
-    from mmdet.structures import DetDataSample
-    from small_heads import STABLE_AP, build_head, make_inputs
-
     features, truths, metas = make_inputs()
     batch = [DetDataSample(metainfo=meta) for meta in metas]
 
@@ -157,9 +155,6 @@ def test_one_class_of_a_dense_head(training_on):
 
 @pytest.mark.parametrize('listwise', [True, False])
 def test_num_classes_of_a_box_head(training_on, listwise):
-    pytest.importorskip('mmdet')
-    from small_box_heads import build_box_head
-
     head = build_box_head(dict(type='mmrank.StableAPLoss'), listwise, num_classes=80)
     training_on(classes=('a', 'b', 'c'))
     copied = copy.deepcopy(head)  # for other data
@@ -175,10 +170,7 @@ def test_num_classes_of_a_box_head(training_on, listwise):
 
 
 def test_num_classes_of_other_heads(training_on):
-    pytest.importorskip('mmpretrain')
-    from small_retriever import build_head, samples
-
-    retrieval = build_head()  # 4 classes
+    retrieval = small_retriever.build_head()  # 4 classes
     one_vs_rest = MODELS.build(
         dict(
             type='mmrank.OneVsRestHead',
@@ -214,13 +206,10 @@ def test_the_training_set_is_compared_once(training_on):
 @pytest.mark.parametrize('size', [4, 6])
 def test_batch_sizes_of_the_pk_sampler(training_on, size):
     """Also in a training without a hook of mmrank."""
-    pytest.importorskip('mmpretrain')
-    from small_retriever import build_head, samples
-
     config = dict(type='mmrank.PKSampler', batch_size=6, num_per_class=2)
     dataset = Labels([0, 1, 2] * 4)
     sampler = DATA_SAMPLERS.build(dict(config, dataset=dataset, seed=0))
-    head = build_head()
+    head = small_retriever.build_head()
     labels = next(iter(DataLoader(dataset, size, sampler=sampler)))
     feats = torch.randn(size, 8)
     head.loss(feats, samples(labels))  # a loop of one's own
@@ -256,7 +245,6 @@ def test_a_forgotten_collate_function(pairs):
 
 
 def test_views_that_are_not_stacked():
-    pytest.importorskip('mmpretrain')
     learner = MODELS.build(
         dict(
             type='mmrank.TwoViewLearner',
@@ -378,9 +366,6 @@ def test_truncated_images_are_named(tmp_path, ending):
 
 
 def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
-    pytest.importorskip('mmdet')
-    from small_heads import build_head, make_inputs
-
     said = []
     monkeypatch.setattr('mmrank.models.score_centre.print_log', lambda text, **_: said.append(text))
     head = build_head('RetinaHead', dict(type='mmrank.SmoothAPLoss', tau=1.0))
@@ -398,9 +383,6 @@ def test_a_loss_without_a_centre_still_finds_boxes(monkeypatch):
 def test_a_box_head_without_a_centre_still_finds_boxes(monkeypatch):
     said = []
     monkeypatch.setattr('mmrank.models.score_centre.print_log', lambda text, **_: said.append(text))
-    pytest.importorskip('mmdet')
-    from small_box_heads import build_box_head
-
     head = build_box_head(dict(type='mmrank.SmoothAPLoss', tau=1.0))
     rois = torch.tensor([[0.0, 8, 8, 40, 40], [0, 50, 50, 90, 90]])
     for cfg, found in ((0.05, 2), (0.0, 2)):

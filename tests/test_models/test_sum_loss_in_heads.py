@@ -8,7 +8,6 @@ import torch
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
-from mmengine.hooks import Hook
 from mmengine.registry import init_default_scope
 from mmpretrain.structures import DataSample
 from small_box_heads import CLASSES, box_head_losses, build_box_head
@@ -124,62 +123,39 @@ def test_index_of_each_sample():
         SampleIndexHook().before_train(Loaded)
 
 
-class _Points(torch.utils.data.Dataset):
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, index):
-        g = torch.Generator().manual_seed(index)
-        label = DataSample().set_gt_label(index % CLASSES)
-        label.set_field(index, 'sample_idx', field_type='metainfo')
-        image = torch.randn(3, 8, 8, generator=g)
-        return dict(inputs=image, data_samples=label)
+def _point(index):
+    g = torch.Generator().manual_seed(index)
+    label = DataSample(metainfo=dict(sample_idx=index)).set_gt_label(index % CLASSES)
+    return dict(inputs=torch.randn(3, 8, 8, generator=g), data_samples=label)
 
 
-class _Keep(Hook):
-    """Copies the log of every iteration."""
-
-    priority = 'VERY_LOW'
-
-    def __init__(self):
-        self.logs = []
-
-    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        scalars = runner.message_hub.log_scalars
-        self.logs.append({k: x.current() for k, x in scalars.items()})
-
-
-def _train(loss, folder, name):
-    init_default_scope('mmpretrain')
+def _train(loss, folder):
+    """State of the model, and what was logged in each iteration."""
     torch.manual_seed(0)
-    model = MODELS.build(
-        dict(
-            type='mmpretrain.ImageClassifier',
-            backbone=CONV,
-            neck=POOL,
-            head=dict(
-                type='mmrank.OneVsRestHead',
-                num_classes=CLASSES,
-                in_channels=8,
-                loss=copy.deepcopy(loss),
-            ),
-        )
+    head = dict(type='mmrank.OneVsRestHead', num_classes=CLASSES, in_channels=8, loss=loss)
+    model = dict(type='mmpretrain.ImageClassifier', backbone=CONV, neck=POOL, head=head)
+    runner = train(
+        MODELS.build(copy.deepcopy(model)),
+        folder,
+        [_point(i) for i in range(24)],
+        shuffle=False,
+        custom_hooks=[dict(type='mmrank.RankingMonitorHook', interval=1)],
+        default_hooks=dict(checkpoint=None),
+        default_scope='mmpretrain',
     )
-    keep = _Keep()
-    hooks = [dict(type='mmrank.RankingMonitorHook', interval=1), keep]
-    options = dict(custom_hooks=hooks, default_hooks=dict(checkpoint=None))
-    train(model, folder / name, _Points(), shuffle=False, default_scope='mmpretrain', **options)
-    return model.state_dict(), keep.logs
+    scalars = runner.message_hub.log_scalars
+    return runner.model.state_dict(), {name: values.data[0] for name, values in scalars.items()}
 
 
 def test_in_a_runner(tmp_path):
-    alone, _ = _train(AP, tmp_path, 'alone')
-    one, logs = _train(sum_of(AP), tmp_path, 'one')
+    init_default_scope('mmpretrain')
+    alone, _ = _train(AP, tmp_path / 'alone')
+    one, _ = _train(sum_of(AP), tmp_path / 'one')
     renamed = {k.replace('losses.0.', ''): v for k, v in one.items()}
     assert renamed.keys() == alone.keys()
     assert all(torch.equal(alone[k], v) for k, v in renamed.items())
-    _, logs = _train(sum_of(AP, AUC, weights=[1, 0.5]), tmp_path, 'two')
-    for log in logs:
-        parts = [log[f'train/head.loss_module.part_{i}'] for i in (0, 1)]
-        assert log['train/loss'] == pytest.approx(sum(parts), rel=1e-5)
-    assert 'train/head.loss_module.losses.0.argument' in logs[-1]
+    _, logged = _train(sum_of(AP, AUC, weights=[1, 0.5]), tmp_path / 'two')
+    first, second = (logged[f'train/head.loss_module.part_{i}'] for i in (0, 1))
+    assert len(first) == 6
+    assert logged['train/loss'] == pytest.approx(first + second, rel=1e-5)
+    assert 'train/head.loss_module.losses.0.argument' in logged
