@@ -1,16 +1,11 @@
-"""The image-text model in training, evaluation and over ranks."""
+"""The image-text model in training and evaluation."""
 
-import math
-
-import numpy as np
 import pytest
 import torch
-from gloo_processes import run_on_ranks
 from mmengine.structures import BaseDataElement
 from slow_link import SlowLink
 from small_models import CONTRAST_HEAD, IN_BATCH_HEAD, dual_encoder
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from mmrank.losses import InBatchLoss
 from mmrank.registry import MODELS
@@ -227,53 +222,3 @@ def test_bad_batches_are_refused():
     model.head = None
     with pytest.raises(ValueError, match='no head'):
         model(images, samples, mode='loss')
-
-
-CASES = {
-    'clip': lambda: build(),
-    'isogclr': lambda: build(LOSSES['isogclr']),
-    'in_batch': lambda: in_batch(),
-}
-# The last batch is uneven.
-PARTS = [(3, 2), (2, 1)]
-
-
-def train(model, batches):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for images, samples in batches:
-        loss = model(images, samples, mode='loss')['loss']
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    model = getattr(model, 'module', model)
-    return [torch.stack(losses), *(x.clone() for x in model.parameters())]
-
-
-def on_rank(rank):
-    results = []
-    for make in CASES.values():
-        model = DistributedDataParallel(make().double())
-        batches = []
-        for step, sizes in enumerate(PARTS):
-            images, samples = batch(sum(sizes), step)
-            part = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-            batches.append((images[part].double(), samples[part]))
-        results += train(model, batches)
-    return results
-
-
-def test_ranks_equal_one_process():
-    ranks = run_on_ranks(on_rank, 2)
-    expected = []
-    for make in CASES.values():
-        batches = [batch(sum(x), i) for i, x in enumerate(PARTS)]
-        batches = [(x.double(), y) for x, y in batches]
-        expected += train(make().double(), batches)
-    for rank in ranks:
-        assert len(rank) == len(expected)
-        for got, want in zip(rank, expected):
-            assert np.isfinite(np.asarray(got)).all()
-            torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)
-    assert not math.isclose(expected[0][0], expected[0][1])

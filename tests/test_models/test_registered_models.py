@@ -1,7 +1,8 @@
 """One contract for every registered model, head, backbone, tower and preprocessor.
 
-Each trains for a step, also in half precision, is saved and loaded, and can be copied. What only
-one of them promises is tested in its own file.
+Each trains for a step, also in half precision, is saved and loaded, and can be copied; what sees
+the samples of all ranks trains like one process. What only one of them promises is tested in its
+own file.
 """
 
 import copy
@@ -10,7 +11,11 @@ import pickle
 
 import pytest
 import torch
+import torch.distributed as dist
+from gloo_processes import run_on_ranks
 from mmengine.registry import init_default_scope
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
@@ -29,13 +34,15 @@ from small_models import (
     two_tower,
 )
 from small_rcnn import federated_detector, make_batch
-from small_retriever import DIM, build_retriever, samples
+from small_retriever import DIM, build_retriever
 from small_retriever import build_head as build_retrieval_head
 
 from mmrank.calibration.calibration_file import Calibration, ClassMap
 from mmrank.registry import MODELS
 
 LABELS = [0, 0, 1, 1, 2, 2, 3, 3]
+ALL = slice(None)
+ISOGCLR = dict(type='mmrank.BimodalISogCLRLoss', num_samples=9)
 STABLE_AP = dict(type='mmrank.StableAPLoss')
 TEXTS = ['a cat', 'two dogs', 'a red car', 'the sea']
 
@@ -53,8 +60,21 @@ def built(type, **config):
     return model
 
 
-def labelled(n=8):
-    return [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(LABELS[i]) for i in range(n)]
+def labelled():
+    return [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(y) for i, y in enumerate(LABELS)]
+
+
+class OnFeatures(nn.Module):
+    """A head on the features that a layer gives."""
+
+    def __init__(self, head):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(DIM, DIM)
+        self.head = head
+
+    def forward(self, feats, data_samples):
+        return self.head.loss(self.layer(feats), data_samples)['loss']
 
 
 def pairs(n=4):
@@ -92,7 +112,7 @@ def of_towers(left):
 def in_batch_head():
     model = built('InBatchRetrievalHead', loss=dict(type='mmrank.InBatchLoss'))
     model.set_class_labels(torch.tensor(LABELS))
-    return model
+    return OnFeatures(model)
 
 
 def loss_of_detector(model):
@@ -102,12 +122,13 @@ def loss_of_detector(model):
     return objective(model(**model.data_preprocessor(batch, True), mode='loss'))
 
 
-def loss_of_towers(model):
-    index = torch.arange(6)
-    entities = dict(ids=index)
-    left = dict(entities, starts=torch.arange(7), indices=index, values=torch.ones(6))
-    batch = dict(rows=index, cols=index, left_index=index, right_index=index)
-    return objective(model(mode='loss', left=left, right=entities, **batch))
+def loss_of_towers(model, part=ALL):
+    index = torch.arange(6)[part]
+    order = torch.arange(len(index))
+    features = dict(starts=torch.arange(len(index) + 1), indices=index, values=index + 1.0)
+    entities = dict(ids=index, **features)
+    batch = dict(rows=index, cols=index, left_index=order, right_index=order)
+    return objective(model(mode='loss', left=entities, right=entities, **batch))
 
 
 def loss_of_queries(head):
@@ -121,9 +142,9 @@ def loss_of_mixup(model):
         return model(normal(4, 3, 16, 16))[-1].float().square().mean()
 
 
-def loss_of_views(model):
-    views = list(normal(2, 4, 3, 16, 16))
-    return objective(model(views, labelled(4), mode='loss'))
+def loss_of_views(model, part=ALL):
+    views = list(normal(2, 8, 3, 16, 16)[:, part])
+    return objective(model(views, labelled()[part], mode='loss'))
 
 
 def loss_of_preprocessor(model):
@@ -132,12 +153,22 @@ def loss_of_preprocessor(model):
     return sum(x.square().mean() for x in views)
 
 
-def loss_of_images(model):
-    return objective(model(normal(8, 3, 16, 16), labelled(), mode='loss'))
+def loss_of_images(model, part=ALL):
+    return objective(model(normal(8, 3, 16, 16)[part], labelled()[part], mode='loss'))
 
 
-def loss_of_pairs(model):
-    return objective(model(normal(4, 3, 16, 16), pairs(), mode='loss'))
+def loss_of_pairs(model, part=ALL):
+    return objective(model(normal(4, 3, 16, 16)[part], pairs()[part], mode='loss'))
+
+
+def loss_of_features(model, part=ALL):
+    return model(normal(8, DIM)[part], labelled()[part])
+
+
+def loss_of_image_pairs(model, part=ALL):
+    """Four pairs of one class each; the first half of a batch holds the left images."""
+    ids = torch.arange(8).view(4, 2)[part].t().flatten()
+    return model(normal(8, DIM)[ids], [labelled()[i] for i in ids])
 
 
 #: By name: builds the model in a folder, and computes one number to train it on.
@@ -150,16 +181,13 @@ CASES = {
     'EmbeddingRetriever': (lambda _: build_retriever(), loss_of_images),
     'EmbeddingTower': (lambda _: of_towers(6), loss_of_towers),
     'FederatedRoIHead': (lambda _: federated_detector(), loss_of_detector),
-    'ImageTextContrastHead': (lambda _: of_images_and_texts('CLIPLoss'), loss_of_pairs),
+    'ImageTextContrastHead': (lambda _: of_images_and_texts(ISOGCLR), loss_of_pairs),
     'ImageTextDualEncoder': (lambda _: of_images_and_texts('CyCLIPLoss'), loss_of_pairs),
     'ImageTextInBatchHead': (
         lambda _: of_images_and_texts('InBatchLoss', IN_BATCH_HEAD),
         loss_of_pairs,
     ),
-    'InBatchRetrievalHead': (
-        lambda _: in_batch_head(),
-        lambda model: model.loss(normal(4, DIM), samples([0, 1, 0, 1], [0, 2, 1, 3]))['loss'],
-    ),
+    'InBatchRetrievalHead': (lambda _: in_batch_head(), loss_of_image_pairs),
     'ListwiseBBoxHead': (lambda _: federated_detector('cascade'), loss_of_detector),
     'ListwiseHead': (
         lambda _: build_head('ATSSHead', STABLE_AP),
@@ -173,12 +201,14 @@ CASES = {
         loss_of_towers,
     ),
     'OneVsRestHead': (
-        lambda _: built('OneVsRestHead', num_classes=4, in_channels=DIM, loss=STABLE_AP),
-        lambda model: model.loss(normal(8, DIM), labelled())['loss'],
+        lambda _: OnFeatures(
+            built('OneVsRestHead', num_classes=4, in_channels=DIM, loss=STABLE_AP)
+        ),
+        loss_of_features,
     ),
     'RetrievalHead': (
-        lambda _: build_retrieval_head(memory=dict(size=20, dim=DIM)),
-        lambda model: model.loss(normal(8, DIM), samples(LABELS))['loss'],
+        lambda _: OnFeatures(build_retrieval_head(memory=dict(size=20, dim=DIM))),
+        loss_of_features,
     ),
     'ShardedEmbeddingTower': (
         lambda _: of_towers(dict(table(6), type='mmrank.ShardedEmbeddingTower')),
@@ -205,6 +235,12 @@ CASES = {
         loss_of_preprocessor,
     ),
 }
+#: Their losses see the samples of all ranks; detectors are in test_heads_distributed.py.
+GATHERING = [
+    *('CalibratedModel', 'EmbeddingRetriever', 'EmbeddingTower', 'ImageTextContrastHead'),
+    *('ImageTextDualEncoder', 'ImageTextInBatchHead', 'InBatchRetrievalHead', 'MLPTower'),
+    *('OneVsRestHead', 'RetrievalHead', 'SparseLinearTower', 'TwoTower', 'TwoViewLearner'),
+]
 # They need a package or files beside these; test_hugging_face_text_encoder.py, test_timm_stages.py
 ELSEWHERE = {'HuggingFaceTextEncoder', 'TIMMStages'}
 
@@ -241,7 +277,7 @@ def test_trains(case, half):
         value = value_of(model)
     assert value.isfinite()
     assert value.dtype == torch.float32
-    if not weights:  # heads of embeddings, and the preprocessor
+    if not weights:  # the preprocessor
         return
     value.backward()
     grads = [p.grad for p in weights if p.grad is not None]
@@ -264,3 +300,43 @@ def test_is_saved_loaded_and_copied(case):
         assert other.state_dict().keys() == state.keys()
         for key, value in other.state_dict().items():
             assert torch.equal(value, state[key]), key
+
+
+def steps(name, folder, part=ALL):
+    """Loss, gradients and state of a second batch; the first one set up the state."""
+    build, compute = CASES[name]
+    model = build(folder).train()
+    for layer in model.modules():
+        if isinstance(layer, _BatchNorm):  # each rank would have statistics of its own
+            layer.eval()
+    compute(model, part)
+    value = compute(model, part)
+    value.backward()
+    gradients = [x.grad for x in model.parameters() if x.grad is not None]
+    state = [x for key, x in model.state_dict().items() if x.is_floating_point()]
+    return value.detach(), gradients, state
+
+
+def _on_rank(rank, folder):
+    import mmrank.models  # noqa: F401  a spawned process has not seen it
+
+    results = []
+    for name in GATHERING:
+        value, gradients, state = steps(name, folder, (slice(0, 3), slice(3, None))[rank])
+        # What DistributedDataParallel does.
+        for gradient in gradients:
+            dist.all_reduce(gradient)
+        results += [value, *(x / 2 for x in gradients), *state]
+    return results
+
+
+@pytest.mark.processes
+def test_two_uneven_ranks_equal_one_process(tmp_path):
+    expected = []
+    for name in GATHERING:
+        value, gradients, state = steps(name, tmp_path)
+        assert any(x.any() for x in gradients), name
+        expected += [(name, x) for x in (value, *gradients, *state)]
+    for results in run_on_ranks(_on_rank, 2, tmp_path):
+        for got, (name, x) in zip(results, expected, strict=True):
+            torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-6, msg=name)
