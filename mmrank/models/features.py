@@ -8,3 +8,23 @@ from torch import Tensor
 def last_features(feats: Tensor | Sequence[Tensor]) -> Tensor:
     """The output of an encoder; of one that returns several stages, the last."""
     return feats[-1] if isinstance(feats, (tuple, list)) else feats
+
+
+def feature_rows(
+    feats: Tensor | Sequence[Tensor], channels: int | None = None, option: str = ''
+) -> Tensor:
+    """:func:`last_features` of (n, channels); ValueError for another shape.
+
+    Args:
+        feats: What the encoder returned.
+        channels: The width that is needed; None for any.
+        option: The option that sets it, for the message.
+    """
+    last = last_features(feats)
+    if last.dim() != 2 or channels not in (None, last.size(1)):
+        set_width = f'set {option}, and ' if option else ''
+        raise ValueError(
+            f'needs features (images, {channels or "length"}), got shape {tuple(last.shape)}; '
+            f"{set_width}end the encoder with dict(type='mmpretrain.GlobalAveragePooling')"
+        )
+    return last

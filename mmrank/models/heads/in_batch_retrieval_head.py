@@ -13,7 +13,7 @@ from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.models.features import last_features
+from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 
 from .sample_fields import labels_of, sample_ids_of
@@ -80,7 +80,7 @@ class InBatchRetrievalHead(BaseModule):
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """(n, D) embeddings of length 1, at least float32; of a tuple, the last entry."""
-        return unit_rows(last_features(feats))
+        return unit_rows(feature_rows(feats))
 
     def loss(self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence) -> dict[str, Tensor]:
         """``loss`` of a batch of pairs, and the mean score of the sampled pairs (``pos_score``).

@@ -12,7 +12,7 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
-from mmrank.models.features import last_features
+from mmrank.models.features import feature_rows
 from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
@@ -80,14 +80,7 @@ class OneVsRestHead(BaseModule):
 
     def pre_logits(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Features of the last stage, (n, in_channels)."""
-        feats = last_features(feats)
-        if feats.dim() != 2 or feats.size(1) != self.fc.in_features:
-            raise ValueError(
-                f'the head needs features (images, {self.fc.in_features}), got shape '
-                f'{tuple(feats.shape)}; set in_channels, and end the neck with '
-                "dict(type='GlobalAveragePooling')"
-            )
-        return feats
+        return feature_rows(feats, self.fc.in_features, 'in_channels')
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Raw scores, (n, C)."""

@@ -16,7 +16,7 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.models.features import last_features
+from mmrank.models.features import feature_rows
 from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
@@ -124,12 +124,7 @@ class RetrievalHead(BaseModule):
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple."""
-        feats = last_features(feats)
-        if feats.dim() != 2:
-            raise ValueError(
-                f'the head needs features (images, length), got shape {tuple(feats.shape)}; end '
-                "the image_encoder with dict(type='mmpretrain.GlobalAveragePooling')"
-            )
+        feats = feature_rows(feats)
         return unit_rows(feats) if self.normalize else at_least_float32(feats)
 
     def loss(

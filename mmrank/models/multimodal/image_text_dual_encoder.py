@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.models.features import last_features
+from mmrank.models.features import feature_rows
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
@@ -149,14 +149,8 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
         feats = inputs
         for layer in self.image_encoder:
             feats = layer(feats)
-        feats = last_features(feats)
-        if feats.dim() != 2 or feats.size(1) != self.image_channels:
-            raise ValueError(
-                f'the image encoder must return features (images, {self.image_channels}), got '
-                f'shape {tuple(feats.shape)}; set image_channels, or end image_encoder with '
-                "dict(type='mmpretrain.GlobalAveragePooling')"
-            )
-        return self._finish(self.image_projection(feats))
+        rows = feature_rows(feats, self.image_channels, 'image_channels')
+        return self._finish(self.image_projection(rows))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """(n, D) embeddings, at least float32, of n strings."""
