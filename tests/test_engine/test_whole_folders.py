@@ -190,7 +190,7 @@ def link(folder):
         (lambda f: (f / MANIFEST).write_text('{'), 'damaged manifest.json'),
         (lambda f: (f / MANIFEST).write_text('[' * 99999), 'damaged manifest'),
         (lambda f: (f / MANIFEST).write_text('[1]'), 'no list of files'),
-        (lambda f: edit_manifest(f, outside), 'no file of the folder'),
+        (lambda f: edit_manifest(f, outside), 'not a file of the folder'),
         (lambda f: edit_manifest(f, lambda t: t['files'].update(a=3)), 'no size and checksum'),
     ],
 )
