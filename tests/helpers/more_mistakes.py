@@ -93,7 +93,7 @@ MORE_MISTAKES = [
     ('default_hooks.checkpoint.out_dir=junk.pth', 'junk.pth', 'Fix: name another path'),
     ('train tested.py --cfg-options train_cfg.val_interval=0', 'val_interval=0', 'Fix: at least 1'),
     ('train tested.py --cfg-options train_cfg.val_interval=-1', 'val_interval=-1', 'Fix: at least'),
-    ('train tested.py --cfg-options val_evaluator.type=SlipMetrik', 'SlipMetrik'),
+    ('train tested.py --cfg-options val_evaluator.type=TinyMetrik', 'TinyMetrik'),
     ('train tested.py --cfg-options val_evaluator.thr=1', 'thr'),
     ('train tested.py --cfg-options val_dataloader.batch_size=0', 'batch_size'),
     ('train_cfg.max_epochs=-1', 'max_epochs=-1', 'Fix: at least 1'),

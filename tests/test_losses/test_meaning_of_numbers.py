@@ -141,11 +141,11 @@ def test_labels_of_the_gallery_are_those_given():
 
 def test_batches_without_a_positive_are_warned_of_once():
     loss = EmbeddingLoss(StableAPLoss())
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter('always')
         for _ in range(30):
             loss(made_up(4, 3), torch.arange(4))
-    assert [str(x.message)[:31] for x in told] == ['none of the first 10 batches ha']
+    assert [str(x.message)[:31] for x in warned] == ['none of the first 10 batches ha']
 
 
 def test_an_embedding_of_zeros_has_no_gradient():

@@ -121,7 +121,7 @@ def numbers(out, name):
     return [float(x) for x in row.split('│')]
 
 
-def test_check_beside_reading():
+def test_check_is_compared_with_reading():
     out = run_alone('cold_paths', 'check', '--images', 300, '--repeats', 2)
     seconds, ratio = numbers(out, 'json.load')
     assert seconds > 0
@@ -153,7 +153,7 @@ def test_imports_and_start_of_a_training(tmp_path):
 
 
 @pytest.mark.slow
-def test_table_beside_its_evaluator():
+def test_table_is_compared_with_its_evaluator():
     pytest.importorskip('mmdet')
     out = run_alone('cold_paths', 'table', '--images', 20)
     assert numbers(out, 'coco_table.py')[1] > 1

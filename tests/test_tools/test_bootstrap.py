@@ -26,7 +26,7 @@ def bootstrap(monkeypatch, tmp_path):
 
 
 class Commands:
-    """Stands in for ``run``: records commands, fails where told to."""
+    """Stands in for ``run``: records commands, fails where ``fails`` says so."""
 
     def __init__(self, fails=lambda command: False):
         self.fails, self.done = fails, []

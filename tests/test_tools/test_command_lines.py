@@ -11,7 +11,7 @@ TOOLS = {
     for path in sorted((ROOT / 'tools').rglob('*.py'))
     if "__name__ == '__main__'" in path.read_text('utf-8') and 'tests' not in path.parts
 }
-#: Tools whose help has an example, and tools whose help tells defaults and how they are called.
+#: Tools whose help has an example, and tools whose help has defaults and a command.
 WITH_EXAMPLE = ('train.py', 'test.py', 'check_env.py')
 WITH_DEFAULTS = (
     *('demo.py', 'analysis_tools/plot_pr_curves.py', 'analysis_tools/draw_detections.py'),

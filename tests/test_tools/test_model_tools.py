@@ -12,6 +12,7 @@ import torch
 from forked_processes import run_script as forked
 from mmengine.config import Config
 from PIL import Image
+from small_retriever import write_image_config
 
 from lib.common.training_curves import chosen_keys, read_training_logs
 from lib.publishing import publish_model
@@ -153,32 +154,13 @@ def test_published_name_needs_its_ending(shop):
 
 def test_nearest_images_of_a_picture(run_script, tmp_path):
     pytest.importorskip('mmpretrain')
-    model = dict(
-        type='mmrank.EmbeddingRetriever',
-        image_encoder=[
-            dict(type='mmrank.SmallConvNet', in_channels=3, channels=8, num_blocks=2),
-            dict(type='mmpretrain.GlobalAveragePooling'),
-        ],
-        head=dict(
-            type='mmrank.RetrievalHead', num_classes=2, loss=dict(type='mmrank.StableAPLoss')
-        ),
-        data_preprocessor=dict(mean=[0.0] * 3, std=[255.0] * 3),
-    )
-    pipeline = [
-        dict(type='LoadImageFromFile'),
-        dict(type='Resize', scale=(16, 16)),
-        dict(type='PackInputs'),
-    ]
-    config = tmp_path / 'config.py'
-    config.write_text(
-        f"default_scope = 'mmpretrain'\nmodel = {model!r}\n"
-        f'test_dataloader = dict(dataset=dict(pipeline={pipeline!r}))\n'
-    )
     from mmengine.registry import DefaultScope
 
+    config = write_image_config(tmp_path / 'config.py', tmp_path / 'shop')
     torch.manual_seed(0)
     with DefaultScope.overwrite_default_scope('mmpretrain'):
-        torch.save(dict(state_dict=MODELS.build(model).state_dict()), tmp_path / 'weights.pth')
+        model = MODELS.build(Config.fromfile(config).model)
+    torch.save(dict(state_dict=model.state_dict()), tmp_path / 'weights.pth')
     shop = tmp_path / 'shop' / 'inner'
     shop.mkdir(parents=True)
     for name, colour, size in (

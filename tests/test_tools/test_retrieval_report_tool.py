@@ -13,6 +13,7 @@ import torch
 from mmengine.registry import MODELS
 from PIL import Image
 from rich.console import Console
+from small_retriever import write_image_config
 
 from analysis_tools import retrieval_report
 from lib.retrieval.models import parse_entries
@@ -133,40 +134,12 @@ def test_what_is_approximate_says_so(call, tmp_path, images, monkeypatch):
     assert 'approximate_recall@5' in ((tmp_path / 'out' / 'retrieval.csv').read_text())
 
 
-CONFIG = """
-default_scope = 'mmpretrain'
-model = dict(
-    type='mmrank.EmbeddingRetriever',
-    image_encoder=[
-        dict(
-            type='mmrank.SmallConvNet', in_channels=3, channels=8,
-            num_blocks=2),
-        dict(type='mmpretrain.GlobalAveragePooling')],
-    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True))
-test_dataloader = dict(
-    batch_size=4,
-    num_workers=0,
-    sampler=dict(type='DefaultSampler', shuffle=False),
-    dataset=dict(
-        type='CustomDataset',
-        data_prefix=r'{images}',
-        pipeline=[dict(type='LoadImageFromFile'), dict(type='PackInputs')]))
-test_cfg = dict()
-test_evaluator = [
-    dict(
-        type='mmrank.RetrievalMetric', recall_at=(1, 3),
-        gallery_per_class=1, num_splits=2),
-    dict(type='Accuracy')]
-"""
-
-
 @pytest.mark.slow
 def test_report_of_a_config(call, tmp_path, images, monkeypatch):
     pytest.importorskip('mmpretrain')
     from mmengine.config import Config
 
-    config = tmp_path / 'small.py'
-    config.write_text(CONFIG.replace('{images}', str(images)))
+    config = write_image_config(tmp_path / 'small.py', images)
     cfg = Config.fromfile(config)
     for seed in (0, 1):
         torch.manual_seed(seed)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cifar_trees import CIFAR10_NAMES, write_arrays
 
 pytest.importorskip('mmpretrain')
 
@@ -17,10 +18,6 @@ train_dataloader = dict(
     dataset=dict(type='mmrank.CIFAR10LT', data_root={root!r},
                  imbalance_ratio=5))
 """
-NAMES = (
-    *('airplane', 'automobile', 'bird', 'cat', 'deer'),
-    *('dog', 'frog', 'horse', 'ship', 'truck'),
-)
 
 
 @pytest.fixture
@@ -32,13 +29,7 @@ def run(run_script):
 @pytest.fixture
 def config(tmp_path):
     """A config of CIFAR-10-LT with 10 images of the first class."""
-    rng = np.random.default_rng(0)
-    np.savez(
-        tmp_path / 'train.npz',
-        images=rng.integers(0, 256, (100, 8, 8, 3), dtype=np.uint8),
-        labels=np.repeat(np.arange(10), 10),
-        classes=np.array(NAMES),
-    )
+    write_arrays(tmp_path, dict(train=10))
     path = tmp_path / 'config.py'
     path.write_text(CONFIG.format(root=str(tmp_path)))
     return path
@@ -81,7 +72,7 @@ def test_tables_and_pictures(tmp_path, config, run):
         assert [r['step'] for r in csv.DictReader(file)] == ['9', '10']
     with (out / 'classes_temperature.csv').open() as file:
         rows = list(csv.DictReader(file))
-    assert [r['class'] for r in rows] == list(NAMES)
+    assert [r['class'] for r in rows] == list(CIFAR10_NAMES)
     assert [int(r['samples']) for r in rows] == sizes()
 
 

@@ -277,7 +277,7 @@ def test_each_entry_of_the_config(tmp_path):
     )
     assert stock.image_scale == (256, 192)
     assert not {'ranking', 'work_dir', 'launcher'} & set(stock)
-    told = '\n'.join(changes)
+    reported = '\n'.join(changes)
     for entry in (
         'model: mmdet.RetinaHead with mmdet.FocalLoss',
         'custom_hooks.0: without mmrank.RankingMonitorHook',
@@ -285,7 +285,7 @@ def test_each_entry_of_the_config(tmp_path):
         'train_dataloader.dataset.datasets.0.pipeline.1: without',
         'model.train_cfg.assigner: mmdet.MaxIoUAssigner for',
     ):
-        assert entry in told
+        assert entry in reported
 
 
 KINDS = (

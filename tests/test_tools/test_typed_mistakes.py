@@ -18,10 +18,10 @@ from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 ROOT = Path(__file__).parents[2]
 MINI = """\
 default_scope = 'mmengine'
-custom_imports = dict(imports=['slip_model'])
-model = dict(type='SlipModel')
+custom_imports = dict(imports=['tiny_model'])
+model = dict(type='TinyModel')
 work_dir = 'out'
-train_dataloader = dict(dataset=dict(type='SlipData'), batch_size=2,
+train_dataloader = dict(dataset=dict(type='TinyData'), batch_size=2,
                         sampler=dict(type='DefaultSampler', shuffle=False))
 train_cfg = dict(by_epoch=True, max_epochs=1)
 optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
@@ -35,7 +35,7 @@ from mmengine.model import BaseModel
 from mmengine.registry import DATASETS, METRICS, MODELS
 
 @MODELS.register_module(force=True)
-class SlipModel(BaseModel):
+class TinyModel(BaseModel):
     def __init__(self, frozen=False):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.ones(1), requires_grad=not frozen)
@@ -45,29 +45,29 @@ class SlipModel(BaseModel):
         return dict(loss=(self.weight * torch.stack(inputs)).square().sum())
 
 @DATASETS.register_module(force=True)
-class SlipData(torch.utils.data.Dataset):
+class TinyData(torch.utils.data.Dataset):
     def __len__(self):
         return 8
     def __getitem__(self, i):
         return dict(inputs=torch.ones(1) * i)
 
 @METRICS.register_module(force=True)
-class SlipMetric(BaseMetric):
+class TinyMetric(BaseMetric):
     def process(self, data_batch, data_samples):
         self.results.append(1)
     def compute_metrics(self, results):
         return dict(score=1)
 
 @METRICS.register_module(force=True)
-class FullDisk(SlipMetric):
+class FullDisk(TinyMetric):
     def compute_metrics(self, results):
         with open('kept.json', 'w') as file:
             raise OSError(28, 'No space left on device')
 """
 TESTED = """\
 test_dataloader = val_dataloader = dict(
-    dataset=dict(type='SlipData'), sampler=dict(type='DefaultSampler', shuffle=False))
-test_evaluator = val_evaluator = dict(type='SlipMetric')
+    dataset=dict(type='TinyData'), sampler=dict(type='DefaultSampler', shuffle=False))
+test_evaluator = val_evaluator = dict(type='TinyMetric')
 test_cfg = val_cfg = dict()
 """
 DETECTOR = """\
@@ -107,10 +107,10 @@ MISTAKES = [
     ('train_cfg.type=EpochBasedTrainLop', 'Only one of `type` or `by_epoch`'),
     ('train_cfg.max_epoch=3', 'max_epoch'),
     ('model.tau=1', 'tau'),
-    ('model.type=SlipModl', 'SlipModl'),
+    ('model.type=TinyModl', 'TinyModl'),
     ('model.frozen=True', 'all are frozen', 'Fix: fewer frozen_stages'),
     ('train_dataloader.dataset=a.json', "dataset='a.json'", 'Fix: dataset=dict(', 'ann_file'),
-    ('train_dataloader.dataset.type=SlipDat', 'SlipDat'),
+    ('train_dataloader.dataset.type=TinyDat', 'TinyDat'),
     ('train_dataloader.dataset.ann_file=a.json', "'ann_file': 'a.json'"),
     ('train_dataloader.sampler.type=DefaultSample', 'DefaultSample'),
     ('train_dataloader.batch_size=0', 'batch_size'),
@@ -148,7 +148,7 @@ MISTAKES = [
     ('train part.py', 'part.py has no train_dataloader', 'Fix: name a full config'),
     ('train broken.py', 'broken.py', 'line 1'),
     ('train inherits.py', 'no_base.py'),
-    ("own custom_imports = dict(imports=['slip_modle'])", 'slip_modle'),
+    ("own custom_imports = dict(imports=['tiny_modle'])", 'tiny_modle'),
     ("own model = dict(data_preprocessor=dict(type='Nothing'))", 'Nothing'),
     ('test tested.py nowhere.pth', "'nowhere.pth' does not exist", 'Fix: pass the .pth file'),
     ('test tested.py tested.py', 'tested.py', 'Fix'),
@@ -243,7 +243,7 @@ def files(tmp_path_factory):
     write_shapes_coco(folder / 'shapes', ShapesSpec(4, 2, 0, 64, 64, 3, max_size=32))
     base = str(ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py')
     texts = {
-        'slip_model.py': MODULE,
+        'tiny_model.py': MODULE,
         'mini.py': MINI,
         'tested.py': MINI + TESTED,
         'det.py': DETECTOR.format(base=base, root=str(folder / 'shapes')),
@@ -298,7 +298,7 @@ def run(files, url, monkeypatch, run_script):
     monkeypatch.syspath_prepend(files)
 
     def call(typed):
-        sys.modules.pop('slip_model', None)
+        sys.modules.pop('tiny_model', None)
         # One that holds checkpoints of another config is refused.
         for path in Path('out').glob('epoch_*.pth'):
             path.unlink()
@@ -333,7 +333,7 @@ def test_a_mistake_is_one_message(typed, words, run, files):
     for word in words:
         assert word in message
     assert re.search(r'Fix: |must |choose from|usage: .*\[--', errors, flags=re.S)
-    # Nothing was trained; what SlipMetric measures is known after the first epoch.
+    # Nothing was trained; what TinyMetric measures is known after the first epoch.
     trained = [x for x in {*files.rglob('*')} - {*before} if x.suffix == '.pth']
     assert bool(trained) == ('save_best=acc' in typed)
     # Sources, and files of others, are as before.

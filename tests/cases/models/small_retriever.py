@@ -16,6 +16,34 @@ STABLE_AP = dict(
 )
 SOPRC = dict(type='mmrank.SOPRCLoss', mode='per_class', prior=0.2)
 CLASSES, DIM = 4, 8
+#: A config of images in a folder for each class.
+IMAGE_CONFIG = """
+default_scope = 'mmpretrain'
+model = dict(
+    type='mmrank.EmbeddingRetriever',
+    image_encoder=[
+        dict(
+            type='mmrank.SmallConvNet', in_channels=3, channels=8,
+            num_blocks=2),
+        dict(type='mmpretrain.GlobalAveragePooling')],
+    data_preprocessor=dict(mean=[127.5] * 3, std=[127.5] * 3, to_rgb=True))
+test_dataloader = dict(
+    batch_size=4,
+    num_workers=0,
+    sampler=dict(type='DefaultSampler', shuffle=False),
+    dataset=dict(
+        type='CustomDataset',
+        data_prefix=r'{images}',
+        pipeline=[
+            dict(type='LoadImageFromFile'), dict(type='Resize', scale=(16, 16)),
+            dict(type='PackInputs')]))
+test_cfg = dict()
+test_evaluator = [
+    dict(
+        type='mmrank.RetrievalMetric', recall_at=(1, 3),
+        gallery_per_class=1, num_splits=2),
+    dict(type='Accuracy')]
+"""
 
 
 def build_head(loss=STABLE_AP, **kwargs):
@@ -40,6 +68,12 @@ def build_retriever(encoder=None, head=None, **kwargs):
         head=head or dict(type='mmrank.RetrievalHead', num_classes=CLASSES, loss=dict(STABLE_AP)),
     )
     return MODELS.build({**config, **kwargs})
+
+
+def write_image_config(path, images):
+    """Write the config of a small retriever, untrained, of a folder of images."""
+    path.write_text(IMAGE_CONFIG.replace('{images}', str(images)))
+    return path
 
 
 class Sample(dict):
