@@ -35,6 +35,16 @@ def as_lvis(document):
     return lvis
 
 
+def iou_of(one, other, crowd=False):
+    """Overlap of two boxes over their union, of a crowd over the first."""
+    x0, y0 = max(one[0], other[0]), max(one[1], other[1])
+    x1 = min(one[0] + one[2], other[0] + other[2])
+    y1 = min(one[1] + one[3], other[1] + other[3])
+    both = max(x1 - x0, 0) * max(y1 - y0, 0)
+    area = one[2] * one[3]
+    return both / (area if crowd else area + other[2] * other[3] - both)
+
+
 def write_json(path, content):
     """Write a JSON file; give its path."""
     path.write_text(json.dumps(content))

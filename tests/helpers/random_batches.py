@@ -1,4 +1,4 @@
-"""Random numbers, rows of classes and pairs of views; a seed gives the same ones each time."""
+"""Random numbers, rows of classes and pairs of views by their seeds; comparison of gradients."""
 
 import torch
 
@@ -25,3 +25,14 @@ def two_views(n=6, seed=0, dim=4):
     """Two (n, dim) float64 tensors."""
     g = torch.Generator().manual_seed(seed)
     return [torch.randn(n, dim, generator=g, dtype=torch.float64) for _ in range(2)]
+
+
+def assert_same_gradients(found, expected, leaves, **tolerance):
+    """Compare a value, or several with a weight each, and the gradients."""
+    torch.testing.assert_close(found, expected, **tolerance)
+    slopes = torch.linspace(-1, 2, found.numel(), dtype=found.dtype).view_as(found)
+    gradients = [
+        torch.autograd.grad((x * slopes).sum(), leaves, retain_graph=True)
+        for x in (found, expected)
+    ]
+    torch.testing.assert_close(*gradients, **tolerance)

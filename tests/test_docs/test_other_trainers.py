@@ -1,16 +1,11 @@
-"""The examples beside other trainers save and resume the loss."""
+"""The examples for other trainers save and resume the loss."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from docs_blocks import PAGES, blocks
+from docs_blocks import PAGES, ROOT, blocks, output_of
 
-ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / 'configs' / 'tutorials'
 ACCELERATE = TUTORIALS / 'accelerate_loop.py'
 
@@ -19,18 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 def run(script, folder, *before):
     """States that the script prints, and its AP."""
-    done = subprocess.run(
-        [sys.executable, *before, str(script)],
-        cwd=folder,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    states = re.findall(r'^state (\{.*\})$', done.stdout, re.MULTILINE)
-    (ap,) = re.findall(r'^AP ([\d.]+)$', done.stdout, re.MULTILINE)
+    printed = output_of([' '.join(['python', *before, str(script)])], folder)
+    states = re.findall(r'^state (\{.*\})$', printed, re.MULTILINE)
+    (ap,) = re.findall(r'^AP ([\d.]+)$', printed, re.MULTILINE)
     return [ast.literal_eval(state) for state in states], float(ap)
 
 
@@ -90,14 +76,5 @@ def test_block_of_the_page_resumes_the_loss(trainer, tmp_path):
     (block,) = blocks(page, f'{{.python .{trainer}}}')
     script = tmp_path / 'page.py'
     script.write_text(f'source = {start + block!r}\n{TWICE}')
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS='1'),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert re.findall(r'^updates (\d+)$', done.stdout, re.MULTILINE) == ['4', '8']
+    printed = output_of(['python page.py'], tmp_path)
+    assert re.findall(r'^updates (\d+)$', printed, re.MULTILINE) == ['4', '8']

@@ -16,7 +16,6 @@ from rich.console import Console
 from small_retriever import write_image_config
 
 from analysis_tools import retrieval_report
-from lib.retrieval.models import parse_entries
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, load_features, save_features
 
@@ -190,11 +189,3 @@ def test_errors_are_one_message(call, tmp_path, images, monkeypatch):
     assert retrieval_report.main() == 2
     with pytest.raises(SystemExit):
         retrieval_report.parse_args([str(a), '--top-k', '0'])
-
-
-def test_a_path_may_have_an_equals_sign(tmp_path, images):
-    path = write_features(tmp_path / 'lr=0.1.npz', images)
-    (entry,) = parse_entries([str(path)])
-    assert (entry.name, entry.path) == ('lr=0.1', path)
-    (entry,) = parse_entries([f'low={path}'])
-    assert (entry.name, entry.path) == ('low', path)

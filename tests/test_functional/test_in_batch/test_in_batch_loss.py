@@ -19,6 +19,7 @@ from in_batch_enumeration import (
     objective,
     score_matrix,
 )
+from random_batches import assert_same_gradients
 
 from mmrank.functional import in_batch_loss
 from mmrank.losses.two_tower.in_batch import IN_BATCH_MODES
@@ -269,13 +270,7 @@ def test_equals_the_gathered_product(pairs, sizes):
     indices = [torch.randint(n, (pairs,), generator=g) for n in sizes]
     actual = pair_scores(left, right, *indices, block_size=5)
     expected = (left[indices[0]] * right[indices[1]]).sum(1)
-    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-    weights = torch.randn(pairs, generator=g, dtype=torch.float64)
-    for x, y in zip(
-        torch.autograd.grad(actual @ weights, [left, right]),
-        torch.autograd.grad(expected @ weights, [left, right]),
-    ):
-        torch.testing.assert_close(x, y, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(actual, expected, [left, right], rtol=1e-12, atol=1e-12)
 
 
 def test_gradient_of_one_side_and_strided_rows():

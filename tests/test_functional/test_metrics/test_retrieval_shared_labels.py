@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from retrieval_brute_force import brute_force_query
 from torch.nn.functional import one_hot
 
 from mmrank.errors import UserError
@@ -24,22 +25,17 @@ def tensors(drawn):
     return table[:, :2].float(), table[:, 2:5].bool(), table[:, 5].long()
 
 
-def by_hand(scores, positive, left_out):
+def by_definition(scores, positive, left_out):
     """AP, R-Precision, MAP@R, first rank and positives of one query, of three lists."""
-    ranked = [(s, p) for s, p, out in zip(scores, positive, left_out) if not out]
-    of_positives = [s for s, p in ranked if p]
-    size = len(of_positives)
-    if not size:
+    kept = [k for k, out in enumerate(left_out) if not out]
+    is_positive = [positive[k] for k in kept]
+    places = range(1, len(kept) + 1)
+    found = brute_force_query([scores[k] for k in kept], is_positive, places)
+    if found is None:
         return [float('nan')] * 3 + [0, 0]
-    precision = [
-        sum(t >= s for t in of_positives) / sum(t >= s for t, _ in ranked) for s in of_positives
-    ]
-    # Negatives first among ties.
-    order = sorted(ranked, key=lambda x: (-x[0], x[1]))
-    places = [i for i, (_, p) in enumerate(order, 1) if p]
-    kept = [(i, place) for i, place in enumerate(places, 1) if place <= size]
-    at_r = sum(i / place for i, place in kept) / size
-    return [sum(precision) / size, len(kept) / size, at_r, places[0], size]
+    first = next(k for k in places if found[f'recall@{k}'])
+    figures = [found[name] for name in ('mAP', 'R_precision', 'MAP_at_R')]
+    return [*figures, first, sum(is_positive)]
 
 
 @given(samples, samples, st.booleans(), st.booleans())
@@ -58,7 +54,7 @@ def test_figures_equal_the_definition(drawn, other, has_gallery, has_ids):
         left_out = torch.eye(len(x), dtype=torch.bool) & (not has_gallery)
         left_out = left_out if not has_gallery else torch.zeros_like(shared)
     rows = zip((x @ gallery.T).tolist(), (shared & ~left_out).tolist(), left_out.tolist())
-    expected = torch.tensor([by_hand(*row) for row in rows], dtype=torch.float64)
+    expected = torch.tensor([by_definition(*row) for row in rows], dtype=torch.float64)
     found = torch.stack([value.double() for value in got], 1)
     torch.testing.assert_close(found, expected, equal_nan=True, rtol=0, atol=1e-12)
     alone = retrieval_metrics(*sets, similarity='dot', recall_only=True, **options)

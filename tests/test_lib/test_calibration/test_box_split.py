@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from noisy_boxes import iou_of
 
 pytest.importorskip('sklearn')
 pytest.importorskip('pycocotools')
@@ -14,16 +15,6 @@ from lib.calibration.fitting import METHODS, fit_calibration
 from lib.coco.box_evaluation import match_boxes
 from lib.synthetic.boxes import make_annotations, make_predictions
 from mmrank.errors import UserError
-
-
-def iou_of(one, other, crowd=False):
-    """Overlap of two boxes over their union, of a crowd over the first."""
-    x0, y0 = max(one[0], other[0]), max(one[1], other[1])
-    x1 = min(one[0] + one[2], other[0] + other[2])
-    y1 = min(one[1] + one[3], other[1] + other[3])
-    both = max(x1 - x0, 0) * max(y1 - y0, 0)
-    area = one[2] * one[3]
-    return both / (area if crowd else area + other[2] * other[3] - both)
 
 
 def brute_force(document, boxes, classes, iou=0.5):

@@ -6,22 +6,12 @@ import numpy as np
 import pytest
 
 pytest.importorskip('pycocotools')
-from noisy_boxes import as_lvis, make_document, make_predictions, write_json
+from noisy_boxes import as_lvis, iou_of, make_document, make_predictions, write_json
 
 from lib.coco.fixed_and_pooled_ap import best_of_class, describe_limit, fixed_and_pooled_ap
 from mmrank.evaluation.lvis_numpy import require_lvis
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-
-
-def iou(one, two):
-    overlap = 1.0
-    for axis in (0, 1):
-        start = max(one[axis], two[axis])
-        end = min(one[axis] + one[axis + 2], two[axis] + two[axis + 2])
-        overlap *= max(end - start, 0.0)
-    union = one[2] * one[3] + two[2] * two[3] - overlap
-    return overlap / union
 
 
 def judged(document, boxes, kind, threshold):
@@ -42,9 +32,9 @@ def judged(document, boxes, kind, threshold):
         taken = set()
         for box in sorted(own, key=lambda b: -b['score']):
             fits = [
-                (iou(box['bbox'], o), i)
+                (iou_of(box['bbox'], o), i)
                 for i, o in enumerate(objects)
-                if i not in taken and iou(box['bbox'], o) >= threshold
+                if i not in taken and iou_of(box['bbox'], o) >= threshold
             ]
             if fits:
                 taken.add(max(fits)[1])
