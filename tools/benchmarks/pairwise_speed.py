@@ -1,4 +1,4 @@
-"""Speed, memory and error of the exact pairwise sum, compared with its baselines.
+"""Speed and error of the exact pairwise sum, compared with its baselines.
 
     python tools/benchmarks/pairwise_speed.py
     python tools/benchmarks/pairwise_speed.py --skip-pairwise --repeats 21
@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import torch
-from memory_peak import peak_extra_memory
 from rich.console import Console
 from rich.table import Table
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -27,9 +26,14 @@ from lib.common.command_line import tool_parser
 from lib.common.timing import in_turn
 
 TAU = 1.0
+POSITIVES = 500
+MANY_POSITIVES = 8000
+#: Negatives for the comparison with the float64 pair matrix.
+ERROR_NEGATIVES = 100_000
+PAIRS_PER_BLOCK = 2**24
 
 
-def make_scores(kind, positives, negatives, device, dtype=torch.float32):
+def make_scores(kind, positives, negatives, device):
     """Positives and negatives of one kind of score distribution."""
     g = torch.Generator().manual_seed(0)
     pos = torch.randn(positives, generator=g)
@@ -42,7 +46,7 @@ def make_scores(kind, positives, negatives, device, dtype=torch.float32):
         pos, neg = (1e4 * x.clamp(-1, 1) for x in (pos, neg))
     elif kind == 'tiny range':
         pos, neg = 1e-4 * pos, 1e-4 * neg
-    return pos.to(device, dtype), neg.to(device, dtype)
+    return pos.to(device), neg.to(device)
 
 
 def step_bce(pos, neg):
@@ -64,27 +68,26 @@ def one_sided_huber(x, tau):
     return torch.where(x < 0, 2 * z - 1, z.clamp(min=0).square())
 
 
-def step_pairwise(pos, neg, pairs_per_block=2**24, dtype=torch.float32):
+def step_pairwise(pos, neg):
     """Weighted mean over all pairs by autograd, in blocks; no outer h."""
     pos.grad = neg.grad = None
-    size = max(pairs_per_block // pos.numel(), 1)
+    size = max(PAIRS_PER_BLOCK // pos.numel(), 1)
     scale = 1 / (pos.numel() * neg.numel())
     for begin in range(0, neg.numel(), size):
-        part = neg[begin : begin + size]
-        x = pos.to(dtype)[:, None] - part.to(dtype)[None]
+        x = pos[:, None] - neg[None, begin : begin + size]
         (one_sided_huber(x, TAU).sum() * scale).backward()
 
 
-def errors(kind, positives, negatives, device):
+def errors(kind, device):
     """Largest relative error of the sums and both gradients."""
     results = []
     for dtype, method in ((torch.float32, 'intervals'), (torch.float64, 'pairs')):
-        pos, neg = make_scores(kind, positives, negatives, device)
+        pos, neg = make_scores(kind, POSITIVES, ERROR_NEGATIVES, device)
         pos, neg = pos.to(dtype), neg.to(dtype)
         pos.requires_grad_()
         neg.requires_grad_()
         total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(TAU), method=method)
-        weight = torch.linspace(1, 2, positives, dtype=torch.float64, device=device)
+        weight = torch.linspace(1, 2, POSITIVES, dtype=torch.float64, device=device)
         (total * weight).sum().backward()
         results.append((total.detach(), pos.grad, neg.grad))
     return [((a.double() - b).abs().max() / b.abs().max()).item() for a, b in zip(*results)]
@@ -94,13 +97,10 @@ def main():
     args = tool_parser(
         __doc__,
         negatives=3_500_000,
-        positives=500,
-        many_positives=8000,
         repeats=11,
         threads=2,
         device='cpu',
         skip_pairwise=(False, 'leave out the pair matrix, which takes minutes'),
-        error_negatives=(100_000, 'negatives for the comparison with the float64 pair matrix'),
     ).parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
@@ -109,12 +109,12 @@ def main():
         pair = make_scores('random', positives, args.negatives, args.device)
         return tuple(x.requires_grad_() for x in pair)
 
-    few = leaves(args.positives)
-    many = leaves(args.many_positives)
+    few = leaves(POSITIVES)
+    many = leaves(MANY_POSITIVES)
     names = (
         'binary cross-entropy',
-        f'stable AP, {args.positives} positives',
-        f'stable AP, {args.many_positives} positives',
+        f'stable AP, {POSITIVES} positives',
+        f'stable AP, {MANY_POSITIVES} positives',
     )
     results = in_turn(
         dict(zip(names, [(step_bce, few), (step_ours, few), (step_ours, many)])), args.repeats
@@ -135,20 +135,12 @@ def main():
             steps = {'ours': (step_ours, few), 'all': (step_pairwise, few)}
             seconds, factor = in_turn(steps, 1)['all']
         table.add_row(
-            f'pair matrix, {args.positives} positives',
+            f'pair matrix, {POSITIVES} positives',
             f'{1e3 * seconds:.0f}',
             f'{seconds / results[names[0]][0]:.0f}',
             f'{factor:.0f}',
         )
     console.print(table)
-
-    if args.device == 'cpu':
-        extra = peak_extra_memory(step_ours, lambda: leaves(args.positives))
-        size = 4 * args.negatives
-        console.print(
-            f'peak extra memory of the stable AP step: {extra / 2**20:.0f} '
-            f'MiB = {extra / size:.1f} x the scores, gradient included'
-        )
 
     table = Table(
         'scores',
@@ -156,10 +148,10 @@ def main():
         'gradient of positives',
         'gradient of negatives',
         title='largest error relative to the largest entry, against '
-        f'the float64 pair matrix, {args.positives} x {args.error_negatives}',
+        f'the float64 pair matrix, {POSITIVES} x {ERROR_NEGATIVES}',
     )
     for kind in ('random', 'tied', 'sorted', 'huge', 'tiny range'):
-        found = errors(kind, args.positives, args.error_negatives, args.device)
+        found = errors(kind, args.device)
         table.add_row(kind, *(f'{e:.1e}' for e in found))
     console.print(table)
 

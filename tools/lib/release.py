@@ -133,15 +133,15 @@ ASSETS = (
 )
 
 
-def chosen_assets(names: list[str], assets: tuple[Asset, ...] = ASSETS) -> list[Asset]:
+def chosen_assets(names: list[str]) -> list[Asset]:
     """The assets of these names, all without a name."""
-    known = [asset.name for asset in assets]
+    known = [asset.name for asset in ASSETS]
     for name in names:
         if name not in known:
             raise UserError(
                 f'{name!r} is no model of the release.\n  Fix: take one of ' + ', '.join(known)
             )
-    return [asset for asset in assets if not names or asset.name in names]
+    return [asset for asset in ASSETS if not names or asset.name in names]
 
 
 #: Parts of the package that decide what a training gives.

@@ -131,12 +131,12 @@ def number_objects(truth: COCO) -> COCO:
     return truth
 
 
-def load_ground_truth(ann_file: str | os.PathLike | COCO, coco_class: type = COCO) -> COCO:
-    """Index an annotation file, quietly, by ``COCO`` or a class like it; pass an index through."""
+def load_ground_truth(ann_file: str | os.PathLike | COCO) -> COCO:
+    """Index an annotation file, quietly; pass an index through."""
     if not isinstance(ann_file, str | os.PathLike):
         return ann_file
     with contextlib.redirect_stdout(io.StringIO()):
-        return coco_class(str(ann_file))
+        return COCO(str(ann_file))
 
 
 def evaluate_boxes(

@@ -33,6 +33,7 @@ FULL_OF = {'pos_neg': 'unbiased_omega', 'in_batch': 'in_batch_omega'}
 _SHORT = {'square': 'SQ', 'logistic': 'LR'}
 _KINDS = {'precision': 'P', 'recall': 'R'}
 _MARKERS = 'osD^vP'
+_DRAWN = 'top_k/precision@5'
 
 
 def write_study_tables(results: Mapping[str, Mapping], folder: str | os.PathLike) -> list[Path]:
@@ -113,17 +114,14 @@ def _how(cell: Mapping) -> list:
     ]
 
 
-def plot_study(
-    results: Mapping[str, Mapping], path: str | os.PathLike, metric: str = 'top_k/precision@5'
-) -> Path:
-    """A metric against the batch ratio; figure 3 of the paper."""
+def plot_study(results: Mapping[str, Mapping], path: str | os.PathLike) -> Path:
+    """P@5 against the batch ratio; figure 3 of the paper."""
     cells = [x for x in results.values() if x['batch_ratio'] is not None]
     kinds = [x for x in _SHORT if any(c['pointwise'] == x for c in cells)]
     if not kinds:
         raise ValueError('there is no finished cell to draw')
     sides = [x for x in (False, True) if any(c['full'] == x for c in cells)]
     figure, axes = new_panels(len(sides), len(kinds), width=4.6, height=3.2)
-    name = metric.removeprefix('top_k/').replace('precision', 'P')
     for line, full in zip(axes, sides):
         for axis, pointwise in zip(line, kinds):
             names = FULL_NAMES if full else NAMES
@@ -132,9 +130,9 @@ def plot_study(
                     mode = FULL_OF.get(mode, '')
                 if mode not in names:
                     continue
-                _draw(axis, results, pointwise, mode, full, metric, index)
+                _draw(axis, results, pointwise, mode, full, index)
             if axis.lines:
-                _draw_level(axis, results, pointwise, metric)
+                _draw_level(axis, results, pointwise)
             what = 'full gradient, emulated' if full else 'sampled batches'
             axis.set(title=f'{pointwise} loss, {what}', xscale='log')
             axis.set_xlabel('batch ratio $|\\hat O|^2 / |O|^2$')
@@ -144,15 +142,15 @@ def plot_study(
     for axis in figure.axes:
         axis.set_ylim(0, top)
     for line in axes:
-        line[0].set_ylabel(f'{name}, %')
+        line[0].set_ylabel('P@5, %')
     label_panels(axes)
     legend_above(figure, axes[0, 0], 4)
     return save(figure, path)
 
 
-def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
+def _draw(axis, results, pointwise, mode, full, index) -> None:
     points = sorted(
-        (x['batch_ratio'], _metrics(x)[metric])
+        (x['batch_ratio'], _metrics(x)[_DRAWN])
         for x in results.values()
         if (x['pointwise'], x['mode'], x['full']) == (pointwise, mode, full)
         and x['batch_ratio'] is not None
@@ -164,12 +162,12 @@ def _draw(axis, results, pointwise, mode, full, metric, index) -> None:
         axis.plot(*zip(*points), label=(FULL_NAMES if full else NAMES)[mode], **style)
 
 
-def _draw_level(axis, results, pointwise, metric) -> None:
+def _draw_level(axis, results, pointwise) -> None:
     """The unbiased objective at the full gradient, which has no ratio."""
     cell = results.get(f'full/{pointwise}/unbiased/-')
     if cell is not None:
         style = dict(color='0.4', linewidth=1, linestyle=':')
-        axis.axhline(_metrics(cell)[metric], label='Unbiased, full gradient', **style)
+        axis.axhline(_metrics(cell)[_DRAWN], label='Unbiased, full gradient', **style)
 
 
 @dataclass

@@ -285,16 +285,12 @@ class TrackingError(NamedTuple):
     noise: float
 
 
-def mean_score_tracking(
-    steps: int,
-    trials: int,
-    seed: int,
-    momentum: float = 0.01,
-    drift: float = 0.001,
-    sigma: float = 0.2,
-    num_pos: int = 16,
-) -> TrackingError:
+def mean_score_tracking(steps: int, trials: int, seed: int) -> TrackingError:
     """Track a mean positive score that drifts and then stops, by the state of training, eq. 6."""
+    momentum = 0.01
+    drift = 0.001
+    sigma = 0.2
+    num_pos = 16
     g = torch.Generator().manual_seed(seed)
     states = {mode: MeanPositiveScore(trials, momentum, mode) for mode in ('exact', 'plain')}
     mask = torch.ones(trials, num_pos, dtype=torch.bool)
