@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrank.checks import check_count
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import replace_atomically
@@ -43,9 +44,7 @@ def index_options(index: str | Mapping) -> dict:
             f'{options["type"]!r} does not know'
         )
     for name in ('lists', 'probes'):
-        value = options.get(name, 1)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise UserError(f'index {name} is {value!r}: set an integer of at least 1')
+        check_count(f'index {name}', options.get(name, 1))
     return options
 
 

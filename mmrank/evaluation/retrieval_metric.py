@@ -10,7 +10,7 @@ from mmengine.dist import collect_results, is_main_process
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmrank.checks import one_of
+from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
@@ -145,21 +145,13 @@ class RetrievalMetric(FeatureMetric):
         check_recall_at(recall_at)
         one_of('similarity', similarity, SIMILARITIES)
         if gallery_per_class is not None:
-            if gallery_key is not None:
-                raise ValueError(
-                    f'gallery_key={gallery_key!r} and gallery_per_class={gallery_per_class} both '
-                    'choose the gallery; set only one'
-                )
-            if gallery_per_class < 1 or num_splits < 1:
-                raise ValueError(
-                    'gallery_per_class and num_splits must be at least 1, '
-                    f'got {gallery_per_class} and {num_splits}'
-                )
-        if query_key is not None and gallery_per_class is not None:
-            raise ValueError(
-                f'query_key={query_key!r} and gallery_per_class={gallery_per_class} both choose '
-                'the queries; set only one'
-            )
+            check_at_least(1, gallery_per_class=gallery_per_class, num_splits=num_splits)
+            for name, key in (('gallery_key', gallery_key), ('query_key', query_key)):
+                if key is not None:
+                    raise ValueError(
+                        f'{name}={key!r} and gallery_per_class={gallery_per_class} both choose the '
+                        'gallery and its queries; set only one'
+                    )
         rules = dict(query_key=query_key, leave_out=leave_out, multi_label=multi_label)
         rules = {name: value for name, value in rules.items() if value}
         others = dict(memory=memory, index=index, out_file=out_file)
@@ -170,21 +162,27 @@ class RetrievalMetric(FeatureMetric):
             raise UserError(
                 f'{used[0]}={others[used[0]]!r} knows nothing of {rules}. Fix: leave {used[0]} out'
             )
-        self.query_key, self.leave_out = query_key, leave_out
-        self.multi_label = multi_label
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
-        if memory is not None and memory < 1:
-            raise ValueError(f'memory must be at least 1 MiB, got {memory}')
+        if memory is not None:
+            check_at_least(1, memory=memory)
+            memory_limit = memory * 2**20
+        self.gallery_key = gallery_key
+        self.query_key = query_key
+        self.leave_out = leave_out
+        self.gallery_per_class = gallery_per_class
+        self.num_splits = num_splits
+        self.split_seed = split_seed
+        self.similarity = similarity
+        self.recall_at = tuple(recall_at)
+        self.multi_label = multi_label
+        self.recall_only = recall_only
+        self.memory_limit = memory_limit
         self.memory = memory
         self.index = None if index is None else index_options(index)
+        self.out_file = out_file
+        self.path_key = path_key
         self._stored: StoredFeatures | None = None
-        self.gallery_key, self.gallery_per_class = gallery_key, gallery_per_class
-        self.num_splits, self.split_seed = num_splits, split_seed
-        self.similarity = similarity
-        self.recall_at, self.recall_only = tuple(recall_at), recall_only
-        self.memory_limit = memory_limit if memory is None else memory * 2**20
-        self.out_file, self.path_key = out_file, path_key
 
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""

@@ -185,7 +185,7 @@ def test_foreign_index_is_not_read(tmp_path, change):
         (dict(lists=3), 'set one of'),
         (dict(type='flat', lists=3), r"\['lists'\], which an index of type"),
         (dict(type='ivf', probe=3), r"\['probe'\]"),
-        (dict(type='ivf', lists=0), 'index lists is 0'),
+        (dict(type='ivf', lists=0), 'index lists must be an int >= 1, got 0'),
         (dict(type='ivf', probes=1.5), 'index probes is 1.5'),
     ],
 )

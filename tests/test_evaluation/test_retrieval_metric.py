@@ -94,7 +94,7 @@ def test_cameras_are_left_out_and_queries_are_in_the_gallery():
     assert got['retrieval/queries'] + got['retrieval/queries_without_positive'] == 54
     with pytest.raises(ValueError, match="'place' .leave_out. must be one integer, got 'images/0"):
         evaluate(samples, leave_out='place')
-    with pytest.raises(ValueError, match='both choose the queries'):
+    with pytest.raises(ValueError, match="query_key='search' and gallery_per_class=1 both choose"):
         RetrievalMetric(query_key='search', gallery_per_class=1)
     for other in (dict(memory=1), dict(index='flat'), dict(out_file='a.npz')):
         with pytest.raises(UserError, match="knows nothing of {'leave_out': 'camera'}. Fix: leave"):
