@@ -186,7 +186,7 @@ def test_foreign_index_is_not_read(tmp_path, change):
         (dict(type='flat', lists=3), r"\['lists'\], which an index of type"),
         (dict(type='ivf', probe=3), r"\['probe'\]"),
         (dict(type='ivf', lists=0), 'index lists must be an int >= 1, got 0'),
-        (dict(type='ivf', probes=1.5), 'index probes is 1.5'),
+        (dict(type='ivf', probes=1.5), 'index probes must be an int >= 1, got 1.5'),
     ],
 )
 def test_wrong_options_are_named(index, message):
