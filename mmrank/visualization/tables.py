@@ -4,8 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import DataRow, TableFormat, tabulate
-
 from mmrank.files import write_atomically, write_csv_atomically
 
 _RULES = {'l': '---', 'r': '---:'}
@@ -28,26 +26,11 @@ def markdown_table(
             [f'**{x}**' if mark else x for x, mark in zip(row, marks)]
             for row, marks in zip(shown, best)
         ]
+    rows = [[cell_text(name) for name in header], *shown]
     # No padding: a changed figure then changes one row in a diff.
-    rule = '|'.join(_RULES[letter] for letter in align)
-    row = DataRow('| ', ' | ', ' |')
-    text = tabulate(
-        shown,
-        headers=[cell_text(name) for name in header],
-        tablefmt=TableFormat(
-            lineabove=None,
-            linebelowheader=lambda widths, alignments: f'|{rule}|',
-            linebetweenrows=None,
-            linebelow=None,
-            headerrow=row,
-            datarow=row,
-            padding=0,
-            with_header_hide=None,
-        ),
-        disable_numparse=True,
-        stralign=None,
-    )
-    return text.splitlines()
+    head, *body = ['| ' + ' | '.join(row) + ' |' for row in rows]
+    rule = '|' + '|'.join(_RULES[letter] for letter in align) + '|'
+    return [head, rule, *body]
 
 
 def cell_text(cell: str | float) -> str:
