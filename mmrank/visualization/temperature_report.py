@@ -30,8 +30,8 @@ from mmrank.visualization.temperatures import (
 HOT, COLD = colour(0), colour(1)
 # Up to this many classes each has its name below.
 _NAMED_CLASSES = 20
-# Inches of an image's side, of its text, of a heading, between images.
-_CELL, _TEXT, _HEADING, _GAP = 0.72, 0.27, 0.34, 0.06
+# Inches of an image of the sheet, with its text.
+_COLUMN, _ROW = 0.78, 1.05
 _DPI = 120
 #: Keys of an item that may say what it shows, where there are no classes.
 _TEXT_KEYS = ('caption', 'text', 'gt_caption')
@@ -151,35 +151,27 @@ def draw_temperature_sheet(
     columns: int = 10,
 ) -> Path:
     """Draw the hot images, the hottest first, above the cold ones, the coldest first."""
-    if not hot and not cold:
-        raise ValueError('draw_temperature_sheet needs at least one image')
     blocks = [(hot, HOT, 'largest temperatures'), (cold, COLD, 'smallest temperatures')]
-    blocks = [(images, *rest, -(-len(images) // columns)) for images, *rest in blocks if images]
-    pitch, top = _CELL + _TEXT, 0.3 if title else 0.05
-    height = top + sum(_HEADING + rows * pitch for *_, rows in blocks) + 0.05
-    width = columns * (_CELL + _GAP) + 0.2
-    figure = Figure(figsize=(width, height))
+    blocks = [block for block in blocks if block[0]]
+    if not blocks:
+        raise ValueError('draw_temperature_sheet needs at least one image')
+    rows = [-(-len(images) // columns) for images, *_ in blocks]
+    height = sum(rows) * _ROW + 0.4 * len(blocks) + 0.3
+    figure = Figure(figsize=(columns * _COLUMN, height), layout='constrained')
     FigureCanvasAgg(figure)
-    if title:
-        figure.text(0.1 / width, 1 - 0.2 / height, title, fontsize=10)
-    y = top
-    for images, own, heading, rows in blocks:
-        place = 0.1 / width, 1 - (y + 0.23) / height
-        figure.text(*place, heading, fontsize=9, color=own, weight='bold')
-        y += _HEADING
-        for index, item in enumerate(images):
-            row, column = divmod(index, columns)
-            left, bottom = 0.1 + column * (_CELL + _GAP), height - y - row * pitch - _CELL
-            axis = figure.add_axes((left / width, bottom / height, _CELL / width, _CELL / height))
+    figure.suptitle(title, fontsize=10)
+    parts = figure.subfigures(len(blocks), 1, height_ratios=rows, squeeze=False)[:, 0]
+    for part, count, (images, own, heading) in zip(parts, rows, blocks):
+        part.suptitle(heading, fontsize=9, color=own, weight='bold')
+        axes = part.subplots(count, columns, squeeze=False).ravel()
+        for axis in axes[len(images) :]:
+            axis.set_axis_off()
+        for axis, item in zip(axes, images):
             axis.imshow(item.image, interpolation='nearest')
             axis.set(xticks=[], yticks=[])
             axis.spines[:].set(color=own, linewidth=1.5)
-            text = f'{item.tau:.3g}'
-            if item.label:
-                text += '\n' + fit_text(item.label, _CELL + 0.02, 6)
-            style = dict(ha='center', va='top', fontsize=6, linespacing=1.1)
-            axis.text(0.5, -0.04, text, transform=axis.transAxes, **style)
-        y += rows * pitch
+            label = fit_text(item.label, _COLUMN - 0.05, 6)
+            axis.set_xlabel(f'{item.tau:.3g}\n{label}', fontsize=6)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=_DPI)
