@@ -8,7 +8,6 @@ from mmrank.datasets.long_tail.class_subset import (
     check_class_sizes,
     choose_part,
     exponential_sizes,
-    long_tail_sizes,
     ranked_classes,
     shuffled_classes,
     split_sizes,
@@ -85,27 +84,6 @@ def test_missing_images_are_named():
         check_class_sizes([2, 3], [np.arange(2), np.arange(2)], 'x')
 
 
-def test_positives_profile_has_the_ratio_asked_for():
-    counts = np.full(10, 6000)
-    sizes = long_tail_sizes(counts, [3], 50, 'positives')
-    assert sizes[3] == 54000 // 50
-    assert (np.delete(sizes, 3) == 6000).all()
-    two = long_tail_sizes(counts, [3, 5], 100, 'positives')
-    assert two[3] == two[5] == 240
-    with pytest.raises(ValueError, match='at least imbalance_ratio=9.00'):
-        long_tail_sizes(counts, [3], 5, 'positives')
-    with pytest.raises(ValueError, match='must be above 0, got 0'):
-        long_tail_sizes(counts, [3], 0, 'positives')
-    with pytest.raises(ValueError, match="'exponential', 'positives'"):
-        long_tail_sizes(counts, [3], 5, 'linear')
-
-
-def test_exponential_profile_is_that_of_all_classes():
-    counts = np.full(10, 6000)
-    sizes = long_tail_sizes(counts, [3], 100, 'exponential')
-    assert sizes.tolist() == exponential_sizes(10, 6000, 100).tolist()
-
-
 def test_parts_are_eight_to_one_to_one_and_share_nothing():
     sizes = np.array([1000, 100, 10, 4, 3, 2, 1])
     parts = split_sizes(sizes)
@@ -115,15 +93,11 @@ def test_parts_are_eight_to_one_to_one_and_share_nothing():
         [100, 10, 1, 1, 1, 0, 0],
     ]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(7), sizes + 5))
-    chosen = [choose_part(labels, sizes, part, (8, 1, 1), 7) for part in ('train', 'val', 'test')]
+    chosen = [choose_part(labels, sizes, part, 7) for part in ('train', 'val', 'test')]
     for row, own in zip(parts, chosen):
         assert np.bincount(labels[own], minlength=7).tolist() == row.tolist()
     every = np.concatenate(chosen)
     assert len(set(every.tolist())) == len(every) == sizes.sum()
-    with pytest.raises(ValueError, match=r'got \(8, 1\)'):
-        split_sizes(sizes, (8, 1))
-    with pytest.raises(ValueError, match='three numbers above 0'):
-        split_sizes(sizes, (8, 0, 1))
 
 
 @pytest.mark.parametrize('positives', [[False] * 3, [True] * 3, []])

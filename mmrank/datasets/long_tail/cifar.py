@@ -13,7 +13,6 @@ from mmrank.datasets.long_tail.class_subset import (
     check_class_sizes,
     choose_part,
     exponential_sizes,
-    long_tail_sizes,
     ranked_classes,
     shuffled_classes,
 )
@@ -134,7 +133,8 @@ class CIFARBinaryLongTail(BaseDataset):
     """Base of the data sets of some classes against the rest.
 
     All 60,000 images are pooled, the long-tailed set is taken from them, the ``positive`` classes
-    become the positives, and the images of each original class are split 8:1:1. All three parts are
+    become the positives, the rest the negatives, and the images of each original class are split
+    8:1:1. All three parts are
     thus as imbalanced as the whole. So does section 7.3 of the stable AP paper (Chinese journal of
     computers, 2025), which leaves open which classes are the positive ones and how imbalanced the
     set is.
@@ -143,15 +143,9 @@ class CIFARBinaryLongTail(BaseDataset):
 
     Args:
         positive: Names of the positive classes, or one name.
-        imbalance_ratio: See ``profile``.
-        profile: ``'exponential'``: CIFAR-LT with ``imbalance_ratio`` images of the first class to
-            one of the last; how rare the positives are depends on their place. ``'positives'``: all
-            images of the other classes, and ``imbalance_ratio`` of them to one positive.
+        imbalance_ratio: Images of the first class to one of the last, as in CIFAR-LT; how rare the
+            positives are depends on their place.
         seed: Another seed takes and splits otherwise.
-        ratios: Sizes of the three parts.
-        multi_label: False: ``gt_label`` is 0 or 1, and there are the classes ``'rest'`` and the
-            positive one. True: it is the list of positive classes as mmpretrain's multi-label data
-            sets have it, ``[]`` or ``[0]``, and there is one class.
         **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
@@ -168,10 +162,7 @@ class CIFARBinaryLongTail(BaseDataset):
         positive: str | Sequence[str],
         split: str = 'train',
         imbalance_ratio: float = 100.0,
-        profile: str = 'exponential',
         seed: int = 0,
-        ratios: Sequence[float] = (8, 1, 1),
-        multi_label: bool = False,
         **kwargs,
     ) -> None:
         one_of('split', split, PARTS)
@@ -183,11 +174,11 @@ class CIFARBinaryLongTail(BaseDataset):
                 f'classes {", ".join(self.names)}'
             )
         self.positive = sorted({self.names.index(name) for name in positive})
-        self.split, self.seed = split, seed
-        self.imbalance_ratio, self.profile = imbalance_ratio, profile
-        self.ratios, self.multi_label = tuple(ratios), multi_label
+        self.split = split
+        self.seed = seed
+        self.imbalance_ratio = imbalance_ratio
         self.positive_name = '+'.join(self.names[i] for i in self.positive)
-        classes = (self.positive_name,) if multi_label else ('rest', self.positive_name)
+        classes = ('rest', self.positive_name)
         super().__init__(ann_file='', data_root=data_root, metainfo=dict(classes=classes), **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -195,8 +186,8 @@ class CIFARBinaryLongTail(BaseDataset):
         halves = [read_cifar(self.data_root, half, self.num_classes) for half in SPLITS]
         labels = np.concatenate([half.labels for half in halves])
         counts = np.bincount(labels, minlength=self.num_classes)
-        sizes = long_tail_sizes(counts, self.positive, self.imbalance_ratio, self.profile)
-        chosen = choose_part(labels, sizes, self.split, self.ratios, self.seed)
+        sizes = exponential_sizes(len(counts), counts[0], self.imbalance_ratio)
+        chosen = choose_part(labels, sizes, self.split, self.seed)
         is_positive = np.isin(labels[chosen], self.positive)
         fix = f'a smaller imbalance_ratio than {self.imbalance_ratio}, or another class than '
         check_both_sides(is_positive, self.split, fix + self.positive_name)
@@ -207,20 +198,15 @@ class CIFARBinaryLongTail(BaseDataset):
         # a fixed shuffle lets `indices` take a fair subset.
         rng = np.random.Generator(np.random.PCG64([self.seed, len(sizes)]))
         order = np.argsort(rng.random(len(chosen)), kind='stable')
-        labels = [[0] * x if self.multi_label else x for x in is_positive.astype(int).tolist()]
+        labels = is_positive.astype(int).tolist()
         return [{'img': images[i], 'gt_label': labels[i]} for i in order]
-
-    def get_cat_ids(self, idx: int) -> list[int]:
-        """Classes of an item; none for a negative if ``multi_label``."""
-        label = self.get_data_info(idx)['gt_label']
-        return label if self.multi_label else [label]
 
     def extra_repr(self) -> list[str]:
         return [
             f'Folder: \t{self.data_root}',
             f'Positive: \t{self.positive_name}',
-            f'Split: \t{self.split} of {":".join(map(str, self.ratios))}',
-            f'Imbalance ratio: \t{self.imbalance_ratio} ({self.profile})',
+            f'Split: \t{self.split} of 8:1:1',
+            f'Imbalance ratio: \t{self.imbalance_ratio}',
             f'Seed: \t{self.seed}',
         ]
 

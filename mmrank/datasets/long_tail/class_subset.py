@@ -1,15 +1,13 @@
 """Which images of a balanced data set make its long-tailed version, and its parts."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from mmrank.checks import check_at_least, one_of
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 
 PARTS = ('train', 'val', 'test')
-PROFILES = ('exponential', 'positives')
 
 
 def exponential_sizes(num_classes: int, largest: int, imbalance_ratio: float) -> np.ndarray:
@@ -76,65 +74,24 @@ def check_class_sizes(wanted, classes: list[np.ndarray], reason: str) -> None:
             )
 
 
-def long_tail_sizes(
-    counts: np.ndarray, positive: Sequence[int], imbalance_ratio: float, profile: str
-) -> np.ndarray:
-    """(C,) images to take of each class, of the (C,) ``counts`` that there are.
+def split_sizes(sizes: np.ndarray) -> np.ndarray:
+    """(3, C) images of the classes in training, validation and test part, 8:1:1.
 
-    Profile ``'exponential'``: the long tail over all classes, largest to smallest class.
-    ``'positives'``: all images of the other classes, and so many of the positive ones, equally many
-    of each, that there are ``imbalance_ratio`` negatives to a positive.
+    They sum to ``sizes``. Validation and test get at least one image of a class that has three.
     """
-    one_of('profile', profile, PROFILES)
-    if profile == 'exponential':
-        sizes = exponential_sizes(len(counts), counts[0], imbalance_ratio)
-    else:
-        if not imbalance_ratio > 0:
-            raise ValueError(
-                'imbalance_ratio is the number of negatives to a positive '
-                f'and must be above 0, got {imbalance_ratio!r}'
-            )
-        sizes = counts.copy()
-        positive = list(positive)
-        num_negative = counts.sum() - counts[positive].sum()
-        share = num_negative / imbalance_ratio / len(positive)
-        if share > counts[positive].min():
-            least = num_negative / (counts[positive].min() * len(positive))
-            raise UserError(
-                f'imbalance_ratio={imbalance_ratio!r} needs {share:.0f} images of each positive '
-                f'class, of which the smallest has {counts[positive].min()}. Fix: at least '
-                f'imbalance_ratio={least:.2f}'
-            )
-        sizes[positive] = int(share + 0.5)
-    return sizes
+    tenth = np.maximum(np.floor(sizes / 10 + 0.5), sizes >= 3)
+    return np.stack([sizes - 2 * tenth, tenth, tenth]).astype(np.int64)
 
 
-def split_sizes(sizes: np.ndarray, ratios: Sequence[float] = (8, 1, 1)) -> np.ndarray:
-    """(3, C) images of the classes in training, validation and test part; they sum to ``sizes``.
-
-    Validation and test get at least one image of a class that has three.
-    """
-    if len(ratios) != 3 or not min(ratios) > 0:
-        raise ValueError(
-            f'ratios must be three numbers above 0, got {tuple(ratios)}; '
-            '(8, 1, 1) is that of the paper'
-        )
-    total = sum(ratios)
-    val, test = (np.maximum(np.floor(sizes * r / total + 0.5), sizes >= 3) for r in ratios[1:])
-    return np.stack([sizes - val - test, val, test]).astype(np.int64)
-
-
-def choose_part(
-    labels: np.ndarray, sizes: np.ndarray, part: str, ratios: Sequence[float], seed: int
-) -> np.ndarray:
+def choose_part(labels: np.ndarray, sizes: np.ndarray, part: str, seed: int) -> np.ndarray:
     """Rising indices of the images of a part; parts share no image, each class is split alike.
 
-    ``labels`` are the (N,) classes of the images, ``sizes`` the (C,) images to take of each,
-    ``ratios`` are as in :func:`split_sizes`. Another seed takes and splits otherwise.
+    ``labels`` are the (N,) classes of the images, ``sizes`` the (C,) images to take of each.
+    Another seed takes and splits otherwise.
     """
     classes = shuffled_classes(labels, seed)
     check_class_sizes(sizes, classes, 'the long tail')
-    ends = np.cumsum(split_sizes(sizes, ratios), axis=0)
+    ends = np.cumsum(split_sizes(sizes), axis=0)
     row = PARTS.index(part)
     begins = ends[row - 1] if row else np.zeros_like(sizes)
     chosen = [members[begin:end] for members, begin, end in zip(classes, begins, ends[row])]
