@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
 from mmrank.checks import check_ascending, check_positive, check_within
 
 from .sample_state import SampleState
@@ -79,20 +78,13 @@ class SampleGroups:
 
     def __init__(self, ids: Tensor) -> None:
         ids, order = ids.sort()
-        differs = ids[1:] != ids[:-1]
-        # The host may look only where it need not wait.
-        self._distinct = can_sync(ids) and bool(differs.all())
-        if not self._distinct:
-            segment = torch.zeros_like(ids)
-            segment[1:] = differs.cumsum(0)
-            self._segment = torch.empty_like(segment).scatter_(0, order, segment)
+        segment = torch.zeros_like(ids)
+        segment[1:] = (ids[1:] != ids[:-1]).cumsum(0)
+        self._segment = torch.empty_like(segment).scatter_(0, order, segment)
 
     def sum(self, values: Tensor) -> Tensor:
         """(n,) float64 sum over the sample of each row, of (n,) values."""
         values = values.double()
-        if self._distinct:
-            # What the sum of one value and 0 is: -0 becomes 0.
-            return values + 0.0
         order = values.argsort()
         order = order[self._segment[order].argsort(stable=True)]
         totals = torch.zeros_like(values)
@@ -101,16 +93,11 @@ class SampleGroups:
 
     def mean(self, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) float64 mean over the usable rows of a sample; 0 where there is none."""
-        total = self.sum(torch.where(usable, values, 0))
-        if self._distinct:
-            return total
-        return total / self.sum(usable).clamp(min=1)
+        return self.sum(torch.where(usable, values, 0)) / self.sum(usable).clamp(min=1)
 
     def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
         """(n,) float64 log of the mean of exp over the usable rows of a sample, else -inf."""
         values = torch.where(usable, values.double(), -torch.inf)
-        if self._distinct:
-            return values + 0.0
         top = torch.full_like(values, -torch.inf)
         top.scatter_reduce_(0, self._segment, values, 'amax')
         top = top[self._segment]
