@@ -48,8 +48,8 @@ class SavedState(TrainingState):
             # Raised here: mmengine only logs what is put into `error_msgs`.
             if saved is not None and saved.shape != buffer.shape:
                 raise ValueError(
-                    f'{prefix}{name} of the checkpoint has shape {tuple(saved.shape)}, but that of '
-                    f'the model is {tuple(buffer.shape)}: set {self.shape_settings} as in the '
+                    f'{prefix}{name} of the checkpoint has shape {tuple(saved.shape)}, but the '
+                    f'model has {tuple(buffer.shape)}: set {self.shape_settings} as in the '
                     'training of the checkpoint, or remove the key from the checkpoint to start '
                     'with fresh values'
                 )

@@ -134,7 +134,7 @@ class ClassPrior(SavedState):
             (counts >= 0).all() and (counts < total).all() and counts.any()
         ):
             raise ValueError(
-                f'counts must be ({size},) numbers >= 0, none of them that of all samples '
+                f'counts must be ({size},) numbers >= 0, each below the number of all samples '
                 f'({float(total):g}), got {counts.tolist()!r:.80}'
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.

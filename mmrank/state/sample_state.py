@@ -129,7 +129,7 @@ class SampleState(ShardedState):
     def refuse_rows(self, key: str, shape: Sequence[int]) -> None:
         raise ValueError(
             f'{key} of the checkpoint has {math.prod(shape)} samples, but num_samples={self.size}: '
-            'the training set is not that of the checkpoint. Train on the same data to resume; '
+            'the checkpoint is of another training set. Train on the same data to resume; '
             'with other data set load_state=False of the loss to start with fresh per-sample values'
         )
 

@@ -202,7 +202,7 @@ def test_soap_state_is_saved_and_not_averaged_over_ranks():
     fresh = SOAPLoss(SAMPLES, CLASSES, load_state=False)
     fresh.load_state_dict(loss.state_dict())
     assert not fresh.ranks.table.any()
-    with pytest.raises(ValueError, match='training set is not that'):
+    with pytest.raises(ValueError, match='of another training set'):
         SOAPLoss(SAMPLES + 1, CLASSES).load_state_dict(loss.state_dict())
 
 
@@ -488,7 +488,7 @@ def test_soprc_of_one_class_takes_its_prior_from_the_counts():
     )  # fmt: skip
     loss.set_class_counts([20], 100)
     assert loss.prior.of(1, None).tolist() == [0.2]
-    with pytest.raises(ValueError, match='none of them that of all samples'):
+    with pytest.raises(ValueError, match='each below the number of all samples'):
         loss.set_class_counts([20], 20)
 
 

@@ -15,7 +15,7 @@ from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 
-from .terms import NegativeTerms, two_modality_terms, two_view_terms
+from .terms import NegativeTerms, check_views, two_modality_terms, two_view_terms
 
 
 @dataclass
@@ -149,11 +149,7 @@ class ContrastiveLoss(NamedSettings):
         raise NotImplementedError
 
     def _check(self, view1, view2, sample_idx) -> None:
-        if view1.dim() != 2 or view1.shape != view2.shape:
-            raise ValueError(
-                'view1 and view2 must be embeddings (samples, length) of the same samples, got '
-                f'shapes {tuple(view1.shape)} and {tuple(view2.shape)}'
-            )
+        check_views(view1, view2)
         for name, view in (('view1', view1), ('view2', view2)):
             if not view.is_floating_point():
                 raise TypeError(f'{name} must be floats, got {view.dtype}')

@@ -59,7 +59,7 @@ def temperature_gradient(
 class MovingAverageLoss(ContrastiveLoss):
     """Base of SogCLR and iSogCLR.
 
-    The mean of exp over the negatives of a small batch is a poor estimate of that over the data
+    The mean of exp over the negatives of a small batch is a poor estimate of the mean over the data
     set, so it is averaged over the visits of a sample. The two views of a sample share one average
     s. Each view takes its own step from it for the gradient, and their mean is kept; so with
     ``beta0=1`` the gradient is tau times the gradient of InfoNCE without the positive in the

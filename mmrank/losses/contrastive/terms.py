@@ -399,10 +399,15 @@ def two_modality_terms(
     )
 
 
-def _checked_ids(view1: Tensor, view2: Tensor, ids: Tensor | None) -> Tensor:
+def check_views(view1: Tensor, view2: Tensor) -> None:
+    """Raise ValueError unless both are (n, D)."""
     if view1.dim() != 2 or view1.shape != view2.shape:
         raise ValueError(
             'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
             f'{tuple(view1.shape)} and {tuple(view2.shape)}'
         )
+
+
+def _checked_ids(view1: Tensor, view2: Tensor, ids: Tensor | None) -> Tensor:
+    check_views(view1, view2)
     return torch.arange(view1.size(0), device=view1.device) if ids is None else ids

@@ -236,7 +236,7 @@ def _check_loss(loss: nn.Module) -> None:
     if getattr(loss, 'triplets_per_anchor', 'all') != 'all':
         raise ValueError(
             f'triplets_per_anchor={loss.triplets_per_anchor!r} of {kind} would have no effect: '
-            "triplets are those of the gallery; use 'all', or a miner"
+            "triplets are of the gallery; use 'all', or a miner"
         )
     if getattr(loss, 'swap', False):
         raise ValueError(

@@ -303,8 +303,7 @@ class SOPRCLoss(RankingLoss):
     zero_without_positives = True
     cost = 'scores'
     saturation_advice = (
-        'Raise prior (0.5 in a detector), or set max_prior where the priors '
-        'are those of the classes'
+        'Raise prior (0.5 in a detector), or set max_prior where each class has its own prior'
     )
 
     def __init__(

@@ -66,8 +66,6 @@ def _form_of(
         raise ValueError(
             "a batch must have at least one pair, and mode='sogram' at least "
             f'one in each of its samples; got {batch_size} and {second_size}'
-            if mode == 'sogram'
-            else 'a batch must have at least one pair, got none'
         )
     if max(batch_size, second_size) > num_positives:
         raise ValueError(

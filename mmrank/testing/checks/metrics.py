@@ -50,7 +50,7 @@ def check_metric(subject: Subject) -> None:
         require_same(
             found,
             torch.tensor(expected).double(),
-            f'the loss beside 1 - {subject.metric}',
+            f'the loss compared with 1 - {subject.metric}',
             1e-4,
             1e-4,
         )
