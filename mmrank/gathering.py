@@ -33,9 +33,11 @@ def sizes_and_dtype(
     own: Sequence[int], dtype: torch.dtype, group, device
 ) -> tuple[list[list[int]], torch.dtype]:
     """The sizes of each rank, and the dtype to convert to before a collective. The host waits."""
-    number, rank, size = len(own), dist.get_rank(group), dist.get_world_size(group)
+    number = len(own)
+    size = dist.get_world_size(group)
+    begin = dist.get_rank(group) * number
     local_sizes = [0] * (size * number) + dtype_flags(dtype)
-    local_sizes[rank * number : (rank + 1) * number] = own
+    local_sizes[begin : begin + number] = own
     joined = torch.tensor(local_sizes, device=device)
     dist.all_reduce(joined, group=group)
     joined = joined.tolist()
@@ -58,7 +60,8 @@ def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 class _GatherRows(Function):
     @staticmethod
     def forward(ctx, own, counts, group):
-        ctx.counts, ctx.group = counts, group
+        ctx.counts = counts
+        ctx.group = group
         padded = pad(own, (0, 0, 0, max(counts) - own.size(0))).contiguous()
         parts = [torch.empty_like(padded) for _ in counts]
         dist.all_gather(parts, padded, group=group)
@@ -85,7 +88,8 @@ def all_gather_rows(own: Tensor, counts: Sequence[int], group) -> Tensor:
 class _GatherColumns(Function):
     @staticmethod
     def forward(ctx, own, group):
-        ctx.rank, ctx.width = dist.get_rank(group), own.size(1)
+        ctx.rank = dist.get_rank(group)
+        ctx.width = own.size(1)
         parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
         dist.all_gather(parts, own.contiguous(), group=group)
         return join(parts, dim=1)

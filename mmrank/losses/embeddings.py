@@ -92,11 +92,10 @@ class EmbeddingLoss(NamedSettings):
             )
         check_embeddings(embeddings=embeddings, ref_embeddings=ref_embeddings)
         check_tensors(labels=labels, ref_labels=ref_labels)
-        own = ref_embeddings is embeddings
+        searches_itself = ref_embeddings is embeddings
         rows = unit_rows(embeddings)
         queries = rows
-        gallery = queries if own else unit_rows(ref_embeddings)
-        known = ref_labels
+        gallery = rows if searches_itself else unit_rows(ref_embeddings)
         counts = [len(queries)]
         offset = 0
         group = world_group() if self.loss.scope == 'global' else None
@@ -114,7 +113,7 @@ class EmbeddingLoss(NamedSettings):
             labels = labels if shape else labels[:, None]
             labels = all_gather_rows(labels, counts, group).reshape(-1, *shape)
         left_out = torch.zeros(sum(counts), len(gallery), dtype=torch.bool, device=queries.device)
-        if own:
+        if searches_itself:
             left_out.diagonal(-offset).fill_(True)
         if indices_tuple is not None:
             chosen = torch.zeros_like(left_out)
@@ -122,7 +121,8 @@ class EmbeddingLoss(NamedSettings):
             chosen[anchors, positives] = True
             chosen[rest[0] if len(rest) == 2 else anchors, rest[-1]] = True
             left_out |= ~chosen
-        batch = EmbeddingBatch(queries, labels, gallery.to(queries.dtype), known, left_out, rows)
+        gallery = gallery.to(queries.dtype)
+        batch = EmbeddingBatch(queries, labels, gallery, ref_labels, left_out, rows)
         self._look_for_positives(batch)
         return self.loss.embedding_loss(batch)
 

@@ -11,6 +11,18 @@ from mmrank.errors import UserError
 from .base import SavedState, check_rows
 
 
+def _checked_counts(counts: Sequence[int] | Tensor, size: int) -> Tensor:
+    """(size,) float64 samples of each class, else UserError."""
+    counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
+    if counts.shape != (size,) or not ((counts >= 0).all() and counts.any()):
+        raise UserError(
+            f'class_counts must be ({size},) numbers >= 0, one for each class and not all 0, '
+            f'got {counts.tolist()!r:.80}. Fix: the number of positives of each class in '
+            "the training set, or custom_hooks=[dict(type='mmrank.ClassCountsHook')]"
+        )
+    return counts
+
+
 class LabelCounts(SavedState):
     """Positives and negatives of each class, from the config or the data; not in a checkpoint.
 
@@ -40,14 +52,8 @@ class LabelCounts(SavedState):
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
-        positives = torch.as_tensor(positives, dtype=torch.float64, device='cpu')
         size = len(self.negative_positive)
-        if positives.shape != (size,) or not ((positives >= 0).all() and positives.any()):
-            raise UserError(
-                f'class_counts must be ({size},) numbers >= 0, one for each class and not all 0, '
-                f'got {positives.tolist()!r:.80}. Fix: the number of positives of each class in '
-                "the training set, or custom_hooks=[dict(type='mmrank.ClassCountsHook')]"
-            )
+        positives = _checked_counts(positives, size)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
         if not (negatives >= 0).all() or (size == 1 and negatives[0] == 0):
@@ -127,15 +133,12 @@ class ClassPrior(SavedState):
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
-        counts = torch.as_tensor(counts, dtype=torch.float64, device='cpu')
-        size = self.prior.numel()
+        counts = _checked_counts(counts, self.prior.numel())
         total = counts.sum() if num_samples is None else num_samples
-        if counts.shape != (size,) or not (
-            (counts >= 0).all() and (counts < total).all() and counts.any()
-        ):
+        if not (counts < total).all():
             raise ValueError(
-                f'counts must be ({size},) numbers >= 0, each below the number of all samples '
-                f'({float(total):g}), got {counts.tolist()!r:.80}'
+                f'class_counts must each be below the number of all samples, {float(total):g}, got '
+                f'{counts.tolist()!r:.80}'
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.
         share = torch.where(counts > 0, self._scaled(counts / total), 0.5)

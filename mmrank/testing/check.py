@@ -126,6 +126,11 @@ def check(*lines: str, **options: object) -> Callable[[Callable], Check]:
     return decorate
 
 
+def is_a_function(subject: Subject) -> str:
+    """The excuse of a check of state."""
+    return '' if subject.is_module() else 'a function has no state'
+
+
 def require(holds: object, message: str) -> None:
     """Fail with a message unless something holds."""
     if not holds:

@@ -77,9 +77,19 @@ def _itself(function: Loss) -> Loss:
     return function
 
 
+def _made_of(loss: object) -> object:
+    """The class, function or module that a partial is of."""
+    return loss.func if isinstance(loss, functools.partial) else loss
+
+
+def _named(loss: object) -> type | Callable:
+    """The class or function whose name a loss has."""
+    made = _made_of(loss)
+    return made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
+
+
 def _builder(loss: object) -> Callable[[], Loss]:
-    made = loss.func if isinstance(loss, functools.partial) else loss
-    if inspect.isclass(made):
+    if inspect.isclass(_made_of(loss)):
         return loss
     if isinstance(loss, nn.Module):
         return functools.partial(copy.deepcopy, loss)
@@ -88,21 +98,24 @@ def _builder(loss: object) -> Callable[[], Loss]:
 
 def _source(loss: object) -> str:
     """Lines that define ``build()``, or what is known of them."""
-    made = loss.func if isinstance(loss, functools.partial) else loss
     words = []
     if isinstance(loss, functools.partial):
         words = [*map(repr, loss.args), *(f'{k}={v!r}' for k, v in loss.keywords.items())]
-    named = made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
+    settings = ', '.join(words)
+    named = _named(loss)
     name = named.__qualname__
-    lines = [f'from {named.__module__} import {name.partition(".")[0]}']
+    imports = f'from {named.__module__} import {name.partition(".")[0]}'
+    made = _made_of(loss)
     if inspect.isclass(made):
-        return '\n'.join([*lines, '', f'def build(): return {name}({", ".join(words)})'])
-    if not inspect.isroutine(made):
-        return '\n'.join([*lines, '', f'def build(): return {name}(...)  # with your settings'])
-    if words:
-        lines += ['from functools import partial']
-        return '\n'.join([*lines, '', f'def build(): return partial({name}, {", ".join(words)})'])
-    return '\n'.join([*lines, '', f'def build(): return {name}'])
+        built = f'{name}({settings})'
+    elif not inspect.isroutine(made):
+        built = f'{name}(...)  # with your settings'
+    elif words:
+        imports += '\nfrom functools import partial'
+        built = f'partial({name}, {settings})'
+    else:
+        built = name
+    return f'{imports}\n\ndef build(): return {built}'
 
 
 def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Subject:
@@ -120,7 +133,5 @@ def subject_of(loss: object, call: str | Call = 'scores', **known: object) -> Su
     """
     if not callable(loss):
         raise TypeError(f'loss must be a function, a module or a class, got {loss!r}')
-    made = loss.func if isinstance(loss, functools.partial) else loss
-    named = made if inspect.isclass(made) or inspect.isroutine(made) else type(made)
-    fields = {'name': named.__name__, 'source': _source(loss), **known}
+    fields = {'name': _named(loss).__name__, 'source': _source(loss), **known}
     return Subject(builder=_builder(loss), call=call_of(call), **fields)

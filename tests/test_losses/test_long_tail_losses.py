@@ -488,7 +488,7 @@ def test_soprc_of_one_class_takes_its_prior_from_the_counts():
     )  # fmt: skip
     loss.set_class_counts([20], 100)
     assert loss.prior.of(1, None).tolist() == [0.2]
-    with pytest.raises(ValueError, match='each below the number of all samples'):
+    with pytest.raises(ValueError, match='each be below the number of all samples'):
         loss.set_class_counts([20], 20)
 
 

@@ -9,12 +9,8 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from mmrank.testing.calls import Loss
-from mmrank.testing.check import check, require, require_same
+from mmrank.testing.check import check, is_a_function, require, require_same
 from mmrank.testing.subject import Subject
-
-
-def _is_a_function(subject: Subject) -> str:
-    return '' if subject.is_module() else 'a function has no state'
 
 
 def _require_same_step(subject: Subject, found: Loss, expected: Loss, what: str) -> None:
@@ -42,9 +38,14 @@ values = [float(call(one, *make(12, 2))) for one in (loss, other)]
 print(values)
 assert values[0] == values[1]
 """
+#: Another loss with the same two steps, and a value of it that is only asked for.
+TRAINED = """torch.manual_seed(0); other = build()
+for seed in (0, 1): call(other, *make(12, seed))
+"""
+VALUE_ALONE = 'with torch.no_grad(): call(other, *make(12, 5))'
 
 
-@check(THIRD.format(change='import copy; other = copy.deepcopy(loss)'), excuse=_is_a_function)
+@check(THIRD.format(change='import copy; other = copy.deepcopy(loss)'), excuse=is_a_function)
 def check_deepcopy(subject: Subject) -> None:
     """A copy takes the same step as the loss, and neither sees the step of the other.
 
@@ -57,7 +58,7 @@ def check_deepcopy(subject: Subject) -> None:
 @check(
     THIRD.format(change='import pickle; other = pickle.loads(pickle.dumps(loss))'),
     refusals=(Exception,),
-    excuse=_is_a_function,
+    excuse=is_a_function,
 )
 def check_pickle(subject: Subject) -> None:
     """A pickled loss takes the same step.
@@ -72,7 +73,7 @@ def check_pickle(subject: Subject) -> None:
 
 @check(
     THIRD.format(change='other = build(); other.load_state_dict(loss.state_dict())'),
-    excuse=_is_a_function,
+    excuse=is_a_function,
 )
 def check_state_dict(subject: Subject) -> None:
     """A checkpoint holds what the third step needs.
@@ -90,16 +91,8 @@ def check_state_dict(subject: Subject) -> None:
 
 
 @check(
-    THIRD.format(
-        change="""
-torch.manual_seed(0); other = build()
-for seed in (0, 1): call(other, *make(12, seed))
-other.eval()
-with torch.no_grad(): call(other, *make(12, 5))
-other.train()
-""".strip()
-    ),
-    excuse=_is_a_function,
+    THIRD.format(change=TRAINED + 'other.eval()\n' + VALUE_ALONE + '\nother.train()'),
+    excuse=is_a_function,
 )
 def check_evaluation(subject: Subject) -> None:
     """A value that is asked for in evaluation does not move the state.
@@ -114,17 +107,7 @@ def check_evaluation(subject: Subject) -> None:
     _require_same_step(subject, other, loss, 'after an evaluation')
 
 
-@check(
-    THIRD.format(
-        change="""
-torch.manual_seed(0); other = build()
-for seed in (0, 1): call(other, *make(12, seed))
-with torch.no_grad(): call(other, *make(12, 5))
-""".strip()
-    ),
-    is_usual=False,
-    excuse=_is_a_function,
-)
+@check(THIRD.format(change=TRAINED + VALUE_ALONE), is_usual=False, excuse=is_a_function)
 def check_value_alone(subject: Subject) -> None:
     """A value that is asked for under ``torch.no_grad()`` does not move the state.
 
@@ -146,7 +129,7 @@ def check_value_alone(subject: Subject) -> None:
     """,
     is_usual=False,
     refusals=(Exception,),
-    excuse=_is_a_function,
+    excuse=is_a_function,
 )
 def check_built_on_meta(subject: Subject) -> None:
     """A loss that is built on the meta device takes the same step once a checkpoint is loaded.

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.testing.check import check, require, require_finite, require_same
+from mmrank.testing.check import check, is_a_function, require, require_finite, require_same
 from mmrank.testing.subject import Subject
 
 #: A line of the scripts.
@@ -177,10 +177,6 @@ def check_computes_in_float32(subject: Subject) -> None:
     )
 
 
-def _is_a_function(subject: Subject) -> str:
-    return '' if subject.is_module() else 'a function has no state'
-
-
 @check(
     """
     for dtype in (torch.float64, torch.bfloat16):
@@ -190,7 +186,7 @@ def _is_a_function(subject: Subject) -> str:
         assert value.isfinite()
     """,
     refusals=(Exception,),
-    excuse=_is_a_function,
+    excuse=is_a_function,
 )
 def check_moved_to_another_dtype(subject: Subject) -> None:
     """A loss that has moved to another dtype with its model still has a finite value.
