@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from mmengine.config import Config
 
+from dataset_converters.check_retrieval import histogram, summary
 from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
 from mmrank.datasets.checks.retrieval_check import check_config, inspect_config
 from mmrank.errors import UserError
@@ -44,7 +45,7 @@ def test_good_data_has_no_problem(glyphs):
     reports = inspect_config(cfg, read_images=True)
     assert [r.problems for r in reports] == [[], [], []]
     assert [len(r.counts) for r in reports] == [2, 1, 3]
-    assert reports[0].summary() == {
+    assert summary(reports[0]) == {
         'classes': 2,
         'images': 6,
         'min': 3,
@@ -53,7 +54,7 @@ def test_good_data_has_no_problem(glyphs):
         'max': 3,
         'single_image_classes': 0,
     }
-    assert reports[2].histogram() == {3: 3}
+    assert histogram(reports[2]) == {3: 3}
     check_config(cfg)
 
 
@@ -75,7 +76,7 @@ def test_damaged_folders(glyphs):
     assert any('glyph_0/0.png' in text for text in texts)
     assert any("'glyph_1'" in text for text in texts)
     assert any('folder glyph_2' in text for text in texts)
-    assert report.summary()['single_image_classes'] == 1
+    assert summary(report)['single_image_classes'] == 1
 
 
 def test_damaged_lists(glyphs):

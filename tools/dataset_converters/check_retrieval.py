@@ -13,7 +13,10 @@ exit status: 0 no error, 1 an error in the data, 2 nothing was checked.
 import argparse
 import json
 import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
+from statistics import mean, median
 
 from mmengine.config import Config
 from rich.console import Console
@@ -60,13 +63,44 @@ def read_source(args: argparse.Namespace) -> Config:
     return Config(dict(train_dataloader=dict(dataset=dataset)))
 
 
+def summary(report: RetrievalReport) -> dict[str, float]:
+    """Numbers of classes and images."""
+    sizes = list(report.counts.values())
+    return {
+        'classes': len(sizes),
+        'images': sum(sizes),
+        'min': min(sizes, default=0),
+        'median': median(sizes or [0]),
+        'mean': mean(sizes or [0]),
+        'max': max(sizes, default=0),
+        'single_image_classes': sizes.count(1),
+    }
+
+
+def histogram(report: RetrievalReport) -> dict[int, int]:
+    """How many classes have a number of images, by that number."""
+    return dict(sorted(Counter(report.counts.values()).items()))
+
+
+def as_document(report: RetrievalReport) -> dict:
+    """All of a report but the paths, for JSON."""
+    return {
+        'where': report.where,
+        'source': report.source,
+        'summary': summary(report),
+        'histogram': histogram(report),
+        'counts': report.counts,
+        'problems': [asdict(problem) for problem in report.problems],
+    }
+
+
 def show(reports: list[RetrievalReport], console: Console) -> None:
     """Print the counts of all splits and their problems."""
-    summaries = [report.summary() for report in reports]
+    summaries = [summary(report) for report in reports]
     header = ['data set', *(name.replace('_', ' ') for name in summaries[0])]
     rows = []
-    for report, summary in zip(reports, summaries):
-        cells = [f'{value:,.4g}' if value % 1 else f'{value:,.0f}' for value in summary.values()]
+    for report, numbers in zip(reports, summaries):
+        cells = [f'{value:,.4g}' if value % 1 else f'{value:,.0f}' for value in numbers.values()]
         rows.append([report.where, *cells])
     console.print(console_table(header, rows, title='Images per class'))
     problems = {report.where: report.problems for report in reports if report.problems}
@@ -99,11 +133,11 @@ def main() -> int:
         )
     show(reports, console)
     if args.json:
-        text = json.dumps([report.to_dict() for report in reports], indent=2)
+        text = json.dumps([as_document(report) for report in reports], indent=2)
         write_atomically(text.encode(), args.json)
         console.print(f'Wrote {escape(args.json)}')
     if args.histogram:
-        histograms = {r.where: r.histogram() for r in reports if r.counts}
+        histograms = {r.where: histogram(r) for r in reports if r.counts}
         plot_class_counts(histograms, args.histogram)
         console.print(f'Wrote {escape(args.histogram)}')
     return 1 if any(report.errors for report in reports) else 0

@@ -3,9 +3,8 @@
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
-from statistics import mean, median
 from typing import TYPE_CHECKING
 
 from mmrank.datasets.checks.data_report import DataReport, Findings
@@ -64,54 +63,29 @@ class RetrievalReport(DataReport):
     def heading(self) -> str:
         return f'{self.where} ({self.source}):' if self.source else self.where
 
-    def summary(self) -> dict[str, float]:
-        sizes = list(self.counts.values())
-        return {
-            'classes': len(sizes),
-            'images': sum(sizes),
-            'min': min(sizes, default=0),
-            'median': median(sizes or [0]),
-            'mean': mean(sizes or [0]),
-            'max': max(sizes, default=0),
-            'single_image_classes': sizes.count(1),
-        }
-
-    def histogram(self) -> dict[int, int]:
-        """How many classes have a number of images, by that number."""
-        return dict(sorted(Counter(self.counts.values()).items()))
-
-    def to_dict(self) -> dict:
-        """All of it but the paths, for JSON."""
-        document = {'where': self.where, 'source': self.source, 'summary': self.summary()}
-        document |= {'histogram': self.histogram(), 'counts': self.counts}
-        return {**document, 'problems': [asdict(problem) for problem in self.problems]}
-
 
 def inspect_split(
     dataset: 'RetrievalDataset',
     where: str,
-    find_images: bool = True,
     read_images: bool = False,
     max_examples: int = 5,
     progress: Callable[[int, int], None] | None = None,
 ) -> RetrievalReport:
     """Check the list and the images of one split, a data set built with ``lazy_init=True``.
 
-    ``find_images`` looks for the image files, ``read_images`` decodes them as well and calls
-    ``progress(done, total)`` after each; ``max_examples`` findings of a kind are spelt out.
+    ``read_images`` decodes the images as well and calls ``progress(done, total)`` after each;
+    ``max_examples`` findings of a kind are spelt out.
     """
     found = Findings(max_examples, _FIXES)
     report = RetrievalReport(where)
-    _inspect(dataset, report, found, find_images)
+    _inspect(dataset, report, found)
     if read_images:
         _read_images(report.paths, found, progress)
     report.problems = list(found.by_kind.values())
     return report
 
 
-def _inspect(
-    dataset: 'RetrievalDataset', report: RetrievalReport, found: Findings, find_images: bool
-) -> None:
+def _inspect(dataset: 'RetrievalDataset', report: RetrievalReport, found: Findings) -> None:
     try:
         listed = dataset.read_list(test=dataset.split == 'test')
         report.source = listed.source
@@ -138,8 +112,7 @@ def _inspect(
         if count == 1:
             found.add('class with a single image', f'class {name!r}', is_error=False)
     _find_duplicates(items, names, found)
-    if find_images:
-        _find_missing(report.paths, found)
+    _find_missing(report.paths, found)
 
 
 def _find_duplicates(items: list[dict], names: tuple[str, ...], found: Findings) -> None:

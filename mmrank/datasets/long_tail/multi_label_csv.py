@@ -34,7 +34,6 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         data_prefix: Folder of the images within ``data_root``.
         image_column: Column of the image's path.
         classes: Columns of the classes, in this order; None: all but the image's.
-        split: What the table is called in messages.
         **kwargs: As for ``mmpretrain.BaseDataset``.
 
     Raises:
@@ -49,17 +48,16 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         data_prefix: str = '',
         image_column: str = 'image',
         classes: Sequence[str] | None = None,
-        split: str = 'only',
         **kwargs,
     ) -> None:
-        self.image_column, self.split = image_column, split
+        self.image_column = image_column
         kwargs.update(data_root=data_root, data_prefix=data_prefix, classes=classes)
         super().__init__(ann_file=ann_file, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
         images, targets = self._read()
-        check_every_class(targets, self.CLASSES, self.split, self.ann_file)
+        check_every_class(targets, self.CLASSES, 'only', self.ann_file)
         prefix = self.img_prefix
         paths = [join_path(prefix, i) if prefix else i for i in images]
         missing = [path for path in paths if not os.path.isfile(path)]
