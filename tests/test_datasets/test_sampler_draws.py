@@ -136,7 +136,7 @@ def multi_label():
     seed=st.integers(0, 2**31 - 1),
 )
 def test_each_batch_has_the_positives_asked_for(sizes, counts, seed):
-    arguments = dict(batch_size=sum(counts), num_positives=counts[0], seed=seed)
+    arguments = dict(batch_size=sum(counts), positive_rate=counts[0] / sum(counts), seed=seed)
     if sizes[0] < counts[0] or sizes[1] < counts[1]:
         with pytest.raises(ValueError, match='the data set has only'):
             PositiveRateSampler(binary(*sizes), **arguments)
@@ -223,11 +223,11 @@ def test_rate_is_a_share_of_the_batch():
 def test_which_class_is_positive():
     labels = [0, 1, 2, 2, 1, 0, 0, 0]
     dataset = Labels(labels, 'abc')
-    sampler = PositiveRateSampler(dataset, 4, num_positives=1, positive_class=2, seed=0)
+    sampler = PositiveRateSampler(dataset, 4, 1 / 4, positive_class=2, seed=0)
     assert labels[sampler.global_batch(0)[0]] == 2
     # One class alone, as multi-label data sets have it.
     single = Labels([[], [0], [], []], ['bird'])
-    sampler = PositiveRateSampler(single, 3, num_positives=1, seed=0)
+    sampler = PositiveRateSampler(single, 3, 1 / 3, seed=0)
     assert sampler.global_batch(0)[0] == 1
 
 
@@ -315,7 +315,7 @@ def test_uniform_candidates_follow_the_pairs(data):
 
 def test_ranks_take_turns_in_the_positives():
     dataset = binary(13, 50)
-    batch = PositiveRateSampler(dataset, 12, num_positives=5, seed=3).global_batch(0)
+    batch = PositiveRateSampler(dataset, 12, 5 / 12, seed=3).global_batch(0)
     shares = [sum(dataset[i] for i in batch[rank::4]) for rank in range(4)]
     assert sum(shares) == 5
     assert max(shares) - min(shares) <= 1

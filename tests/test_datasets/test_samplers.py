@@ -31,7 +31,7 @@ CASES = {
     'PKSampler': (Labels([i * 5 % 13 for i in range(91)]), dict(batch_size=24, num_per_class=2)),
     'PositiveRateSampler': (
         Labels([int(i % 6 == 0) for i in range(60)]),
-        dict(batch_size=12, num_positives=5, positive_class=1),
+        dict(batch_size=12, positive_rate=5 / 12, positive_class=1),
     ),
     'MultiLabelPositiveSampler': (
         Labels([[i % 3] if i % 4 else [] for i in range(60)]),
@@ -204,21 +204,18 @@ def test_refused_sizes(monkeypatch, name):
 
 FIVES = Labels([0, 1, 2, 3, 4] * 5)
 #: Five positives and ten negatives, in batches of twelve.
-FEW = dict(dataset=Labels([1] * 5 + [0] * 10), num_positives=None)
+FEW = dict(dataset=Labels([1] * 5 + [0] * 10))
 #: Sampler, settings in place of those of its case, and the error.
 REFUSED = [
     ('PKSampler', dict(batch_size=10, num_per_class=4), 'positive multiple of num_per_class=4'),
     ('PKSampler', dict(num_per_class=1), 'at least 2, got 1'),
     ('PKSampler', dict(dataset=FIVES), 'needs 12 classes of at least 2 images'),
-    ('PositiveRateSampler', FEW, 'either num_positives or positive_rate'),
-    ('PositiveRateSampler', dict(FEW, num_positives=2, positive_rate=0.1), 'set either'),
-    ('PositiveRateSampler', dict(FEW, num_positives=0), 'make 0 positives in a batch of b'),
-    ('PositiveRateSampler', dict(FEW, num_positives=12), 'make 12 positives'),
-    ('PositiveRateSampler', dict(FEW, positive_rate=0.01), 'positive_rate=0.01 make 0 positives'),
-    ('PositiveRateSampler', dict(FEW, num_positives=8), 'takes 8 positives of class 1, .* only 5'),
+    ('PositiveRateSampler', dict(FEW, positive_rate=1), 'makes 12 positives in a batch of b'),
+    ('PositiveRateSampler', dict(FEW, positive_rate=0.01), 'positive_rate=0.01 makes 0 positives'),
+    ('PositiveRateSampler', dict(FEW, positive_rate=8 / 12), 'takes 8 positives .* only 5'),
     (
         'PositiveRateSampler',
-        dict(FEW, num_positives=1),
+        dict(FEW, positive_rate=1 / 12),
         'takes 11 negatives .* only 10.*or more pos',
     ),
     ('PositiveRateSampler', dict(positive_class=None), 'has 3 classes; set positive_class'),

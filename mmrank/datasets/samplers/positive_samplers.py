@@ -50,8 +50,7 @@ class PositiveRateSampler(BatchStream):
     Args:
         dataset: Binary, or with a class to rank against the rest; see
             :func:`~mmrank.datasets.samplers.labels.label_pairs`.
-        num_positives: n+, over all ranks. Set it or ``positive_rate``.
-        positive_rate: n+ as a share of the batch, rounded.
+        positive_rate: n+ as a share of the batch over all ranks, rounded.
         positive_class: Index of the positive class. None: 1 of two classes, or the only one.
         batch_size, seed, infinite: See :class:`BatchStream`.
 
@@ -70,14 +69,20 @@ class PositiveRateSampler(BatchStream):
         self,
         dataset: Sized,
         batch_size: int,
-        num_positives: int | None = None,
-        positive_rate: float | None = None,
+        positive_rate: float,
         positive_class: int | None = None,
         seed: int | None = None,
         infinite: bool = False,
     ) -> None:
         super().__init__(batch_size, len(dataset), seed, infinite)
-        self.num_positives = _number(batch_size, num_positives, positive_rate)
+        self.num_positives = int(positive_rate * batch_size + 0.5)
+        num_negatives = batch_size - self.num_positives
+        if not (self.num_positives > 0 and num_negatives > 0):
+            raise ValueError(
+                f'positive_rate={positive_rate!r} makes {self.num_positives} positives in a batch '
+                f'of batch_size={batch_size}; a ranking requires at least one positive and one '
+                'negative'
+            )
         items, classes = label_pairs(dataset)
         if positive_class is None:
             positive_class = max(0, len(_class_names(dataset, classes)) - 1)
@@ -88,7 +93,6 @@ class PositiveRateSampler(BatchStream):
                 )
         is_positive = np.zeros(len(dataset), dtype=bool)
         is_positive[items[classes == positive_class]] = True
-        num_negatives = batch_size - self.num_positives
         sides = (
             ('positives', np.flatnonzero(is_positive), self.num_positives, 'fewer'),
             ('negatives', np.flatnonzero(~is_positive), num_negatives, 'more'),
@@ -107,22 +111,6 @@ class PositiveRateSampler(BatchStream):
     def global_batch(self, number: int) -> np.ndarray:
         """The (batch_size,) indices of a batch, positives first."""
         return np.concatenate([side.take(number) for side in self._sides])
-
-
-def _number(batch_size: int, num_positives: int | None, positive_rate: float | None) -> int:
-    if (num_positives is None) == (positive_rate is None):
-        raise ValueError(
-            f'set either num_positives or positive_rate, got num_positives={num_positives!r} and '
-            f'positive_rate={positive_rate!r}'
-        )
-    number = int(positive_rate * batch_size + 0.5) if num_positives is None else num_positives
-    if not 0 < number < batch_size:
-        raise ValueError(
-            f'num_positives={num_positives!r}, positive_rate={positive_rate!r} make {number} '
-            f'positives in a batch of batch_size={batch_size}; a ranking requires at least one '
-            'positive and one negative'
-        )
-    return number
 
 
 def _class_names(dataset: object, classes: np.ndarray) -> Sequence:
