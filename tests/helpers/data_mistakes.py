@@ -88,9 +88,9 @@ FINE_ALONE = ('no_annotations', 'crowds', 'other_classes', 'no_files')
 
 LABELS = {
     'yolo': {
-        'pixels': ('0 12 12 5 5', 'fractions of the sides'),
+        'pixels': ('0 12 12 5 5', 'line 1 reaches to', 'fractions of the sides'),
         'corners': ('0 0.8 0.8 0.9 0.9', 'reaches to'),
-        'confidence': ('0 0.5 0.5 0.1 0.1 0.9', 'no confidence'),
+        'confidence': ('0 0.5 0.5 0.1 0.1 0.9', 'has 6 numbers', 'no confidence'),
         'from_1': ('3 0.5 0.5 0.1 0.1', 'class 3 is none of 0 to 2'),
         'words': ('disk 0.5 0.5 0.1 0.1', "'disk' is not a number"),
         'commas': ('0,0.5,0.5,0.1,0.1', 'is not a number'),
@@ -98,29 +98,35 @@ LABELS = {
         'short': ('0 0.5 0.5', 'has 3 numbers'),
         'minus': ('-1 0.5 0.5 0.1 0.1', 'class -1 is none'),
         'half': ('0.5 0.5 0.5 0.1 0.1', 'class 0.5 is none'),
+        'nan': ('0 nan 0.5 0.1 0.1', "'nan' is not a number"),
         'infinite': ('0 0.5 0.5 inf 0.1', "'inf' is not a number"),
-        'flat': ('0 0.5 0.5 0 0.1', 'is not in a.png'),
+        'flat': ('0 0.5 0.5 0 0.1', 'a.txt, line 1: a box from', 'is not in a.png'),
         'odd_polygon': ('0 0.1 0.1 0.2 0.1 0.2 0.2 0.1', 'has 8 numbers'),
+        'no_picture': ('0 0.5 0.5 0.1 0.1', 'z.txt has no image z.jpg'),
     },
     'voc': {
-        'cut': (GOOD_VOC[:-30], 'is not XML'),
+        'cut': (GOOD_VOC[:-30], 'a.xml is not XML'),
+        'entities': ('<!DOCTYPE a [<!ENTITY b "c">]>' + GOOD_VOC, 'defines entities'),
         'json': ('{}', 'is not XML'),
         'nothing': ('', 'is not XML'),
-        'no_box': (GOOD_VOC.replace('bndbox', 'box'), 'lacks its name or bndbox'),
+        'no_box': (GOOD_VOC.replace('bndbox', 'box'), 'object 1 lacks its name or bndbox'),
         'no_name': (GOOD_VOC.replace('name>disk</name', 'label>disk</label'), 'lacks its name'),
-        'no_corner': (GOOD_VOC.replace('ymax', 'y2'), 'lacks its name or bndbox'),
+        'no_corner': (GOOD_VOC.replace('ymax', 'y2'), 'object 1 lacks its name or bndbox'),
         'words': (GOOD_VOC.replace('>9<', '>nine<'), "'nine' is not a number"),
         'other_size': (GOOD_VOC.replace('>40<', '>400<'), 'the size is 400 x 30'),
-        'turned': (GOOD_VOC.replace('>40<', '>30<').replace('t>30<', 't>40<'), 'sides swapped'),
-        'outside': (GOOD_VOC.replace('>9<', '>90<'), 'is not in a.png'),
-        'swapped': (GOOD_VOC.replace('>9<', '>1<'), 'the first corner left of'),
+        'turned': (
+            GOOD_VOC.replace('>40<', '>30<').replace('t>30<', 't>40<'),
+            'a.png is 40 x 30, its sides swapped',
+        ),
+        'outside': (GOOD_VOC.replace('>9<', '>90<'), 'to (90, 12) is not in a.png'),
+        'swapped': (GOOD_VOC.replace('>9<', '>1<'), 'from (2, 3) to (1, 12)', 'corner left of'),
         'no_picture': (GOOD_VOC.replace('a.png', 'z.png'), "image 'z.png' is not there"),
     },
     'csv': {
         'columns': ('image,x,label\na.png,1,disk\n', 'and none for'),
         'semicolons': (HEAD.replace(',', ';') + 'a.png;disk;1;2;3;4\n', 'with commas between'),
-        'short_row': (HEAD + 'a.png,disk,1,2\n', 'has 4 columns of 6'),
-        'words': (HEAD + 'a.png,disk,1,2,x,9\n', "'x' is not a number"),
+        'short_row': (HEAD + 'a.png,disk,1,2\n', 'row 2 has 4 columns of 6'),
+        'words': (HEAD + 'a.png,disk,1,2,x,9\n', "row 2: 'x' is not a number"),
         'no_class': (HEAD + 'a.png,,1,2,8,9\n', 'has a box and no class'),
         'swapped': (HEAD + 'a.png,disk,8,9,1,2\n', 'the first corner left of'),
         'outside': (HEAD + 'a.png,disk,8,9,80,90\n', 'is not in a.png'),
@@ -135,9 +141,15 @@ OPTIONS = [
     (f'{TO_COCO} own/img --from coco --images own/img --out o.json', 'choose from'),
     (f'{TO_COCO} own/img --images own/img --out o.json', '--from'),
     (f'{TO_COCO} own/none --from yolo --images own/img --out o.json', 'is not a folder', 'Fix'),
-    (f'{TO_COCO} own/voc/cut --from csv --images own/img --out o.json', 'is not a file', 'Fix'),
+    (
+        f'{TO_COCO} own/voc/cut --from csv --images own/img --out o.json',
+        'is not a file. Fix: the file with',
+    ),
     (f'{TO_COCO} own/img --from yolo --images own/img --out o.json', 'Fix: --classes data.yaml'),
     (f'{TO_COCO} own/img --from voc --images own/img --out o.json', 'has no .xml file', 'Fix'),
+    (YOLO.format('../img'), 'img has no .txt file', 'Fix'),
+    (f'{TO_COCO} own/img --from voc --images own/none --out o.json', '--images', 'Fix'),
+    (VOC.format('outside') + ' --classes own/other.txt', "'disk' is not in --classes: cat, dog"),
     (f'{TO_COCO} own/img --from voc --images own/voc --out o.json', 'has no image', 'Fix'),
     (f'{TO_COCO} own/words.csv --from csv --images own/img --out own/words.csv', 'is the source'),
     (YOLO.format('flat') + ' --classes no.txt', 'no.txt'),
@@ -171,9 +183,9 @@ DATA_MISTAKES = [
         if name not in FINE_ALONE
     ),
     *(
-        (_FORMS[form].format(name), word, 'Fix: ')
+        (_FORMS[form].format(name), *words, 'Fix: ')
         for form, labels in LABELS.items()
-        for name, (_, word) in labels.items()
+        for name, (_, *words) in labels.items()
     ),
     *OPTIONS,
 ]
@@ -189,13 +201,14 @@ def write_data_mistakes(folder: Path, document: dict) -> None:
         change(changed)
         (own / f'{name}.json').write_text(json.dumps(changed))
     for form, ending in (('yolo', 'txt'), ('voc', 'xml')):
-        for name, (text, _) in LABELS[form].items():
+        for name, (text, *_) in LABELS[form].items():
             path = own / form / name / f'{"z" if name == "no_picture" else "a"}.{ending}'
             path.parent.mkdir(parents=True)
             path.write_text(text)
-    for name, (text, _) in LABELS['csv'].items():
+    for name, (text, *_) in LABELS['csv'].items():
         (own / f'{name}.csv').write_text(text)
     (own / 'names.txt').write_text('disk\nsquare\ntriangle\n')
+    (own / 'other.txt').write_text('cat\ndog\n')
     (own / 'twice.txt').write_text('disk\ndisk\n')
     dark = json.loads(json.dumps(document))
     for image in dark['images']:

@@ -148,6 +148,8 @@ def test_counts_of_the_training_pairs():
         torch.testing.assert_close(loss(left, right, ROWS, cols), 2 * losses.mean())
     with pytest.raises(ValueError, match='cols holds indices from 9 to 9'):
         loss(*two_views(), ROWS, COLS * 0 + 9)
+    with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
+        loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
     assert not InBatchSoftmaxLoss(num_buckets=3).wants_pair_counts
 
 

@@ -91,12 +91,12 @@ STATES = {
     'SampleTemperature': (
         lambda size: sample_states.temperature(3 * size, eta=0.1),
         visit,
-        '9 samples',
+        r'state\.log_s .* 9 samples, but num_samples=',
     ),
     'SampleTemperature on the host': (
         lambda size: sample_states.temperature(3 * size, storage='host'),
         visit,
-        '9 samples',
+        r'state\.log_s .* 9 samples, but num_samples=',
     ),
     'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 samples'),
     'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 samples'),
@@ -158,9 +158,9 @@ def test_resumes_bit_for_bit(name, load):
 @pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
 def test_state_of_another_size_is_refused(name, load):
     key = STATES[name][2]
-    if key is not None:
+    for size in (2, 4) if key is not None else ():
         with pytest.raises(ValueError, match=key):
-            load(Model(name, 4), trained(name).state_dict())
+            load(Model(name, size), trained(name).state_dict())
 
 
 @every_state

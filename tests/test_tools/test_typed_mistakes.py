@@ -135,8 +135,13 @@ MISTAKES = [
     ('train mini.py --resume nowhere.pth', 'nowhere.pth', 'Fix: pass its path'),
     ('train mini.py --resume junk.pth', 'junk.pth', 'Fix: copy or download it again'),
     ('train mini.py --resume other.pth', 'other.pth', 'Fix'),
-    ('train mini.py --amp', '--amp', 'Fix: remove --amp'),
-    ('train mini.py --auto-scale-lr', '--auto-scale-lr', 'Fix: add auto_scale_lr'),
+    ('train mini.py --amp', '--amp', 'requires a GPU', 'Fix: remove --amp'),
+    (
+        'train mini.py --auto-scale-lr',
+        '--auto-scale-lr',
+        'base_batch_size',
+        'Fix: add auto_scale_lr',
+    ),
     ('train mini.py --seed abc', '--seed', 'abc'),
     ('train mini.py --work-dir junk.pth', 'junk.pth', 'Fix: choose another'),
     ('train mini.py --launcher mpy', '--launcher', 'mpy', 'slurm'),
@@ -213,7 +218,12 @@ MISTAKES = [
     ('benchmarks/coco_table no.json', 'no.json'),
     ('analysis_tools/calibrate no.bbox.json {root}/annotations/val.json', 'no.bbox.json'),
     ('analysis_tools/draw_detections {root}/annotations/val.json {root}/val no.json', 'no.json'),
-    ('dataset_converters/check_coco no.json', 'no.json', 'Fix: correct the path'),
+    (
+        'dataset_converters/check_coco no.json',
+        'annotation file',
+        'no.json',
+        'Fix: correct the path',
+    ),
     ('dataset_converters/image_text_shards index .', 'tar', 'Fix'),
     ('dataset_converters/split_interactions mini.py out --share 2', 'share', '2'),
     ('model_converters/gather_checkpoint good.pth a.pth', 'good.pth'),
@@ -353,6 +363,7 @@ def test_a_mistake_in_data_is_one_message(typed, words, run, files, monkeypatch)
     assert 'Traceback' not in output + errors
     assert not Path('o.json').exists()
     said = output if status == 1 else errors.split('error: ')[-1]
+    assert errors.count('error: ') == (status == 2)
     for word in words:
         assert word in said
 
