@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_at_least
+from mmrank.functional.metrics.labels import shares
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,9 @@ def reliability_bins(scores: Tensor, targets: Tensor, num_bins: int = 25) -> Rel
             f'{tuple(targets.shape)}'
         )
     check_at_least(1, num_bins=num_bins)
-    scores, targets = scores.detach().double(), targets.detach().double()
-    for name, x in (('scores', scores), ('targets', targets)):
-        if not ((x >= 0) & (x <= 1)).all():
-            raise ValueError(
-                f'{name} must be in [0, 1], got values from {x.min().item():g} to '
-                f'{x.max().item():g}; pass probabilities, for example scores.sigmoid()'
-            )
+    fix = 'probabilities, for example scores.sigmoid()'
+    scores = shares('scores', scores.detach().double(), fix)
+    targets = shares('targets', targets.detach().double(), fix)
     # In float64, as the scores: 0.7 in float32 is another edge.
     edges = torch.arange(num_bins + 1, dtype=torch.float64, device=scores.device).div(num_bins)
     place = (torch.searchsorted(edges, scores.contiguous()) - 1).clamp_(min=0)

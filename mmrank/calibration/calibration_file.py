@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.functional.metrics.labels import shares
 
 from .monotone_map import interpolated_map, platt_map
 
@@ -92,15 +93,7 @@ class Calibration:
 
     def _map(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Rows of scores, each by the map of its label."""
-        fits = ((scores >= 0) & (scores <= 1)).all()
-        if scores.device.type == 'cuda':
-            torch._assert_async(fits, 'scores to calibrate are not in [0, 1]')
-        elif not fits:
-            raise UserError(
-                'scores must be in [0, 1] to be calibrated, got values from '
-                f'{scores.min().item():g} to {scores.max().item():g}. Fix: '
-                'calibrate a model whose scores are sigmoids'
-            )
+        shares('scores', scores, 'calibrate a model whose scores are sigmoids')
         first, second = self._table(scores.device)
         if self.maps[0].scale is not None:
             return platt_map(scores, first[labels], second[labels])

@@ -97,7 +97,7 @@ def test_no_box_has_no_error():
     ('scores', 'targets', 'num_bins', 'text'),
     [
         ([0.5, 1.5], [0, 1], 5, 'scores must be in'),
-        ([0.5, float('nan')], [0, 1], 5, 'scores must be in'),
+        ([0.5, float('nan')], [0, 1], 5, 'scores is NaN at'),
         ([0.5, 0.5], [0, 2], 5, 'targets must be in'),
         ([0.5], [0, 1], 5, 'of one length'),
         ([0.5], [1], 0, 'num_bins must be at least 1'),
