@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
-from labelled import Labels
+from labelled import Labels, data_samples
 from mmengine.registry import DATASETS, init_default_scope
 from mmengine.runner import Runner
 from published_configs import FOLDERS, LEAVES, load, rows
@@ -123,7 +123,6 @@ def test_omega_is_that_of_the_ratio_it_names():
 
 def test_pairs_of_images():
     pytest.importorskip('mmpretrain')
-    from mmpretrain.structures import DataSample
 
     cfg = load(FOLDER / 'conv4_unbiased-omega-logistic_omniglot-pairs.py')
     loader = cfg.train_dataloader
@@ -134,10 +133,7 @@ def test_pairs_of_images():
     sampler = ClassPairSampler(Labels(labels), 8, seed=0)
     ids = sampler.rank_batch(0)
     images = torch.rand(16, 1, 28, 28)
-    samples = [
-        DataSample(metainfo=dict(sample_idx=int(i))).set_gt_label(int(labels[i])) for i in ids
-    ]
-    batch = dict(inputs=images, data_samples=samples)
+    batch = dict(inputs=images, data_samples=data_samples(labels[ids].tolist(), ids))
     model = MODELS.build(copy.deepcopy(cfg.model))
     model.head.set_class_labels(labels)
     losses = model(**batch, mode='loss')

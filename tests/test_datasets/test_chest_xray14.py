@@ -132,10 +132,10 @@ def test_bad_settings_are_named(tree, settings, message):
         build(tree[0], **settings)
 
 
-def edit(path, old, new, count=1):
+def edit(path, old, new):
     text = path.read_text()
     assert old in text
-    path.write_text(text.replace(old, new, count))
+    path.write_text(text.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(

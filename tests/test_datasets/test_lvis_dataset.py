@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 FIELDS = ('neg_category_ids', 'not_exhaustive_category_ids')
 
 
-def document(images=3, classes=4):
-    found = as_lvis(make_document(2, images, classes, objects=3))
+def document():
+    found = as_lvis(make_document(2, 3, 4, objects=3))
     for image in found['images']:
         present = {a['category_id'] for a in found['annotations'] if a['image_id'] == image['id']}
         free = [c['id'] for c in found['categories']]

@@ -71,11 +71,9 @@ def packed(table, tmp_path_factory):
     return out
 
 
-def build(folder, kind='ShardedCaptions', **kwargs):
-    config = dict(type=f'mmrank.{kind}', pipeline=PIPELINE, **kwargs)
-    if kind == 'ShardedCaptions':
-        config['data_root'] = str(folder)
-    return DATASETS.build(config)
+def build(folder, **kwargs):
+    config = dict(type='mmrank.ShardedCaptions', pipeline=PIPELINE, data_root=str(folder))
+    return DATASETS.build({**config, **kwargs})
 
 
 def assert_same_items(found, expected):

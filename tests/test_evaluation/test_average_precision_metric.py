@@ -12,12 +12,12 @@ from mmrank.evaluation.average_precision_metric import AveragePrecisionMetric
 from mmrank.functional import auroc, ndcg, partial_auroc
 
 
-def data(n=80, classes=3, ties=False):
+def data(classes=3, ties=False):
     g = torch.Generator().manual_seed(classes)
-    scores = torch.rand(n, classes, generator=g)
+    scores = torch.rand(80, classes, generator=g)
     if ties:
         scores = (5 * scores).round() / 5
-    target = torch.rand(n, classes, generator=g) < 0.3
+    target = torch.rand(80, classes, generator=g) < 0.3
     return scores, target
 
 

@@ -11,11 +11,11 @@ from mmrank.registry import METRICS
 CLASSES = ('cat', 'dog', 'fox')
 
 
-def blobs(n, seed, classes=3, dim=6):
+def blobs(n, seed):
     g = torch.Generator().manual_seed(seed)
-    labels = torch.randint(0, classes, (n,), generator=g)
-    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(0))
-    return centres[labels] + torch.randn(n, dim, generator=g), labels
+    labels = torch.randint(0, 3, (n,), generator=g)
+    centres = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    return centres[labels] + torch.randn(n, 6, generator=g), labels
 
 
 def data_samples():
@@ -27,12 +27,12 @@ def data_samples():
     ]
 
 
-def evaluated(samples, size=None, **config):
+def evaluated(samples, **config):
     metric = METRICS.build(dict(device='cpu', **config))
     metric.dataset_meta = dict(classes=CLASSES)
     for start in range(0, len(samples), 16):
         metric.process({}, samples[start : start + 16])
-    return metric.evaluate(size or len(samples))
+    return metric.evaluate(len(samples))
 
 
 def test_knn_is_the_vote():

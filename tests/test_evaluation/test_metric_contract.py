@@ -14,10 +14,10 @@ SIZE = 61
 CLASSES = list('abcdefg')
 
 
-def make_set(samples=SIZE, classes=7, seed=0):
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.randint(classes, (samples,), generator=g)
-    return torch.randn(samples, 6, generator=g) + labels[:, None] % 3, labels
+def make_set():
+    g = torch.Generator().manual_seed(0)
+    labels = torch.randint(7, (SIZE,), generator=g)
+    return torch.randn(SIZE, 6, generator=g) + labels[:, None] % 3, labels
 
 
 def feature_samples(**fields):

@@ -20,11 +20,11 @@ from mmrank.registry import MODELS
 NAMES = ('circle', 'square', 'star')
 
 
-def calibration(task, number=3, weights=None, names=NAMES):
+def calibration(task, number=3, weights=None):
     """A map a class, each with a plateau."""
     maps = tuple(
         ClassMap(
-            names[i],
+            NAMES[i],
             9,
             4,
             scores=(0.2, 0.4 + 0.1 * i, 0.9),
@@ -202,8 +202,8 @@ class TestClassifier:
     ('kind', 'error', 'text'),
     [
         ('mmdet.NoSuchNet', KeyError, 'is not registered; write it with'),
-        ('mmrank.ListwiseHead', TypeError, 'no class with a predict'),
-        (torch.nn.Linear, TypeError, 'no class with a predict'),
+        ('mmrank.ListwiseHead', TypeError, 'is not a class with a predict'),
+        (torch.nn.Linear, TypeError, 'is not a class with a predict'),
     ],
 )
 def test_model_type_is_a_model(kind, error, text, tmp_path):

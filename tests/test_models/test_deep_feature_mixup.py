@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from labelled import data_samples
 from mmengine.registry import MODELS
 from small_retriever import CLASSES, DIM, SOPRC, build_retriever
 
@@ -14,7 +15,7 @@ RESNET = dict(type='mmpretrain.ResNet', depth=18, stem_channels=8, base_channels
 MIXUP = dict(type='mmrank.DeepFeatureMixup', backbone=RESNET)
 
 
-def _images(n=8):
+def _images(n):
     g = torch.Generator().manual_seed(0)
     return torch.randn(n, 3, 32, 32, generator=g)
 
@@ -108,14 +109,6 @@ def test_the_batch_grows_fourfold():
     assert mixup(x)[-1].shape[0] == 6
 
 
-def _batch(n=12):
-    from mmpretrain.structures import DataSample
-
-    return _images(n), [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(n)
-    ]
-
-
 @pytest.mark.parametrize('autocast', [False, True])
 def test_the_retriever_trains_on_the_grown_batch(autocast):
     head = dict(
@@ -128,10 +121,10 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     seen = []
     embedding_loss = model.head.loss_module.embedding_loss
     model.head.loss_module.embedding_loss = lambda b: seen.append(b) or embedding_loss(b)
-    images, data_samples = _batch()
+    images, batch = _images(12), data_samples([i % CLASSES for i in range(12)])
     with torch.autocast('cpu', dtype=torch.bfloat16, enabled=autocast):
         for _ in range(2):
-            loss = model(images, data_samples, mode='loss')['loss']
+            loss = model(images, batch, mode='loss')['loss']
     loss.backward()
     assert loss.isfinite()
     assert seen[0].queries.shape == (48, DIM)
@@ -144,7 +137,7 @@ def test_the_retriever_trains_on_the_grown_batch(autocast):
     older = seen[1].is_itself[:, 48 : 48 + 12]
     assert older.equal(torch.eye(12, dtype=torch.bool).repeat(4, 1))
     model.eval()
-    assert len(model(images, data_samples, mode='predict')) == 12
+    assert len(model(images, batch, mode='predict')) == 12
     assert len(model(images)) == 12
 
 

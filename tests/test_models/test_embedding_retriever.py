@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from labelled import data_samples
 from mmengine.registry import MODELS
 from small_retriever import CLASSES, DIM, SOPRC, STABLE_AP, build_retriever
 from tiny_runner import loader, make
@@ -15,18 +16,17 @@ pytest.importorskip('mmpretrain')
 from mmpretrain.datasets import BaseDataset
 from mmpretrain.engine.hooks import PrepareProtoBeforeValLoopHook
 from mmpretrain.evaluation import RetrievalRecall
-from mmpretrain.structures import DataSample
 
 from mmrank.models.embedding_retriever import cosine_similarity
 
 
-def _images(n, seed=0):
-    g = torch.Generator().manual_seed(seed)
+def _images(n):
+    g = torch.Generator().manual_seed(0)
     return torch.randn(n, 3, 16, 16, generator=g)
 
 
 def _samples(n):
-    return [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(n)]
+    return data_samples([i % CLASSES for i in range(n)])
 
 
 def test_cosine_similarity_is_that_of_the_host():
@@ -113,11 +113,11 @@ class Blots(BaseDataset):
         ]
 
 
-def _runner(tmp_path, model, hooks=(), train=None, iters=2):
+def _runner(tmp_path, model, hooks=(), iters=2):
     return make(
         model,
         tmp_path,
-        train or Blots(),
+        Blots(),
         val_dataloader=loader(Blots(per_class=2), shuffle=False),
         val_evaluator=dict(type='mmrank.RetrievalMetric', recall_at=[1]),
         train_cfg=dict(by_epoch=False, max_iters=iters, val_interval=iters),

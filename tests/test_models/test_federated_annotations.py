@@ -187,9 +187,9 @@ def test_queries_are_masked_by_image(name):
         head.loss_by_feat(*query_inputs(name))
 
 
-def rcnn_batch(labels=EXHAUSTIVE):
+def rcnn_batch():
     batch = make_batch()
-    for sample, own in zip(batch['data_samples'], labels):
+    for sample, own in zip(batch['data_samples'], EXHAUSTIVE):
         sample.set_metainfo(dict(exhaustive_labels=own))
     return batch
 

@@ -31,8 +31,8 @@ def build(loss='CLIPLoss', **settings):
     return MODELS.build(dual_encoder(loss, **{**pixels, **settings}))
 
 
-def batch(n=5, seed=0, **fields):
-    g = torch.Generator().manual_seed(seed)
+def batch(n=5, **fields):
+    g = torch.Generator().manual_seed(0)
     images = torch.randn(n, 3, 4, 4, generator=g)
     samples = []
     for i in range(n):
@@ -176,22 +176,17 @@ def test_classes_are_embedded_anew_after_training():
     assert not torch.allclose(after, last)
 
 
-def in_batch(mode='unbiased', shape=(5, 5), pairs=None, **kwargs):
-    loss = dict(type='mmrank.InBatchLoss', mode=mode, pointwise='logistic')
-    model = build(loss, head=dict(IN_BATCH_HEAD, **kwargs), normalize=False)
-    rows, cols = pairs or (range(5), range(5))
-    model.head.loss_module.set_pairs(torch.tensor(list(rows)), torch.tensor(list(cols)), shape)
-    return model
-
-
 def test_in_batch_head_gives_images_and_captions_as_entities():
     # Image 0 has captions 0 and 1, and caption 1 also image 2.
     rows, cols = [0, 0, 1, 2, 2], [0, 1, 2, 1, 3]
-    model = in_batch(pairs=(rows, cols), shape=(3, 4), scale=2.0)
     images, samples = batch(image_id=rows, text_id=cols)
-    got = model(images, samples, mode='loss')['loss']
-    loss = InBatchLoss(mode='unbiased', pointwise='logistic')
     rows, cols = torch.tensor(rows), torch.tensor(cols)
+    setting = dict(mode='unbiased', pointwise='logistic')
+    loss = dict(setting, type='mmrank.InBatchLoss')
+    model = build(loss, head=dict(IN_BATCH_HEAD, scale=2.0), normalize=False)
+    model.head.loss_module.set_pairs(rows, cols, (3, 4))
+    got = model(images, samples, mode='loss')['loss']
+    loss = InBatchLoss(**setting)
     loss.set_pairs(rows, cols, (3, 4))
     expected = loss(2 * model(images), model.embed_texts(TEXTS), rows, cols)
     torch.testing.assert_close(got, expected)

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from labelled import data_samples
 
 pytest.importorskip('mmpretrain')
 from mmpretrain.structures import DataSample
@@ -92,8 +93,8 @@ def test_mmpretrain_losses_are_the_sum_over_classes(classes):
 def test_labels_and_scores_mean_the_same(classes):
     by_label, target = samples(classes)
     by_score, _ = samples(classes, score=True)
-    for data_samples in (by_label, by_score):
-        got = one_vs_rest_targets(data_samples, classes, CPU)
+    for given in (by_label, by_score):
+        got = one_vs_rest_targets(given, classes, CPU)
         assert torch.equal(got, target.float())
     assert one_vs_rest_targets([], classes, CPU).shape == (0, classes)
     none = [DataSample().set_gt_label([]) for _ in range(2)]
@@ -156,17 +157,15 @@ def test_exclusive_classes_have_softmax_scores(name):
     torch.manual_seed(0)
     model = OneVsRestHead(3, 8, loss, exclusive=True)
     labels = torch.arange(12) % 3
-    data_samples = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(y) for i, y in enumerate(labels)
-    ]
+    samples = data_samples(labels)
     feats = torch.randn(12, 8)
-    model.loss(feats, data_samples)['loss'].backward()
+    model.loss(feats, samples)['loss'].backward()
     assert model.fc.weight.grad.abs().sum() > 0
     if name not in EXCLUSIVE:
         # The same loss as of independent classes; the scores alone differ.
         expected = OneVsRestHead(3, 8, loss)
         expected.load_state_dict(model.state_dict(), strict=False)
-        values = [copy.deepcopy(x).loss(feats, data_samples)['loss'] for x in (model, expected)]
+        values = [copy.deepcopy(x).loss(feats, samples)['loss'] for x in (model, expected)]
         torch.testing.assert_close(*values)
     for sample, row in zip(model.predict(feats), model(feats).softmax(1)):
         assert torch.equal(sample.pred_score, row)

@@ -10,8 +10,8 @@ from mmrank.models.selfsup.two_view_preprocessor import random_colours, random_c
 from mmrank.registry import MODELS
 
 
-def pictures(n=64, size=8, seed=0):
-    g = torch.Generator().manual_seed(seed)
+def pictures(n=64, size=8):
+    g = torch.Generator().manual_seed(0)
     return torch.rand(n, 3, size, size, generator=g)
 
 
@@ -107,9 +107,8 @@ def build(**kwargs):
     return MODELS.build(dict(type='mmrank.TwoViewPreprocessor', **config))
 
 
-def batch(n=5):
-    images = (255 * pictures(n)).to(torch.uint8)
-    return dict(inputs=images, data_samples=list(range(n)))
+def batch():
+    return dict(inputs=(255 * pictures(5)).to(torch.uint8), data_samples=list(range(5)))
 
 
 def test_two_views_in_training_and_one_in_evaluation():

@@ -19,8 +19,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
+from labelled import data_samples
 from mmengine.structures import BaseDataElement
-from mmpretrain.structures import DataSample
 from query_heads import build_query_head, query_inputs
 from small_heads import build_head, head_losses, objective
 from small_models import (
@@ -60,10 +60,6 @@ def built(type, **config):
     return model
 
 
-def labelled():
-    return [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(y) for i, y in enumerate(LABELS)]
-
-
 class OnFeatures(nn.Module):
     """A head on the features that a layer gives."""
 
@@ -77,10 +73,10 @@ class OnFeatures(nn.Module):
         return self.head.loss(self.layer(feats), data_samples)['loss']
 
 
-def pairs(n=4):
+def pairs():
     return [
-        BaseDataElement(metainfo=dict(sample_idx=i, image_id=i, text_id=i), text=TEXTS[i])
-        for i in range(n)
+        BaseDataElement(metainfo=dict(sample_idx=i, image_id=i, text_id=i), text=text)
+        for i, text in enumerate(TEXTS)
     ]
 
 
@@ -144,7 +140,7 @@ def loss_of_mixup(model):
 
 def loss_of_views(model, part=ALL):
     views = list(normal(2, 8, 3, 16, 16)[:, part])
-    return objective(model(views, labelled()[part], mode='loss'))
+    return objective(model(views, data_samples(LABELS)[part], mode='loss'))
 
 
 def loss_of_preprocessor(model):
@@ -154,7 +150,7 @@ def loss_of_preprocessor(model):
 
 
 def loss_of_images(model, part=ALL):
-    return objective(model(normal(8, 3, 16, 16)[part], labelled()[part], mode='loss'))
+    return objective(model(normal(8, 3, 16, 16)[part], data_samples(LABELS)[part], mode='loss'))
 
 
 def loss_of_pairs(model, part=ALL):
@@ -162,13 +158,13 @@ def loss_of_pairs(model, part=ALL):
 
 
 def loss_of_features(model, part=ALL):
-    return model(normal(8, DIM)[part], labelled()[part])
+    return model(normal(8, DIM)[part], data_samples(LABELS)[part])
 
 
 def loss_of_image_pairs(model, part=ALL):
     """Four pairs of one class each; the first half of a batch holds the left images."""
     ids = torch.arange(8).view(4, 2)[part].t().flatten()
-    return model(normal(8, DIM)[ids], [labelled()[i] for i in ids])
+    return model(normal(8, DIM)[ids], [data_samples(LABELS)[i] for i in ids])
 
 
 #: By name: builds the model in a folder, and computes one number to train it on.

@@ -17,8 +17,8 @@ def _features(n, seed=0):
     return torch.randn(n, DIM, generator=g, dtype=torch.float64)
 
 
-def _labels(n, seed=0):
-    g = torch.Generator().manual_seed(seed + 100)
+def _labels(n):
+    g = torch.Generator().manual_seed(100)
     return torch.randint(0, CLASSES, (n,), generator=g).tolist()
 
 

@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 import torch
+from labelled import data_samples
 
 pytest.importorskip('mmdet')
 pytest.importorskip('mmpretrain')
 from mmengine.registry import init_default_scope
-from mmpretrain.structures import DataSample
 from small_box_heads import CLASSES, box_head_losses, build_box_head
 from small_heads import build_head, head_losses
 from small_models import CONV, POOL
@@ -59,7 +59,7 @@ def _one_vs_rest(loss):
     head.init_weights()
     g = torch.Generator().manual_seed(1)
     feats = torch.randn(12, 8, generator=g)
-    labels = [DataSample(metainfo=dict(sample_idx=i)).set_gt_label(i % CLASSES) for i in range(12)]
+    labels = data_samples([i % CLASSES for i in range(12)])
     losses = head.loss(feats, labels)
     return head, losses, losses['loss'], head.loss_module
 
@@ -125,7 +125,7 @@ def test_index_of_each_sample():
 
 def _point(index):
     g = torch.Generator().manual_seed(index)
-    label = DataSample(metainfo=dict(sample_idx=index)).set_gt_label(index % CLASSES)
+    (label,) = data_samples([index % CLASSES], [index])
     return dict(inputs=torch.randn(3, 8, 8, generator=g), data_samples=label)
 
 

@@ -4,6 +4,7 @@ Each function narrows the networks of a config in place, without downloads.
 """
 
 import torch
+from labelled import data_samples
 from mmpretrain.structures import DataSample
 
 
@@ -27,10 +28,7 @@ def retriever(cfg):
         cfg.model.image_encoder[-1].in_channels = 256
     assert cfg.model.get('freeze_bn', False) != small
     classes = cfg.model.head.num_classes
-    samples = [
-        DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label)
-        for i, label in enumerate([0, 0, 0, 1, 1, 1, classes - 1, classes - 1])
-    ]
+    samples = data_samples([0, 0, 0, 1, 1, 1, classes - 1, classes - 1])
     return dict(inputs=list(pixels(8, 1 if small else 3, 32, 32)), data_samples=samples)
 
 
@@ -45,12 +43,11 @@ def classifier(cfg):
         model.head.in_channels = 8
     hooks = {hook['type'] for hook in cfg.custom_hooks}
     assert {'mmrank.ClassCountsHook', 'mmrank.DeferredReweightingHook'} <= hooks
-    samples = []
-    for i in range(12):
-        labels = [c for c in range(model.head.num_classes) if i % (c + 2) == 0]
-        label = int(i % 3 == 0) if model.head.num_classes == 1 else labels
-        samples.append(DataSample(metainfo=dict(sample_idx=i)).set_gt_label(label))
-    return dict(inputs=list(pixels(12, 3, 32, 32)), data_samples=samples)
+    classes = range(model.head.num_classes)
+    labels = [[c for c in classes if i % (c + 2) == 0] for i in range(12)]
+    if len(classes) == 1:
+        labels = [int(i % 3 == 0) for i in range(12)]
+    return dict(inputs=list(pixels(12, 3, 32, 32)), data_samples=data_samples(labels))
 
 
 def dual_encoder(cfg):
@@ -83,9 +80,8 @@ def view_learner(cfg):
     extra = neck.out_channels % 2  # a temperature
     neck.update(hid_channels=32, out_channels=32 + extra, norm_cfg=dict(type='BN1d'))
     images = pixels(4, 3, 16, 16) if small else pixels(4, 3, 64, 64)
-    samples = [DataSample(metainfo=dict(sample_idx=7 * i)).set_gt_label(i) for i in range(4)]
     inputs = images if small else [images, images.flip(3)]
-    return dict(inputs=inputs, data_samples=samples)
+    return dict(inputs=inputs, data_samples=data_samples(range(4), range(0, 28, 7)))
 
 
 FAMILIES = {

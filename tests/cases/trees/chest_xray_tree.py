@@ -23,7 +23,7 @@ def findings_of(patient, scan):
     return '|'.join(n for n in names if n != 'Hernia' or patient % 4 == 0)
 
 
-def write_chest_xrays(root, size=16):
+def write_chest_xrays(root):
     """Table, lists and images in two of the published folders.
 
     Returns:
@@ -47,6 +47,6 @@ def write_chest_xrays(root, size=16):
     for index, name in enumerate(labels):
         folder = root / f'images_{1 + index % 2:03d}/images'
         folder.mkdir(parents=True, exist_ok=True)
-        image = np.full((size, size), index, np.uint8)
+        image = np.full((16, 16), index, np.uint8)
         cv2.imwrite(str(folder / name), image)
     return labels, tests

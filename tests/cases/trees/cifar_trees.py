@@ -43,10 +43,10 @@ def every_image(per_class=PER_CLASS, num_classes=10):
     ]
 
 
-def write_folders(root, per_class=PER_CLASS, names=CIFAR10_NAMES):
+def write_folders(root):
     """``train/<class>/<number>.png``, without a loss of colour."""
-    for part, label, number in every_image(per_class, len(names)):
-        path = root / part / names[label] / f'{number:04d}.png'
+    for part, label, number in every_image():
+        path = root / part / CIFAR10_NAMES[label] / f'{number:04d}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
         image = coded_image(part, label, number)
         cv2.imwrite(str(path), image[..., ::-1])
@@ -67,12 +67,12 @@ def write_arrays(root, per_class=PER_CLASS, names=CIFAR10_NAMES, size=8):
     return root
 
 
-def write_pickles(root, per_class=PER_CLASS):
+def write_pickles(root):
     """``cifar-10-batches-py/``, in mixed order; the MD5 sums are wrong."""
     folder = root / 'cifar-10-batches-py'
     folder.mkdir(parents=True)
-    for part in per_class:
-        own = [x for x in every_image(per_class) if x[0] == part]
+    for part in PER_CLASS:
+        own = [x for x in every_image() if x[0] == part]
         order = np.random.default_rng(0).permutation(len(own))
         names = ['test_batch']
         if part == 'train':

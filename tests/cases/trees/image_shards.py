@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 
 
-def encoded(pixels, ending='.png'):
+def encoded(pixels):
     """Bytes of an image file of uint8 pixels."""
-    return cv2.imencode(ending, np.asarray(pixels, dtype=np.uint8))[1].tobytes()
+    return cv2.imencode('.png', np.asarray(pixels, dtype=np.uint8))[1].tobytes()
 
 
 def write_tar(path, members):

@@ -1,7 +1,18 @@
-"""Data sets of labels without images."""
+"""Labels without images: data sets of them, and data samples of mmpretrain."""
 
 import numpy as np
 from mmengine.dataset import BaseDataset
+
+
+def data_samples(labels, ids=None):
+    """What a head of mmpretrain receives of items of these classes."""
+    from mmpretrain.structures import DataSample
+
+    ids = range(len(labels)) if ids is None else ids
+    return [
+        DataSample(metainfo=dict(sample_idx=int(i))).set_gt_label(label)
+        for i, label in zip(ids, labels, strict=True)
+    ]
 
 
 class Labels(list):
