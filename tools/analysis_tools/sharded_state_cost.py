@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lib.common.command_line import tool_parser
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
-
-
+#: Length of an embedding, to compare, and GB/s of a rank, in and out at once.
+DIM, BANDWIDTH = 512, 25.0
 # Tables of mmrank.BimodalISogCLRLoss (images, texts), numbers of a sample in each (log s, tau,
 # momentum), and what a batch measures of a sample (log g, the gradient of the temperature).
 STATES, QUANTITIES, NEWS = 2, 3, 2
@@ -62,10 +62,8 @@ def parse_args() -> argparse.Namespace:
         __doc__,
         samples=(10**9, 'samples, or pairs, of the training set'),
         batch=(512, 'samples of a rank in a step'),
-        dim=(512, 'length of an embedding, to compare'),
         steps=(20, 'random batches'),
         ranks=([1, 2, 4, 8, 16, 32, 64], 'numbers of ranks'),
-        bandwidth=(25.0, 'GB/s of a rank, in and out at once'),
         measure=(False, 'also run mmrank.BimodalISogCLRLoss and count what it does'),
     )
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/sharded_state_cost'))
@@ -120,9 +118,9 @@ def cost(args: argparse.Namespace, ranks: int) -> tuple[float, ...]:
         most = max(most, int(sent.max()))
         slowest = max(slowest, int(sent.max()), int(received.max()))
     whole = whole_traffic(list(ids))
-    views = 2 * args.dim * NUMBER * args.batch * (ranks - 1)
+    views = 2 * DIM * NUMBER * args.batch * (ranks - 1)
     memory = Shard(args.samples, 0, ranks).rows * STATES * QUANTITIES * NUMBER
-    rate = args.bandwidth * 1e9
+    rate = BANDWIDTH * 1e9
     traffic = (most / 1e3, 1e6 * (slowest / rate), whole / 1e3, 1e6 * (whole / rate))
     return (memory / 1e9, *traffic, views / 1e6)
 
@@ -143,7 +141,7 @@ def main() -> None:
         'State spread over ranks',
         f'{args.samples:,} samples, {args.batch} a rank and step, {STATES} x '
         f'{QUANTITIES} numbers a sample; the busiest rank of {args.steps} random batches, at '
-        f'{args.bandwidth:g} GB/s without latency.',
+        f'{BANDWIDTH:g} GB/s without latency.',
     )
     print(paths[0].read_text('utf-8'))
     for path in paths:

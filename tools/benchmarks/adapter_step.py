@@ -1,4 +1,4 @@
-r"""A step of the detectors of other libraries on a ranking loss, compared with their own loss.
+r"""A step of the detectors of other libraries on stable AP, compared with their own loss.
 
     make env-adapters
     .venv-adapters/bin/python tools/benchmarks/adapter_step.py
@@ -22,14 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
 from lib.common.timing import cpu_in_turn
-from mmrank import losses
 from mmrank.adapters import use_ranking_loss
+from mmrank.losses import StableAPLoss
 
 TORCHVISION = ['RetinaNet', 'FCOS', 'FasterRCNN', 'MaskRCNN']
 SINGLE_LEVEL = ['ConditionalDetr', 'DabDetr']
 TRANSFORMERS = ['RTDetr', 'RTDetrV2', 'DFine', 'Deimv2', *SINGLE_LEVEL, 'DeformableDetr']
 TRANSFORMERS += ['LwDetr', 'RfDetr']
-CLASSES = 80
+#: Images of a batch, and boxes of an image.
+BATCH, BOXES, CLASSES = 2, 8, 80
 
 
 def build(name: str, size: int) -> nn.Module:
@@ -116,29 +117,19 @@ def make_step(name: str, model: nn.Module, images: Tensor, targets: list[dict]) 
 
 def main() -> None:
     parser = tool_parser(
-        __doc__,
-        models=[*TORCHVISION, *TRANSFORMERS, 'rfdetr'],
-        loss='StableAPLoss',
-        image_size=384,
-        batch_size=2,
-        boxes=(8, 'per image'),
-        repeats=5,
-        threads=1,
+        __doc__, models=[*TORCHVISION, *TRANSFORMERS, 'rfdetr'], image_size=384, repeats=5
     )
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    images = torch.rand(args.batch_size, 3, args.image_size, args.image_size)
+    torch.set_num_threads(1)
+    images = torch.rand(BATCH, 3, args.image_size, args.image_size)
     targets = [
-        dict(
-            labels=torch.randint(1, CLASSES, (args.boxes,)),
-            boxes=0.3 + 0.3 * torch.rand(args.boxes, 4),
-        )
+        dict(labels=torch.randint(1, CLASSES, (BOXES,)), boxes=0.3 + 0.3 * torch.rand(BOXES, 4))
         for _ in images
     ]
-    table = Table('model', 'own loss ms', f'{args.loss} ms', 'ratio')
+    table = Table('model', 'own loss ms', 'stable AP ms', 'ratio')
     for name in args.models:
         stock = build(name, args.image_size)
-        ranked = use_ranking_loss(copy.deepcopy(stock), getattr(losses, args.loss)())
+        ranked = use_ranking_loss(copy.deepcopy(stock), StableAPLoss())
         steps = {'own': stock, 'ranked': ranked}
         steps = {k: (make_step(name, x, images, targets), ()) for k, x in steps.items()}
         for function, _ in steps.values():

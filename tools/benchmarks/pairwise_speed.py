@@ -28,6 +28,7 @@ from lib.common.timing import in_turn
 TAU = 1.0
 POSITIVES = 500
 MANY_POSITIVES = 8000
+THREADS = 2
 #: Negatives for the comparison with the float64 pair matrix.
 ERROR_NEGATIVES = 100_000
 PAIRS_PER_BLOCK = 2**24
@@ -98,11 +99,10 @@ def main():
         __doc__,
         negatives=3_500_000,
         repeats=11,
-        threads=2,
         device='cpu',
         skip_pairwise=(False, 'leave out the pair matrix, which takes minutes'),
     ).parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(THREADS)
     console = Console()
 
     def leaves(positives):
@@ -126,7 +126,7 @@ def main():
         'x cross-entropy',
         'x stable AP',
         title=f'{args.negatives} negatives, float32, {args.device}, '
-        f'{args.threads} threads, {args.repeats} repeats in turn',
+        f'{THREADS} threads, {args.repeats} repeats in turn',
     )
     for name, (seconds, ratio) in results.items():
         table.add_row(name, f'{1e3 * seconds:.1f}', f'{ratio:.2f}', f'{seconds / base:.2f}')

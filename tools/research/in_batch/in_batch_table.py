@@ -50,11 +50,8 @@ def parse_args() -> argparse.Namespace:
             rule.divergence,
             'abandon a learning rate when the objective exceeds this multiple of its first value',
         ),
-        patience=(rule.patience, 'epochs without a better metric that end a training'),
         checks_per_epoch=(rule.checks_per_epoch, 'how often metrics are computed'),
         max_iterations=(settings.max_iterations, 'end L-BFGS after this many iterations'),
-        tolerance=(settings.tolerance, 'norm of the gradient that ends L-BFGS'),
-        seed=0,
         device='cpu',
         threads=(torch.get_num_threads(), 'CPU threads'),
     )
@@ -89,14 +86,11 @@ def settings_of(args: argparse.Namespace) -> StudySettings:
     rule = SearchRule(
         first_exponent=args.first_exponent,
         divergence=args.divergence,
-        patience=args.patience,
         checks_per_epoch=args.checks_per_epoch,
         max_steps=steps[0] if len(steps) == 1 else None,
     )
     by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
-    return StudySettings(
-        rule, by_ratio, args.max_iterations, args.tolerance, args.seed, args.device
-    )
+    return StudySettings(rule, by_ratio, args.max_iterations, device=args.device)
 
 
 def describe(report) -> str:

