@@ -8,7 +8,7 @@ from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 from torch.optim import Optimizer
 
-from mmrank.checks import check_count, one_of
+from mmrank.checks import check_count, check_not_negative, check_within, one_of
 from mmrank.models.grad_cache import embedding_in_chunks
 from mmrank.registry import OPTIM_WRAPPERS, OPTIMIZERS
 
@@ -49,11 +49,8 @@ class SUM(Optimizer):
 
     def add_param_group(self, param_group: dict) -> None:
         group = {**self.defaults, **param_group}
-        for name in ('lr', 's', 'weight_decay'):
-            if not group[name] >= 0:
-                raise ValueError(f'{name} must be >= 0, got {group[name]!r}')
-        if not 0 <= group['momentum'] < 1:
-            raise ValueError(f'momentum must be in [0, 1), got {group["momentum"]!r}')
+        check_not_negative(lr=group['lr'], s=group['s'], weight_decay=group['weight_decay'])
+        check_within('[0, 1)', momentum=group['momentum'])
         super().add_param_group(param_group)
 
     @torch.no_grad()

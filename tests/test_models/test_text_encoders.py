@@ -28,7 +28,7 @@ def test_bad_texts_are_refused():
         ByteTokenizer()('a cat')
     with pytest.raises(TypeError, match='int'):
         ByteTokenizer()(['a cat', 3])
-    with pytest.raises(ValueError, match='at least 3, for .*, got 2'):
+    with pytest.raises(ValueError, match='at least 3, got 2'):
         ByteTokenizer(2)
 
 

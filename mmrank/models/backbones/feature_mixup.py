@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_within
 from mmrank.made_class import MadeClass, host_class
 from mmrank.registry import MODELS
 
@@ -34,8 +35,7 @@ class FeatureMixupMixin(MadeClass):
 
     def __init__(self, *args, mixup_stages: tuple[str, ...], mixup_share: float, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        if not 0 <= mixup_share <= 1:
-            raise ValueError(f'u must be in [0, 1], got {mixup_share!r}')
+        check_within('[0, 1]', u=mixup_share)
         if not mixup_stages:
             raise ValueError(
                 'stages is empty: set a stage, or use the backbone without DeepFeatureMixup'

@@ -27,10 +27,7 @@ class ByteTokenizer:
     vocab_size = FIRST_BYTE + 256
 
     def __init__(self, max_length: int = 77) -> None:
-        if max_length < 3:
-            raise ValueError(
-                f'max_length must be at least 3, for start, end and a byte, got {max_length!r}'
-            )
+        check_at_least(3, max_length=max_length)  # start, end and a byte
         self.max_length = max_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
