@@ -23,6 +23,8 @@ from mmengine.config import Config
 from mmengine.logging import MessageHub, MMLogger
 from mmengine.structures import PixelData
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from lib.common.mmcv_operators import compiled_extension, operators_of
 from mmrank.mmcv_ops import extension
 
