@@ -1,7 +1,6 @@
 """SOAP, MAUC and the pointwise losses of long tails against loops over their definitions."""
 
 import copy
-import io
 import itertools
 import math
 
@@ -190,20 +189,11 @@ def test_soap_state_is_that_of_the_algorithm():
 def test_soap_state_is_saved_and_not_averaged_over_ranks():
     loss, (scores, target, ids) = SOAPLoss(SAMPLES, CLASSES), batch()
     loss(scores, target, sample_idx=ids)
-    file = io.BytesIO()
-    torch.save(loss.state_dict(), file)
-    file.seek(0)
-    other = SOAPLoss(SAMPLES, CLASSES)
-    other.load_state_dict(torch.load(file))
-    scores, target, ids = batch(seed=1)
-    assert torch.equal(loss(scores, target, sample_idx=ids), other(scores, target, sample_idx=ids))
     assert not list(loss.ranks.buffers())
     assert set(loss.state_dict()) == {'ranks.u_positive', 'ranks.u_all'}
     fresh = SOAPLoss(SAMPLES, CLASSES, load_state=False)
     fresh.load_state_dict(loss.state_dict())
     assert not fresh.ranks.table.any()
-    with pytest.raises(ValueError, match='of another training set'):
-        SOAPLoss(SAMPLES + 1, CLASSES).load_state_dict(loss.state_dict())
 
 
 def test_soap_repeated_samples_and_overflow():
@@ -235,8 +225,6 @@ def test_soap_refuses_bad_indices():
         loss(scores, target, sample_idx=ids + SAMPLES)
     with pytest.raises(TypeError, match='must be integers'):
         loss(scores, target, sample_idx=ids.double())
-    with pytest.raises(ValueError, match='retrieval batch does not have. Fix'):
-        loss.embedding_loss(None)
 
 
 def mauc_by_loops(scores, labels, classes, loss):

@@ -62,6 +62,7 @@ def share(state, g):
     return state.log_share(ids)
 
 
+OTHER_SET = 'samples, but num_samples=.*of another training set'
 #: How a state is made, with ``size`` of the data set or of the classes, and fed a batch. The last
 #: is the key that a state of another size is refused by.
 STATES = {
@@ -87,20 +88,20 @@ STATES = {
         None,
     ),
     'ScoreVector': (lambda size: ScoreVector(size, 7), lambda s, g: s.update(*lists(g)), 'vector'),
-    'SampleLogMean': (lambda size: SampleLogMean(3 * size), visit, '9 samples'),
+    'SampleLogMean': (lambda size: SampleLogMean(3 * size), visit, '9 ' + OTHER_SET),
     'SampleTemperature': (
         lambda size: sample_states.temperature(3 * size, eta=0.1),
         visit,
-        r'state\.log_s .* 9 samples, but num_samples=',
+        'state.log_s .* 9 ' + OTHER_SET,
     ),
     'SampleTemperature on the host': (
         lambda size: sample_states.temperature(3 * size, storage='host'),
         visit,
-        r'state\.log_s .* 9 samples, but num_samples=',
+        'state.log_s .* 9 ' + OTHER_SET,
     ),
-    'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 samples'),
-    'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 samples'),
-    'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 samples'),
+    'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 ' + OTHER_SET),
+    'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 ' + OTHER_SET),
+    'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 ' + OTHER_SET),
     'RunningLogMean': (
         lambda size: RunningLogMean(size),
         lambda s, g: s.update(torch.randn(len(s.log_mean), generator=g)),

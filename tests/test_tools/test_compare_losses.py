@@ -81,7 +81,7 @@ def test_what_is_stored():
         ('own:loss_weight=2', 'own has no settings'),
     ],
 )
-def test_odd_losses_are_named(text, message):
+def test_invalid_losses_are_named(text, message):
     with pytest.raises(UserError, match=message):
         parse_loss(text)
 
