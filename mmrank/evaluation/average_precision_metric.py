@@ -79,19 +79,24 @@ def class_figures(
     positives = is_positive.sum(0)
     negatives = len(is_positive) - positives
     whole = (positives > 0) & (negatives > 0)
+    is_partial = max_fpr < 1 or min_tpr > 0
     ap, area, part = scores.new_full((3, len(names)), torch.nan)
     for i in whole.nonzero().flatten().tolist():
-        ap[i] = average_precision(scores[:, i], is_positive[:, i])
-        area[i] = auroc(scores[:, i], is_positive[:, i])
-        if max_fpr < 1 or min_tpr > 0:
-            part[i] = partial_auroc(
-                scores[:, i], is_positive[:, i], max_fpr=max_fpr, min_tpr=min_tpr
-            )
+        own = scores[:, i], is_positive[:, i]
+        ap[i] = average_precision(*own)
+        area[i] = auroc(*own)
+        if is_partial:
+            part[i] = partial_auroc(*own, max_fpr=max_fpr, min_tpr=min_tpr)
     flat = scores[:, whole].flatten(), is_positive[:, whole].flatten()
     return ClassFigures(
-        *(names, positives, negatives, ap, area),
-        *(float(average_precision(*flat)), float(auroc(*flat))),
-        part if max_fpr < 1 or min_tpr > 0 else None,
+        names=names,
+        positives=positives,
+        negatives=negatives,
+        ap=ap,
+        auroc=area,
+        micro_ap=float(average_precision(*flat)),
+        micro_auroc=float(auroc(*flat)),
+        partial=part if is_partial else None,
     )
 
 

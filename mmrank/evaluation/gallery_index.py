@@ -147,9 +147,8 @@ class GalleryIndex:
 
     def _build(self, lists: int, path):
         faiss, dimensions = self._faiss, self._gallery.shape[1]
-        index = faiss.IndexIVFFlat(
-            *(faiss.IndexFlatIP(dimensions), dimensions, lists), faiss.METRIC_INNER_PRODUCT
-        )
+        centres = faiss.IndexFlatIP(dimensions)
+        index = faiss.IndexIVFFlat(centres, dimensions, lists, faiss.METRIC_INNER_PRODUCT)
         index.cp.spherical = self.similarity == 'cosine'
         index.cp.min_points_per_centroid = 1  # no warning about few
         g = torch.Generator().manual_seed(0)
