@@ -7,7 +7,7 @@ import pytest
 from noisy_boxes import as_lvis, make_document, make_predictions, write_json
 
 from lib.coco.benchmark import run_benchmark
-from lib.coco.evaluators import evaluate_lvis, lvis_class_average_precision, lvis_summary
+from lib.coco.evaluators import evaluate_lvis, lvis_summary
 from lib.coco.pr_curves import PRCurves
 from mmrank.datasets.lvis_annotations import is_lvis
 from mmrank.errors import UserError
@@ -67,7 +67,7 @@ def test_figures_are_those_of_mmdets_metric(lvis, data):
         assert figures[name] == pytest.approx(theirs[f'bbox_{name}'], abs=6e-4), name
     assert figures['mAP'] == pytest.approx(theirs['bbox_AP'], abs=6e-4)
     assert 0.1 < figures['mAP'] < 0.99
-    for name, ap in lvis_class_average_precision(evaluation).items():
+    for name, ap in PRCurves.from_lvis_eval(evaluation).by_class().items():
         assert ap == pytest.approx(theirs[f'{name}_precision'], abs=6e-4)
 
 
@@ -78,8 +78,6 @@ def test_curves_have_the_figures_as_their_area(lvis, data):
     curves = PRCurves.from_lvis_eval(evaluation)
     assert curves.average_precision() == pytest.approx(figures['mAP'])
     assert curves.average_precision(0.5) == pytest.approx(figures['AP50'])
-    for name, ap in lvis_class_average_precision(evaluation).items():
-        assert curves.average_precision(None, name) == pytest.approx(ap)
     assert sum(curves.num_objects) == len(document['annotations'])
 
 

@@ -16,7 +16,6 @@ from lib.coco.evaluators import (
     check_equality,
     evaluate_lvis,
     find_evaluators,
-    lvis_class_average_precision,
     lvis_summary,
 )
 from lib.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
@@ -164,5 +163,5 @@ def _evaluate_lvis(
         figures |= fixed_and_pooled_ap(read_coco_json(benchmark.ann_file), boxes)
         if limit := describe_limit(boxes):
             benchmark.notes.append(f'{result.name}: {limit}')
-        classes = lvis_class_average_precision(evaluation)
-        benchmark._add(result, evaluation, figures, classes, PRCurves.from_lvis_eval(evaluation))
+        curves = PRCurves.from_lvis_eval(evaluation)
+        benchmark._add(result, evaluation, figures, curves.by_class(), curves)

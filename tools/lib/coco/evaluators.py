@@ -132,16 +132,3 @@ def lvis_summary(evaluation: Any) -> dict[str, float]:
         name: float(results[key]) if results[key] >= 0 else float('nan')
         for key, name in LVIS_NAMES.items()
     }
-
-
-def lvis_class_average_precision(evaluation: Any) -> dict[str, float]:
-    """AP in [0, 1] by class name; NaN for a class without objects."""
-    # (IoU, recall, class, area range): all areas.
-    precision = evaluation.eval['precision'][:, :, :, 0]
-    table = {}
-    for index, cat_id in enumerate(evaluation.params.cat_ids):
-        values = precision[:, :, index]
-        values = values[values > -1]
-        name = evaluation.lvis_gt.cats[cat_id]['name']
-        table[name] = float(values.mean()) if values.size else float('nan')
-    return table

@@ -91,6 +91,10 @@ class PRCurves:
         """Area under :meth:`curve` in [0, 1], COCO's AP."""
         return float(self.curve(iou, name).mean())
 
+    def by_class(self) -> dict[str, float]:
+        """COCO's AP of each class in [0, 1]; NaN for a class without objects."""
+        return {name: self.average_precision(None, name) for name in self.classes}
+
 
 def check_same_classes(models: Mapping[str, PRCurves]) -> PRCurves:
     """Return the first model's curves; ValueError if models have different classes."""
