@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lib.coco.box_evaluation import (
-    best_f1_thresholds,
-    class_average_precision,
-    evaluate_boxes,
-    summary,
-)
+from lib.coco.box_evaluation import best_f1_thresholds, evaluate_boxes, summary
 from lib.coco.detections import draw_detections
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, rich_table, write_tables
@@ -27,9 +22,8 @@ def test_curves_are_those_of_pycocotools(evaluations):
         precision = evaluation.eval['precision']
         for index, name in enumerate(curves.classes):
             assert curves.curve(0.5, name) == pytest.approx(precision[0, :, index, 0, -1])
-        per_class = class_average_precision(evaluation)
-        for name, ap in per_class.items():
-            assert curves.average_precision(None, name) == pytest.approx(ap)
+        expected = precision[..., 0, -1].mean(axis=(0, 1))
+        assert curves.by_class() == pytest.approx(dict(zip(curves.classes, expected)))
         assert summary(evaluation)['mAP'] == pytest.approx(stats[0])
 
 

@@ -9,7 +9,6 @@ from noisy_boxes import make_document, make_predictions, write_json
 from lib.coco.box_evaluation import (
     best_f1_thresholds,
     check_predictions,
-    class_average_precision,
     class_matches,
     evaluate_boxes,
     load_ground_truth,
@@ -18,6 +17,7 @@ from lib.coco.box_evaluation import (
     summary,
 )
 from lib.coco.evaluators import find_evaluators
+from lib.coco.pr_curves import PRCurves
 from mmrank.errors import UserError
 
 GOOD = {'image_id': 1, 'category_id': 3, 'bbox': [0, 1, 20, 30], 'score': 0.5}
@@ -161,8 +161,8 @@ def test_ids_of_images_may_be_anything(tmp_path, name, eval_name):
     found = evaluate()
     assert np.array_equal(found.eval['precision'], expected.eval['precision'])
     assert found.stats[0] > 0.1
-    by_class = class_average_precision(expected)
-    assert class_average_precision(found) == pytest.approx(by_class, nan_ok=True)
+    by_class = PRCurves.from_coco_eval(expected).by_class()
+    assert PRCurves.from_coco_eval(found).by_class() == pytest.approx(by_class, nan_ok=True)
     assert {x['image_id'] for x in found.cocoDt.dataset['annotations']} <= {*names}
     assert {*found.cocoDt.imgToAnns} <= {*found.cocoGt.imgs} == {*names}
     assert {x['image_id'] for x in found.evalImgs or () if x} <= {*names}

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from lib.coco.box_evaluation import (
     check_predictions,
-    class_average_precision,
     class_matches,
     load_ground_truth,
     load_predictions,
     match_boxes,
 )
+from lib.coco.pr_curves import PRCurves
 from mmrank.calibration.calibration_file import Calibration
 from mmrank.errors import UserError
 
@@ -82,7 +82,7 @@ class BoxSplit:
         """COCO's figures of the boxes."""
         boxes = list(map(dict, self.boxes)) if calibration is None else self.calibrated(calibration)
         evaluation = match_boxes(self.truth, boxes)
-        ap = class_average_precision(evaluation)
+        ap = PRCurves.from_coco_eval(evaluation).by_class()
         return SplitFigures(
             np.array([ap[name] for name in self.judged.classes]),
             float(evaluation.stats[0]),

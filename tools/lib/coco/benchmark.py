@@ -5,12 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lib.coco.box_evaluation import (
-    check_predictions,
-    class_average_precision,
-    load_predictions,
-    summary,
-)
+from lib.coco.box_evaluation import check_predictions, load_predictions, summary
 from lib.coco.evaluators import (
     BoxEvaluator,
     check_equality,
@@ -49,8 +44,8 @@ class CocoBenchmark:
         """Whether the annotations are LVIS's."""
         return self.evaluator == 'lvis'
 
-    def _add(self, result, evaluation, figures, classes, curves) -> None:
-        self.rows.append(BenchmarkRow(result.name, figures, classes, result.record))
+    def _add(self, result, evaluation, figures, curves) -> None:
+        self.rows.append(BenchmarkRow(result.name, figures, curves.by_class(), result.record))
         self.curves[result.name] = curves
         self.evaluations[result.name] = evaluation
 
@@ -137,8 +132,8 @@ def _evaluate_coco(
         for other in others:
             largest = max(largest, check_equality(first, other, result.name))
         figures = {k: v for k, v in summary(first).items() if k not in _HIDDEN_FIGURES}
-        classes = class_average_precision(first)
-        benchmark._add(result, first, figures, classes, PRCurves.from_coco_eval(first))
+        curves = PRCurves.from_coco_eval(first)
+        benchmark._add(result, first, figures, curves)
     if len(evaluators) > 1:
         slow, fast = (sum(t.values()) for t in benchmark.seconds.values())
         names = ' and '.join(benchmark.seconds)
@@ -164,4 +159,4 @@ def _evaluate_lvis(
         if limit := describe_limit(boxes):
             benchmark.notes.append(f'{result.name}: {limit}')
         curves = PRCurves.from_lvis_eval(evaluation)
-        benchmark._add(result, evaluation, figures, curves.by_class(), curves)
+        benchmark._add(result, evaluation, figures, curves)

@@ -258,19 +258,6 @@ def summary(evaluation: COCOeval) -> dict[str, float]:
     return dict(zip(STAT_NAMES, stats.tolist()))
 
 
-def class_average_precision(evaluation: COCOeval) -> dict[str, float]:
-    """AP over IoU 0.5 to 0.95 by class name, in [0, 1]; NaN for a class without objects."""
-    # (IoU, recall, class, area range, max boxes): all areas, most boxes.
-    precision = evaluation.eval['precision'][:, :, :, 0, -1]
-    table = {}
-    for index, cat_id in enumerate(evaluation.params.catIds):
-        values = precision[:, :, index]
-        values = values[values > -1]
-        name = evaluation.cocoGt.cats[cat_id]['name']
-        table[name] = float(values.mean()) if values.size else float('nan')
-    return table
-
-
 @dataclass(frozen=True)
 class ClassMatches:
     """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.

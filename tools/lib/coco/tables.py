@@ -10,7 +10,8 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from rich.table import Table
 
-from lib.coco.box_evaluation import class_average_precision, evaluate_boxes, summary
+from lib.coco.box_evaluation import evaluate_boxes, summary
+from lib.coco.pr_curves import PRCurves
 from lib.coco.runs import RunRecord
 from lib.common.names import best_cells
 from lib.common.tables import console_table
@@ -128,7 +129,7 @@ def comparison_rows(models: Mapping[str, COCOeval]) -> tuple[list[str], list[lis
     """Header and rows in percent: COCO's twelve figures, then mAP per class, a model a column."""
     columns = []
     for evaluation in models.values():
-        classes = class_average_precision(evaluation)
+        classes = PRCurves.from_coco_eval(evaluation).by_class()
         columns.append(summary(evaluation) | {f'mAP {name}': ap for name, ap in classes.items()})
     rows = [[metric, *(percent(figures[metric]) for figures in columns)] for metric in columns[0]]
     return ['metric (%)', *models], rows
