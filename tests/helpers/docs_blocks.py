@@ -21,6 +21,19 @@ def blocks(path, kind):
     return [text for name, text in all_blocks(path) if name == kind]
 
 
+def block(path, mark):
+    """The one Python block that contains ``mark``."""
+    (text,) = [text for text in blocks(path, 'python') if mark in text]
+    return text
+
+
+def values_of(text):
+    """The names that a Python block defines."""
+    names = {}
+    exec(text, names)
+    return names
+
+
 def output_of(commands, folder, package=ROOT):
     """What the commands print in a folder.
 

@@ -4,11 +4,10 @@ import json
 import re
 import sys
 
-import docs_blocks
 import numpy as np
 import pytest
 import torch
-from docs_blocks import PAGES, ROOT
+from docs_blocks import PAGES, ROOT, block, blocks, values_of
 from mmengine.optim import build_optim_wrapper
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -19,19 +18,6 @@ from mmrank.engine.resume.checkpoint import find_damage
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
-
-
-def block(page, mark):
-    """The one Python block of a page that contains ``mark``."""
-    (text,) = [x for x in docs_blocks.blocks(page, 'python') if mark in x]
-    return text
-
-
-def run(text):
-    """The names that a block defines."""
-    names = {}
-    exec(text, names)
-    return names
 
 
 def test_a_state_of_each_sample_comes_back_from_safetensors(tmp_path):
@@ -53,14 +39,14 @@ def test_a_state_of_each_sample_comes_back_from_safetensors(tmp_path):
 
 
 def test_state_of_a_loss_has_the_size_of_the_table(capsys):
-    run(block(SCALING, 'ISogCLRLoss'))
+    values_of(block(SCALING, 'ISogCLRLoss'))
     said = capsys.readouterr().out
     assert said == '12 bytes a sample\n'
     assert '| 12 a sample;' in SCALING.read_text('utf-8')
 
 
 def test_gradient_caching():
-    made = run(block(SCALING, 'GradCacheOptimWrapper'))
+    made = values_of(block(SCALING, 'GradCacheOptimWrapper'))
     wrapper = build_optim_wrapper(nn.Linear(2, 2), made['optim_wrapper'])
     assert isinstance(wrapper, GradCacheOptimWrapper)
     assert wrapper.chunk == 64
@@ -70,7 +56,7 @@ def test_gradient_caching():
 def test_scaling_commands(newcomer):
     """Two processes, the same in shards, and an accumulation; all learn."""
     pytest.importorskip('mmpretrain')
-    output = newcomer(docs_blocks.blocks(SCALING, 'bash'))
+    output = newcomer(blocks(SCALING, 'bash'))
     found = re.findall(r'Epoch\(val\) .*ranking/mAP: ([\d.]+)', output)
     assert len(found) == 3
     assert min(map(float, found)) > 30
@@ -89,9 +75,9 @@ def test_calibration(capsys):
     pytest.importorskip('sklearn')
     from sklearn.metrics import brier_score_loss, f1_score
 
-    found = run(block(CALIBRATION, 'LogisticRegression'))
+    found = values_of(block(CALIBRATION, 'LogisticRegression'))
     said = capsys.readouterr().out
-    (shown,) = docs_blocks.blocks(CALIBRATION, 'text')
+    (shown,) = blocks(CALIBRATION, 'text')
     number = re.compile(r'\d\.\d+')
     assert number.sub('', said) == number.sub('', shown)
     assert [float(x) for x in number.findall(said)] == pytest.approx(
@@ -151,7 +137,7 @@ def test_export(tmp_path, monkeypatch):
     pytest.importorskip('mmdet')
     (tmp_path / 'configs').symlink_to(ROOT / 'configs')
     monkeypatch.chdir(tmp_path)
-    found = run(block(CALIBRATION, 'torch.export'))
+    found = values_of(block(CALIBRATION, 'torch.export'))
     image = torch.rand(1, 3, 192, 256)
     program = torch.export.load('detector.pt2').module()
     with torch.no_grad():

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from docs_blocks import ROOT, block
 from mmengine.config import Config
 from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
@@ -13,8 +14,6 @@ from random_weights import without_downloads
 from lib.common.documents import blocks_of, documents
 from lib.synthetic.glyphs import GlyphsSpec, draw_glyph
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
@@ -30,10 +29,8 @@ def all_snippets():
 
 
 def snippet(readme, mark):
-    """The one block of a README that contains ``mark``."""
-    found = [x for x in all_snippets() if x.page == ROOT / readme and mark in x.text]
-    assert len(found) == 1, (readme, mark, [x.line for x in found])
-    return found[0]
+    """The one Python block of a README or page that contains ``mark``."""
+    return block(ROOT / readme, mark)
 
 
 def config_of(text, folder):
@@ -125,13 +122,6 @@ def train_detector(cfg, images, work_dir, iterations, warm_up):
 
 
 # The others: batches in memory, the optimiser of an mmpretrain config.
-
-
-def values_of(text):
-    """The names that a block without a base config defines."""
-    names = {}
-    exec(text, names)
-    return names
 
 
 def stock_optimiser(name):

@@ -10,9 +10,9 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from docs_blocks import ROOT, values_of
 from mmengine.registry import HOOKS, METRICS, MODELS, VISBACKENDS, init_default_scope
 from readme_snippets import (
-    ROOT,
     all_snippets,
     config_of,
     glyphs,
@@ -22,7 +22,6 @@ from readme_snippets import (
     tiny_detector,
     train_detector,
     train_model,
-    values_of,
     write_images,
 )
 from torch.nn.functional import normalize
@@ -112,13 +111,13 @@ GREY = dict(mean=[127.5] * 3, std=[127.5] * 3)
 def test_every_block_is_known():
     assert len(BLOCKS) == len(all_snippets())
     mark = "_base_ = 'mmdet::atss"
-    assert snippet(HOME, mark).text == snippet('README.md', mark).text
+    assert snippet(HOME, mark) == snippet('README.md', mark)
     for readme, mark in BLOCKS:
         assert snippet(readme, mark)
 
 
 def test_loggers_of_the_page_are_there_and_take_their_options(tmp_path):
-    cfg = config_of(snippet(TOOLS, 'TensorboardVisBackend').text, tmp_path)
+    cfg = config_of(snippet(TOOLS, 'TensorboardVisBackend'), tmp_path)
     assert len(cfg.visualizer.vis_backends) == 4
     for backend in cfg.visualizer.vis_backends:
         options = {key: value for key, value in backend.items() if key != 'type'}
@@ -127,7 +126,7 @@ def test_loggers_of_the_page_are_there_and_take_their_options(tmp_path):
 
 def test_lines_of_the_refined_softmax_fit_the_config(tmp_path):
     base = ROOT / 'configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py'
-    text = snippet(IN_BATCH, 'refined=True').text
+    text = snippet(IN_BATCH, 'refined=True')
     cfg = config_of(f"_base_ = '{base}'\n{text}", tmp_path)
     loss = MODELS.build(cfg.model.loss)
     assert (type(loss).__name__, loss.refined) == ('InBatchSoftmaxLoss', True)
@@ -149,9 +148,9 @@ optim_wrapper = dict(optimizer=dict(lr=0.01))
 def detector_text(kind):
     """The README's own lines, and its base alone."""
     if kind == 'faster_rcnn':
-        text = snippet(DETECTOR, "_base_ = 'mmdet::faster_rcnn").text
+        text = snippet(DETECTOR, "_base_ = 'mmdet::faster_rcnn")
         return text + MONITOR, text.splitlines()[0]
-    text = snippet('README.md', "_base_ = 'mmdet::atss").text
+    text = snippet('README.md', "_base_ = 'mmdet::atss")
     base, lines = text.split('\n', 1)
     if kind == 'retinanet':
         base = RETINANET
@@ -266,10 +265,10 @@ def drawings_of_classes(g):
 def test_retrieval(loss):
     """Characters that were not trained on."""
     pytest.importorskip('mmpretrain')
-    values = values_of(snippet(RETRIEVAL, 'mmrank.EmbeddingRetriever').text)
+    values = values_of(snippet(RETRIEVAL, 'mmrank.EmbeddingRetriever'))
     if loss == 'metric_learning':
         pytest.importorskip('pytorch_metric_learning')
-        text = snippet('configs/metric_learning/README.md', 'PMLLoss').text
+        text = snippet('configs/metric_learning/README.md', 'PMLLoss')
         values['model']['head']['loss'] = values_of(text)['loss']
     # Weights that nobody trained have no statistics worth keeping.
     assert values['model'].pop('freeze_bn')
@@ -300,7 +299,7 @@ def _ranking(model):
 def test_multi_label_classification(readme):
     """Two of 14 characters on top of each other; tested on new drawings."""
     pytest.importorskip('mmpretrain')
-    values = values_of(snippet(readme, 'mmrank.OneVsRestHead').text)
+    values = values_of(snippet(readme, 'mmrank.OneVsRestHead'))
     model = built(values['model'])
 
     def batch(g, low=0, n=48):
@@ -342,7 +341,7 @@ def test_multi_label_classification(readme):
 def test_self_supervised(readme):
     """Two drawings of a character are its views; no label is used."""
     pytest.importorskip('mmpretrain')
-    values = values_of(snippet(readme, 'mmrank.TwoViewLearner').text)
+    values = values_of(snippet(readme, 'mmrank.TwoViewLearner'))
     values['model']['loss']['num_samples'] = 200
     model = built(values['model'], 'mmpretrain.SelfSupDataPreprocessor')
 
@@ -376,7 +375,7 @@ def test_self_supervised(readme):
 )
 def test_images_and_texts(readme):
     pytest.importorskip('mmpretrain')
-    values = values_of(snippet(readme, 'mmrank.ImageTextDualEncoder').text)
+    values = values_of(snippet(readme, 'mmrank.ImageTextDualEncoder'))
     config = values['model']
     config['text_encoder'] = dict(type='mmrank.TextTransformer', channels=32, num_layers=1)
     config['head']['loss']['num_samples'] = 200
@@ -418,9 +417,9 @@ def test_images_and_texts(readme):
 
 
 def test_metrics_and_hooks_build():
-    text = snippet(RETRIEVAL, 'recall_at=(1, 10, 100, 1000)').text
+    text = snippet(RETRIEVAL, 'recall_at=(1, 10, 100, 1000)')
     assert METRICS.build(values_of(text)['val_evaluator'])
-    values = values_of(snippet(TOOLS, 'mmrank.AtomicCheckpointHook').text)
+    values = values_of(snippet(TOOLS, 'mmrank.AtomicCheckpointHook'))
     assert HOOKS.build(values['default_hooks']['checkpoint'])
     for hook in values['custom_hooks']:
         assert HOOKS.build(hook)
@@ -428,7 +427,7 @@ def test_metrics_and_hooks_build():
 
 def test_library_block_trains():
     """Its loss, minimised with plain SGD, ranks the positives first."""
-    values = values_of(snippet(PYTORCH, 'stable_ap_loss(scores, is_positive').text)
+    values = values_of(snippet(PYTORCH, 'stable_ap_loss(scores, is_positive'))
     gradient, is_positive = values['scores'].grad, values['is_positive']
     assert values['loss'].isfinite()
     assert (gradient[is_positive] < 0).any()
@@ -437,7 +436,7 @@ def test_library_block_trains():
 
 def test_the_quality_raises_the_ap_at_each_threshold(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    values = values_of(snippet(COCOS_METRIC, 'graded_average_precision').text)
+    values = values_of(snippet(COCOS_METRIC, 'graded_average_precision'))
     ranked, graded = (values['by_threshold'][quality] for quality in (0, 0.9))
     assert (graded > ranked).all()
     for quality, text in ((0, '0.26'), (0.9, '0.36')):
@@ -448,22 +447,22 @@ def test_the_quality_raises_the_ap_at_each_threshold(tmp_path, monkeypatch):
 
 
 def test_a_config_inherits_by_path(tmp_path):
-    text = snippet(START, '/path/to/configs').text
+    text = snippet(START, '/path/to/configs')
     cfg = config_of(text.replace('/path/to', str(ROOT)), tmp_path)
     assert cfg.model.bbox_head.num_classes == 3
 
 
 def test_blocks_for_a_plain_loop_have_gradients():
-    values = values_of(snippet('README.md', 'StableAPLoss(num_classes=5').text)
+    values = values_of(snippet('README.md', 'StableAPLoss(num_classes=5'))
     assert values['scores'].grad.abs().sum() > 0
-    values = values_of(snippet(PYTORCH, 'EmbeddingLoss(StableAPLoss())').text)
+    values = values_of(snippet(PYTORCH, 'EmbeddingLoss(StableAPLoss())'))
     assert (values['scores'].grad.abs().sum(0) > 0).all()
     assert values['embeddings'].grad.abs().sum() > 0
 
 
 def test_detector_for_own_classes(tmp_path):
     pytest.importorskip('mmdet')
-    cfg = config_of(snippet(DETECTOR, "_base_ = 'mmdet::atss").text, tmp_path)
+    cfg = config_of(snippet(DETECTOR, "_base_ = 'mmdet::atss"), tmp_path)
     tiny_detector(cfg)
     cfg.model.bbox_head.num_classes = 3
     init_default_scope('mmdet')
@@ -479,7 +478,7 @@ def test_detector_for_own_classes(tmp_path):
 
 def test_recommendation_for_own_data(tmp_path):
     (tmp_path / 'configs').symlink_to(ROOT / 'configs')
-    text = snippet(RECOMMENDATION, "_base_ = 'configs/tutorials").text
+    text = snippet(RECOMMENDATION, "_base_ = 'configs/tutorials")
     cfg = config_of(text, tmp_path)
     model = MODELS.build(cfg.model)
     assert [p.shape for p in model.parameters()] == [(6018, 64), (3018, 64)]

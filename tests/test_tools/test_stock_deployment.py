@@ -107,11 +107,8 @@ def test_an_onnx_file_gives_the_same_raw_outputs(detector, stock_files, tmp_path
     for name in ('onnx', 'onnxscript', 'onnxruntime'):
         pytest.importorskip(name, reason=f'the export needs {name}')
     page = docs_blocks.PAGES / 'calibration_and_deployment.md'
-    blocks = docs_blocks.blocks(page, 'python')
-    (block,) = [text for text in blocks if 'torch.onnx' in text]
     monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(block, names)
+    names = docs_blocks.values_of(docs_blocks.block(page, 'torch.onnx'))
     assert b'mmrank' not in (tmp_path / 'detector.onnx').read_bytes()
     network = names['network']
     assert not any(type(part).__module__.startswith('mmrank') for part in network.modules())
