@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 from hypothesis import settings
-from script_fixtures import own_environment, own_loading, run, run_script  # noqa: F401
+from script_fixtures import own_environment, own_loading, run, run_script, trained  # noqa: F401
 
 # A red CI must mean a change for the worse, not a lucky find; new examples are looked for on
 # developers' machines.

@@ -81,3 +81,15 @@ def run(monkeypatch, capsys):
 
     yield call
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope='session')
+def trained(tmp_path_factory):
+    """The folder of a finished training, and its config; for tests that change neither."""
+    import resume_run
+    from tiny_tool_run import write_config
+
+    folder = tmp_path_factory.mktemp('trained')
+    config = write_config(folder)
+    resume_run.train(str(folder / 'work'), {}, None, False)
+    return folder / 'work', config

@@ -11,7 +11,7 @@ import resume_run
 import torch
 from gloo_processes import run_on_ranks
 from mmengine.runner import Runner
-from tiny_tool_run import TEST, TRAIN, write_config
+from tiny_tool_run import TEST, TRAIN
 from torch import nn
 from training_ends import assert_same
 
@@ -31,15 +31,6 @@ from mmrank.state import (
     SampleRanks,
     ScoreVector,
 )
-
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """The folder of a finished training, and its config."""
-    folder = tmp_path_factory.mktemp('trained')
-    config = write_config(folder)
-    resume_run.train(str(folder / 'work'), {}, None, False)
-    return folder / 'work', config
 
 
 def run_with(checkpoint, tmp_path, resume=True, strict=True, allow=(), **options):

@@ -10,7 +10,6 @@ from io import BytesIO
 import mmengine.runner.checkpoint
 import numpy as np
 import pytest
-import resume_run
 import torch
 from mmengine.logging import HistoryBuffer
 from mmengine.runner import CheckpointLoader
@@ -46,15 +45,6 @@ def marker(tmp_path):
     path = tmp_path / 'marker'
     yield path
     assert not path.exists()
-
-
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory):
-    """The folder of a finished training, and its config."""
-    folder = tmp_path_factory.mktemp('trained')
-    config = write_config(folder)
-    resume_run.train(str(folder / 'work'), {}, None, False)
-    return folder / 'work', config
 
 
 both_formats = pytest.mark.parametrize('zip_format', [True, False], ids=['zip', 'legacy'])
