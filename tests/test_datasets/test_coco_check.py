@@ -69,11 +69,11 @@ def drop(part, index, key):
 BAD = {
     'negative width': (
         set_ann(1, bbox=[20, 5, -12, 12]),
-        ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'negative', 'width'],
+        ['annotations[1]', 'id 2', '[20, 5, -12, 12]', 'box of negative size', 'width'],
     ),
     'negative height': (set_ann(0, bbox=[2, 3, 10, -8]), ['[2, 3, 10, -8]', 'height is -8']),
-    'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['zero size', '0 x 8']),
-    'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['NaN or infinity']),
+    'zero width': (set_ann(0, bbox=[2, 3, 0, 8]), ['box of zero size', '0 x 8']),
+    'nan': (set_ann(0, bbox=[2, float('nan'), 5, 5]), ['box with NaN or infinity']),
     'infinity': (set_ann(0, bbox=[2, 3, float('inf'), 5]), ['infinity']),
     'outside right': (
         set_ann(0, bbox=[40, 3, 5, 5]),
@@ -82,13 +82,13 @@ BAD = {
     'outside left': (set_ann(0, bbox=[-9, 3, 5, 5]), ['outside the image']),
     'three numbers': (set_ann(0, bbox=[1, 2, 3]), ['[1, 2, 3]', 'four']),
     'text in box': (set_ann(0, bbox=[1, 2, '3', 4]), ["'3'", 'four']),
-    'zero area': (set_ann(0, area=0), ['area is 0']),
+    'zero area': (set_ann(0, area=0), ['area not positive', 'area is 0']),
     'bad crowd flag': (set_ann(0, iscrowd=7), ['iscrowd is 7']),
     'unknown category': (
         set_ann(2, category_id=9),
         ['unknown category id', 'category_id is 9', '1, 2'],
     ),
-    'unknown image': (set_ann(2, image_id=77), ['no image has the id 77']),
+    'unknown image': (set_ann(2, image_id=77), ['unknown image id', 'no image has the id 77']),
     'duplicate annotation id': (set_ann(2, id=1), ['duplicate annotation id', 'annotations[2]']),
     'list as id': (set_ann(2, id=[1]), ['id is [1]']),
     'duplicate image id': (
