@@ -38,7 +38,7 @@ DENSE_HEADS = [
     ('ATSSHead', ALRP, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
     ('SSDHead', ALRP, dict(loss_bbox=GIOU), ValueError, 'reg_decoded_bbox=True'),
-    ('YOLOV3Head', RANK_SORT, {}, ValueError, 'those of offsets and of sizes'),
+    ('YOLOV3Head', RANK_SORT, {}, ValueError, 'computed on offsets and sizes'),
     ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
     ('ATSSHead', AP, dict(balance_gradients=-1.0), ValueError, BALANCE),
     ('ATSSHead', AP, dict(balance_gradients=math.nan), ValueError, BALANCE),
@@ -75,7 +75,7 @@ BOX_HEADS = [
     (dict(type='mmdet.CrossEntropyLoss'), {}, TypeError, 'CrossEntropyLoss is not a ranking'),
     (AP, dict(box_average='boxes'), ValueError, "box_average='boxes'"),
     (AP, dict(box_average='positives', balance_boxes=True), ValueError, 'set only one of them'),
-    (ALRP, dict(balance_boxes=True), ValueError, 'itself: remove'),
+    (ALRP, dict(balance_boxes=True), ValueError, 'itself; remove'),
     (RANK_SORT, dict(with_reg=False), ValueError, 'requires the boxes.*with_reg=False'),
     (
         ALRP,

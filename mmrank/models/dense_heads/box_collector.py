@@ -21,23 +21,33 @@ def has_boxes(loss_bbox: nn.Module) -> bool:
     return 'IoU' in type(loss_bbox).__name__
 
 
-def check_box_loss(loss_bbox: nn.Module, user: str) -> None:
-    """Raise ``ValueError`` if ``user`` needs boxes and the box loss is computed on their codes."""
-    if not has_boxes(loss_bbox):
-        name = type(loss_bbox).__name__
-        raise ValueError(
-            f'{user} requires decoded boxes, but loss_bbox.type={name!r} is computed on box codes; '
-            "use an IoU loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
-        )
+def collect_boxes(head: nn.Module, attribute: str, on_codes: bool) -> None:
+    """Put a :class:`BoxCollector` in place of a box loss of a head, for its ``loss_cls``.
 
-
-def check_balance(loss: nn.Module, balance_boxes: bool) -> None:
-    """Raise ``ValueError`` if a loss that computes the box loss itself is balanced with it."""
-    if loss.box_input == 'loss' and balance_boxes:
+    ``on_codes``: the box loss gets the codes of anchors, unless the head's ``reg_decoded_bbox`` is
+    set. Raises ``ValueError`` if the loss needs decoded boxes and there are none, or computes the
+    box loss itself and is balanced with it.
+    """
+    loss = head.loss_cls
+    user = type(loss).__name__
+    if loss.box_input == 'loss' and head.balance_boxes:
         raise ValueError(
-            f'balance_boxes=True: {type(loss).__name__} computes the box loss itself; remove '
-            'balance_boxes'
+            f'balance_boxes=True: {user} computes the box loss itself; remove balance_boxes'
         )
+    coder = head.bbox_coder if on_codes and not head.reg_decoded_bbox else None
+    if loss.box_input == 'loss' and coder is not None:
+        raise ValueError(
+            f'{user} requires decoded boxes, but {head.host.__name__} has reg_decoded_bbox=False; '
+            'set reg_decoded_bbox=True and an IoU loss such as '
+            "loss_bbox=dict(type='mmdet.GIoULoss')"
+        )
+    loss_bbox = getattr(head, attribute)
+    if not has_boxes(loss_bbox) and (loss.box_input == 'loss' or not on_codes):
+        raise ValueError(
+            f'{user} requires decoded boxes, but loss_bbox.type={type(loss_bbox).__name__!r} is '
+            "computed on box codes; use an IoU loss such as loss_bbox=dict(type='mmdet.GIoULoss')"
+        )
+    setattr(head, attribute, BoxCollector(loss_bbox, loss.box_input, coder))
 
 
 class BoxCollector(nn.Module):

@@ -13,7 +13,7 @@ from mmrank.losses.protocols import TakesBoxValues
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 from mmrank.models.score_centre import score_centre
 
-from .box_collector import BoxCollector, check_balance, check_box_loss, has_boxes, requires_boxes
+from .box_collector import collect_boxes, has_boxes, requires_boxes
 from .level_collector import LevelCollector
 from .listwise_mixin import RankingHeadMixin
 
@@ -130,12 +130,9 @@ class ListwiseDETRMixin(RankingHeadMixin):
         denoising = hasattr(self.host, '_loss_dn_single')
         self._check_matching()
         self._check_proposals(loss, two_stage and denoising)
-        if isinstance(loss, TakesBoxValues) and loss.box_input is not None:
-            check_balance(loss, self.balance_boxes)
-            if requires_boxes(loss):
-                check_box_loss(self.loss_iou, type(loss).__name__)
-            if has_boxes(self.loss_iou):
-                self.loss_iou = BoxCollector(self.loss_iou, loss.box_input)
+        takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
+        if takes_boxes and (requires_boxes(loss) or has_boxes(self.loss_iou)):
+            collect_boxes(self, 'loss_iou', on_codes=False)
         # A head of another package may change the losses of its layers.
         of_mmdet = self.host.loss_by_feat.__module__.startswith('mmdet.')
         layers = self._decoder_layers(num_layers)

@@ -18,7 +18,7 @@ from mmrank.registry import MODELS
 from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
-from .box_collector import BoxCollector, check_balance, check_box_loss, has_boxes, requires_boxes
+from .box_collector import BoxCollector, collect_boxes, has_boxes, requires_boxes
 from .host_heads import traits_of
 from .level_collector import LevelCollector, to_logits
 
@@ -76,7 +76,7 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         loss = self.loss_cls
         takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
         if takes_boxes and (requires_boxes(loss) or self._has_boxes()):
-            self._collect_boxes(loss.box_input)
+            self._collect_boxes()
         self.loss_cls = LevelCollector(
             loss, self._build_pointwise(pointwise_loss), self.traits.probabilities
         )
@@ -108,28 +108,14 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
             return False
         return self._has_known_codes() or has_boxes(getattr(self, self.traits.boxes))
 
-    def _collect_boxes(self, kind: str) -> None:
-        user = type(self.loss_cls).__name__
-        traits = self.traits
-        host = self.host
-        if traits.no_boxes is not None:
+    def _collect_boxes(self) -> None:
+        if self.traits.no_boxes is not None:
             raise ValueError(
-                f'{user} requires the boxes of the positives, which {host.__name__} does not '
-                f"provide: {traits.no_boxes}. Use for example head_type='mmdet.ATSSHead'"
+                f'{type(self.loss_cls).__name__} requires the boxes of the positives, which '
+                f'{self.host.__name__} does not provide: {self.traits.no_boxes}. Use for example '
+                "head_type='mmdet.ATSSHead'"
             )
-        check_balance(self.loss_cls, self.balance_boxes)
-        known = self._has_known_codes()
-        coder = self.bbox_coder if known and not self.reg_decoded_bbox else None
-        if coder is not None and kind == 'loss':
-            raise ValueError(
-                f'{user} requires decoded boxes, but {host.__name__} has reg_decoded_bbox=False; '
-                'set reg_decoded_bbox=True and an IoU loss such as '
-                "loss_bbox=dict(type='mmdet.GIoULoss')"
-            )
-        loss_bbox = getattr(self, traits.boxes)
-        if kind == 'loss' or not known:
-            check_box_loss(loss_bbox, user)
-        setattr(self, traits.boxes, BoxCollector(loss_bbox, kind, coder))
+        collect_boxes(self, self.traits.boxes, self._has_known_codes())
 
     def loss(self, *args, **kwargs) -> dict:
         """Losses of a batch, as a one-stage detector calls for them."""

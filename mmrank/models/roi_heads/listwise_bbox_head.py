@@ -10,7 +10,7 @@ from mmrank.losses import HeadLoss
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.models.balanced_head import BalancedHead
-from mmrank.models.dense_heads.box_collector import BoxCollector, check_box_loss
+from mmrank.models.dense_heads.box_collector import collect_boxes
 from mmrank.models.federated_annotations import exhaustive_classes, federated_weight
 from mmrank.models.score_centre import BoxesWithoutCentre
 from mmrank.registry import MODELS
@@ -55,30 +55,21 @@ class ListwiseBBoxMixin(BoxesWithoutCentre, BalancedHead):
         if not self.with_reg and not self.loss_cls.requires_boxes:
             self.box_input = None
         if self.box_input is not None:
-            self._check_boxes()
-            coder = None if self.reg_decoded_bbox else self.bbox_coder
-            self.loss_bbox = BoxCollector(self.loss_bbox, self.box_input, coder)
+            self._collect_boxes()
 
-    def _check_boxes(self) -> None:
+    def _collect_boxes(self) -> None:
         name = type(self.loss_cls).__name__
         if not self.with_reg:
             raise ValueError(
                 f'{name} requires the boxes of the positives, but with_reg=False leaves the head '
                 'without boxes; set it to True'
             )
-        if self.box_input == 'quality':
-            return
-        if not self.reg_decoded_bbox:
+        if self.box_input == 'loss' and self.box_average != 'rois':
             raise ValueError(
-                f'{name} requires decoded boxes, but the box head has reg_decoded_bbox=False; set '
-                'it to True'
+                f'box_average={self.box_average!r}: {name} computes the box loss itself; remove '
+                'box_average'
             )
-        check_box_loss(self.loss_bbox, name)
-        if self.balance_boxes or self.box_average != 'rois':
-            raise ValueError(
-                f'{name} computes and balances the box loss itself: remove '
-                f'balance_boxes={self.balance_boxes} and box_average={self.box_average!r}'
-            )
+        collect_boxes(self, 'loss_bbox', on_codes=True)
 
     def forward(self, *features: Tensor) -> tuple:
         """Scores and boxes of the host head."""
