@@ -46,6 +46,12 @@ def class_numbers(name: str, labels: Tensor) -> Tensor:
     return labels
 
 
+def _levels(name: str, labels: Tensor) -> Tensor:
+    """(L, n) classes of each level, from coarse to fine, of (n,) or (n, L) labels."""
+    labels = class_numbers(name, labels)
+    return labels.t() if labels.dim() == 2 else labels[None]
+
+
 def _largest_entry(x: Tensor) -> Tensor:
     """Scalar float64, the largest absolute value; read in one pass."""
     low, high = x.detach().aminmax()
@@ -94,19 +100,18 @@ class EmbeddingBatch:
                     f'{name} must have shape {shape} for {sizes[0]} queries '
                     f'and a gallery of {sizes[1]}, got {found}'
                 )
-        for name in ('query_labels', 'gallery_labels'):
-            setattr(self, name, class_numbers(name, getattr(self, name)))
-        both = self.query_labels, self.gallery_labels
-        levels = [x.t() if x.dim() == 2 else x[None] for x in both]
-        if len(levels[0]) != len(levels[1]):
+        of_queries = _levels('query_labels', self.query_labels)
+        of_gallery = _levels('gallery_labels', self.gallery_labels)
+        if len(of_queries) != len(of_gallery):
             raise UserError(
-                f'query_labels have {len(levels[0])} levels and gallery_labels {len(levels[1])}. '
+                f'query_labels have {len(of_queries)} levels and gallery_labels {len(of_gallery)}. '
                 'Fix: the same levels for both, from coarse to fine'
             )
-        self._levels = list(zip(*levels))
-        self.num_levels = len(levels[0])
-        self.query_labels, self.gallery_labels = self._levels[-1]
-        self._same = self.query_labels[:, None] == self.gallery_labels
+        self._levels = list(zip(of_queries, of_gallery))
+        self.num_levels = len(of_queries)
+        self.query_labels = of_queries[-1]
+        self.gallery_labels = of_gallery[-1]
+        self._same_class = self.query_labels[:, None] == self.gallery_labels
         # A label of -1 in the gallery is of no query: an empty place, or a text without a class.
         if len(self.query_labels) and violated(
             (self.query_labels >= 0).all(), 'a label is below 0'
@@ -156,14 +161,14 @@ class EmbeddingBatch:
 
     def is_positive(self) -> Tensor:
         """(Q, G) bool: of the query's class, but not its own image."""
-        return self._same & ~self.is_itself
+        return self._same_class & ~self.is_itself
 
     def shared_levels(self) -> Tensor:
         """(Q, G) uint8 number of levels that query and entry share.
 
         ValueError, on a GPU a device-side assertion, if a level does not refine the one before.
         """
-        shared = torch.zeros_like(self._same, dtype=torch.uint8)
+        shared = torch.zeros_like(self._same_class, dtype=torch.uint8)
         for number, (queries, gallery) in enumerate(self._levels):
             same = queries[:, None] == gallery
             if violated(
@@ -180,7 +185,7 @@ class EmbeddingBatch:
 
     def is_negative(self) -> Tensor:
         """(Q, G) bool: of another class."""
-        return ~self._same & ~self.is_itself
+        return ~self._same_class & ~self.is_itself
 
 
 def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:

@@ -113,13 +113,8 @@ class GradientBalance(RunningMean):
             cls_keys: Names of the class part.
             box_keys: Names of the box part.
         """
-        cls = sum(total_loss(losses[key]) for key in cls_keys)
-        box = sum(total_loss(losses[key]) for key in box_keys)
-        factor = self.factor(cls, box)
-        found = dict(losses)
-        for key in cls_keys:
-            found[key] = scaled_loss(losses[key], factor)
-        return found
+        factor = self.factor(total_of(losses, cls_keys), total_of(losses, box_keys))
+        return with_scaled(losses, cls_keys, factor)
 
     def _measure(self, cls: Tensor, box: Tensor) -> None:
         scale = self._scale()
@@ -175,11 +170,19 @@ def total_loss(loss: Tensor | Sequence[Tensor]) -> Tensor:
     return sum(part.sum() for part in loss)
 
 
-def scaled_loss(loss: Tensor | Sequence[Tensor], factor: Tensor) -> Tensor | list[Tensor]:
-    """A loss that a head reports whole or per level, times a factor."""
-    if not isinstance(loss, (list, tuple)):
-        return loss * factor
-    return [x * factor for x in loss]
+def total_of(losses: dict, keys: Sequence[str]) -> Tensor:
+    """Scalar sum of some losses of a head."""
+    return sum(total_loss(losses[key]) for key in keys)
+
+
+def with_scaled(losses: dict, keys: Sequence[str], factor: Tensor) -> dict:
+    """Copy the losses of a head, some of them times a factor."""
+    found = dict(losses)
+    for key in keys:
+        loss = losses[key]
+        per_level = isinstance(loss, (list, tuple))
+        found[key] = [x * factor for x in loss] if per_level else loss * factor
+    return found
 
 
 def _with_gradient(features: Tensor) -> Tensor:

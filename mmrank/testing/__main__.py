@@ -42,11 +42,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def setting(text: str) -> tuple[str, object]:
-    """``tau=0.1`` as ``('tau', 0.1)``; what is not a Python literal is a string.
-
-    Raises:
-        UserError: If there is no =.
-    """
+    """``tau=0.1`` as ``('tau', 0.1)``; what is not a Python literal is a string."""
     key, equals, value = text.partition('=')
     if not equals:
         raise UserError(f'--set {text!r} has no value. Fix: {text}=VALUE')
@@ -57,11 +53,7 @@ def setting(text: str) -> tuple[str, object]:
 
 
 def load(name: str) -> object:
-    """A class or a function by ``package.module:Name``.
-
-    Raises:
-        UserError: If there is none.
-    """
+    """A class or a function by ``package.module:Name``, else UserError."""
     module, colon, attribute = name.partition(':')
     if not colon:
         raise UserError(f'loss {name!r} names no class. Fix: package.module:Name')
@@ -78,11 +70,7 @@ def load(name: str) -> object:
 
 @show_user_errors()
 def main(arguments: list[str] | None = None) -> int:
-    """Show the table.
-
-    Returns:
-        1 if a check failed, else 0.
-    """
+    """Show the table; 1 if a check failed, else 0."""
     args = parser().parse_args(arguments)
     sys.path.insert(0, '')
     loss = load(args.loss)

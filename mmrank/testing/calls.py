@@ -257,11 +257,7 @@ CALLS = {
 
 
 def call_of(given: 'str | Call') -> Call:
-    """A way to call by its name, or itself.
-
-    Raises:
-        UserError: If no way to call has that name.
-    """
+    """A way to call by its name, else UserError, or itself."""
     if isinstance(given, Call):
         return given
     if given not in CALLS:

@@ -87,11 +87,7 @@ class Check:
         return Result(self.name, FAILED if promised else NOT_PROMISED, message)
 
     def __call__(self, subject: Subject) -> Result:
-        """What it finds.
-
-        Raises:
-            CheckFailedError: If the subject fails.
-        """
+        """What it finds; CheckFailedError if the subject fails."""
         result = self.result(subject)
         if result.outcome == FAILED:
             raise CheckFailedError(f'{subject}: {self.name}: {result.message}\n\n{self.reason}')

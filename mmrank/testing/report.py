@@ -21,15 +21,7 @@ CHECKS: dict[str, Check] = {
 
 
 def checks_named(names: Iterable[str] | None, slow: bool = False) -> list[Check]:
-    """Checks by their names.
-
-    Args:
-        names: None: all of them, but for the slow ones.
-        slow: Take the slow ones, too.
-
-    Raises:
-        UserError: If a name is unknown.
-    """
+    """Checks by their names, else UserError; None: all of them, the slow ones if asked for."""
     if names is None:
         return [x for x in CHECKS.values() if slow or not x.is_slow]
     for name in names:

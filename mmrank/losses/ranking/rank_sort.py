@@ -13,7 +13,7 @@ from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
 from mmrank.losses.split_lists import like_scores
-from mmrank.state.gradient_balance import GradientBalance, scaled_loss, total_loss
+from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
 from .ap_loss import (
     ErrorDrivenLoss,
@@ -141,15 +141,12 @@ def balanced_parts(
     ``balance_boxes`` multiplies the losses of ``box_keys`` by :func:`box_balance`, the other one
     scales the losses of ``cls_keys``.
     """
-    found = dict(losses)
-    if balance_boxes:
-        cls = sum(total_loss(losses[key]) for key in cls_keys)
-        ratio = box_balance(cls, sum(total_loss(losses[key]) for key in box_keys))
-        for key in box_keys:
-            found[key] = scaled_loss(losses[key], ratio)
     if gradient_balance is not None:
-        found = gradient_balance.scaled(found, cls_keys, box_keys)
-    return found
+        return gradient_balance.scaled(losses, cls_keys, box_keys)
+    if not balance_boxes:
+        return dict(losses)
+    ratio = box_balance(total_of(losses, cls_keys), total_of(losses, box_keys))
+    return with_scaled(losses, box_keys, ratio)
 
 
 class RankSortLoss(ErrorDrivenLoss):

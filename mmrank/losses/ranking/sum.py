@@ -27,32 +27,23 @@ class SumLoss(HeadLoss):
                 dict(type='mmrank.AUCLoss', tau=1.0)],
             weights=[1.0, 0.2])
 
-    For embeddings any loss of :class:`EmbeddingLoss` is a part, the losses of
-    pytorch-metric-learning and their proxies included::
-
-        loss=dict(
-            type='mmrank.SumLoss',
-            losses=[
-                dict(type='mmrank.StableAPLoss'),
-                dict(type='mmrank.PMLLoss', loss=dict(type='NTXentLoss', temperature=0.07))],
-            weights=[0.9, 0.1])
+    For embeddings any loss of :class:`EmbeddingLoss` is a part, with its proxies where it has any,
+    such as ``dict(type='mmrank.PMLLoss', loss=dict(type='NTXentLoss'))``.
 
     At test time the scores are centred by the :meth:`logit_centre` of the first part that has one.
     ``diagnostics`` are the weighted values of the parts, ``part_0``, ..., which add up to the loss.
 
-    Losses of different scale need weights of different scale. With ``balance_gradients=True`` the
-    weights are shares of the gradient: each part after the first gets a factor, such that the norms
-    of the gradients are to each other as the weights. It comes from
-    :class:`mmrank.state.GradientBalance`, as for the parts of a detector. ``share_0``, ... in the
-    ``diagnostics`` are the shares that the parts have by their weights alone, and ``factor_1``, ...
-    the factors.
+    With ``balance_gradients=True`` the weights are shares of the gradient: each part after the
+    first gets a factor of :class:`mmrank.state.GradientBalance`, such that the norms of the
+    gradients are to each other as the weights. ``share_0``, ... in the ``diagnostics`` are the
+    shares that the parts have by their weights alone, and ``factor_1``, ... the factors.
 
     Args:
         losses: The parts, at least one: configs or modules of losses that return a scalar.
             ``num_classes`` is filled in for configs of parts that leave it out.
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None: the parts' C.
-        loss_weight: Factor of the whole loss, a finite number.
+        loss_weight: Factor of the whole loss, >= 0.
         use_sigmoid: Read by mmdet heads from the config. Only True is supported.
         balance_gradients: True: the weights, all > 0, are shares of the gradient of the embeddings,
             or of the scores. False: factors of the values.
