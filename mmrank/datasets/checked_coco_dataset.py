@@ -15,16 +15,11 @@ class CheckedCocoDataset(CocoDataset):
     """``mmdet.CocoDataset`` that refuses a bad annotation file.
 
     mmdet drops or crashes on bad annotations, often far from their cause; this data set reports on
-    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``, and
-    ``verify_images``: also decode each image and compare its size.
+    loading what is wrong, where, and how to fix it. It takes the arguments of ``CocoDataset``.
     """
 
     #: Whether every image must say which classes it lacks.
     federated = False
-
-    def __init__(self, *args, verify_images: bool = False, **kwargs) -> None:
-        self.verify_images = verify_images
-        super().__init__(*args, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Load annotations after checking them."""
@@ -86,7 +81,6 @@ def _load_checked(path: str, dataset: CheckedCocoDataset) -> COCO:
         dataset.ann_file,
         dataset.data_prefix.get('img') if is_local else None,
         classes=dataset.metainfo['classes'],
-        verify_images=dataset.verify_images,
         skip_empty_images=(not dataset.test_mode and filters.get('filter_empty_gt', False)),
         min_size=0 if dataset.test_mode else filters.get('min_size', 0),
         require_annotations=not dataset.test_mode,

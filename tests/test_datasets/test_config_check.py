@@ -341,6 +341,7 @@ def test_checked_data_set_builds_through_the_registry(data_root):
     checked['ann_file'] = 'bad.json'
     with pytest.raises(UserError, match='negative size'):
         DATASETS.build(checked)
-    checked.update(ann_file='ann.json', verify_images=True)
+    cfg = config({**checked, 'ann_file': 'ann.json'})
+    assert check_config(cfg)
     with pytest.raises(UserError, match='unreadable image file'):
-        DATASETS.build(checked)
+        check_config(cfg, verify_images=True)

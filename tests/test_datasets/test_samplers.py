@@ -273,7 +273,7 @@ def _drawn(rank, name):
 
 @pytest.mark.slow
 @every_sampler
-@pytest.mark.parametrize('world_size', [2, 3])
+@pytest.mark.parametrize('world_size', [2, 4])
 def test_processes_agree_on_a_seed_of_their_own(name, world_size):
     seeds, drawn = zip(*run_on_ranks(_drawn, world_size, name))
     assert len({int(seed) for seed in seeds}) == 1

@@ -240,7 +240,6 @@ SHOP = dict(
             datasets=[
                 dict(
                     type='mmrank.CheckedCocoDataset',
-                    verify_images=True,
                     ann_file='train.json',
                     pipeline=[dict(type='LoadImageFromFile'), dict(type='mmrank.CheckFinite')],
                 )
@@ -357,7 +356,7 @@ def test_what_federated_annotations_need_goes():
     roi = detector_config('faster', bbox_head).roi_head
     roi.update(type='mmrank.FederatedRoIHead', head_type='StandardRoIHead')
     dense = head_config('RetinaHead', STABLE_AP, federated=True)
-    data = dict(type='mmrank.LVISDataset', verify_images=True, ann_file='a')
+    data = dict(type='mmrank.LVISDataset', ann_file='a')
     stock, changes = stock_config(
         config_of(
             dict(type='FasterRCNN', rpn_head=dense, roi_head=roi),

@@ -49,13 +49,13 @@ _OWN_ARGUMENTS = {
 }
 #: Of mmdet's ``BBoxHead``.
 _BOX_CLASSES = 80
-#: What else has a stock counterpart: its type, and the arguments to drop.
+#: What else has a stock counterpart, which takes its arguments.
 _COUNTERPARTS = {
-    'AtomicCheckpointHook': ('CheckpointHook', ()),
-    'CheckedCocoDataset': ('mmdet.CocoDataset', ('verify_images',)),
-    'IndexedConcatDataset': ('ConcatDataset', ()),
-    'LVISDataset': ('mmdet.LVISV1Dataset', ('verify_images',)),
-    'one_size_collate': ('default_collate', ()),
+    'AtomicCheckpointHook': 'CheckpointHook',
+    'CheckedCocoDataset': 'mmdet.CocoDataset',
+    'IndexedConcatDataset': 'ConcatDataset',
+    'LVISDataset': 'mmdet.LVISV1Dataset',
+    'one_size_collate': 'default_collate',
 }
 #: The assigner of mmdet's RetinaNet. Its ATSS assigner needs a number that
 #: the stock RetinaHead does not pass on.
@@ -152,9 +152,9 @@ def _counterpart(name: str, node: dict, path: str, changes: list[str]) -> Any:
         s = node.pop('s', 0)
         return dict(node, nesterov=s == 1, type='SGD')
     if name in _COUNTERPARTS:
-        kind, dropped = _COUNTERPARTS[name]
+        kind = _COUNTERPARTS[name]
         changes.append(f'{path}: {kind} for {NAME}.{name}')
-        return {key: x for key, x in node.items() if key not in dropped} | dict(type=kind)
+        return {**node, 'type': kind}
     if name == 'AnchorATSSAssigner':
         changes.append(
             f'{path}: {_MAX_IOU["type"]} for {NAME}.{name}, which a stock head cannot call'
