@@ -167,6 +167,14 @@ def test_a_plan_names_its_trainings_and_goes_on_where_it_was(tmp_path, read_plan
         Record(record.path, ('method', 'seed'))
 
 
+def test_a_method_stands_for_one_of_each_combination(tmp_path, read_plan):
+    each = "{name: '{rate:g}, {loss}', each: {rate: [0.5, 1.0], loss: [x, y]}, width: 3}"
+    plan = read_plan(f'seeds: [0]\ndata: x\nmethods:\n- {each}\n')
+    found = [*plan.missing('plan', Record(tmp_path / 'x.csv', ('method', 'seed')))]
+    assert [facts['method'] for facts, _ in found] == ['0.5, x', '0.5, y', '1, x', '1, y']
+    assert found[1][1] == dict(rate=0.5, loss='y', width=3)
+
+
 TUNED = """
 seeds: [3, 4]
 data: x

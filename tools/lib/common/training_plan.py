@@ -2,7 +2,8 @@
 
 A plan file has ``data`` (sets by name, or a folder), ``seeds`` and ``methods``, each with a
 ``name``, optionally ``seeds`` (how many of the plan's it is trained on) and ``sets`` (names of its
-data sets), and with what its tool reads. ``common`` holds for all methods.
+data sets), and with what its tool reads. ``common`` holds for all methods. A method with ``each``,
+values by setting, stands for one of each combination, whose values its name has in braces.
 
 ``tune`` has a ``grid``, the values to try by setting, and the ``seeds`` to try them on; ``tune`` of
 a method adds to its grid, or has other values. The combination with the best mean is then trained
@@ -23,7 +24,7 @@ from mmrank.errors import UserError
 from .records import FINAL, TUNE, append_rows, current_commit, past_rows
 
 #: What the plan itself reads of a method.
-_OF_PLAN = ('name', 'seeds', 'sets', 'tune')
+_OF_PLAN = ('name', 'seeds', 'sets', 'tune', 'each')
 
 
 class Record:
@@ -74,6 +75,7 @@ class TrainingPlan:
         tune = fields.get('tune', {})
         self.seeds = [*fields.get('seeds', ())]
         self.tune_seeds = [*tune.get('seeds', ())]
+        self._methods = [x for own in fields.get('methods', ()) for x in _each(own)]
         missing = [name for name in ('data', 'methods') if not fields.get(name)]
         if not self.seeds and not self.tune_seeds:
             missing.append('seeds')
@@ -126,12 +128,11 @@ class TrainingPlan:
 
     def _methods_of(self, name: str) -> list[dict]:
         """What the file says of the methods of a data set."""
-        return [own for own in self.fields['methods'] if name in own.get('sets', [name])]
+        return [own for own in self._methods if name in own.get('sets', [name])]
 
     def _choices(self, own: Mapping) -> list[dict]:
         """Each combination of the grid of a method."""
-        grid = {**self._grid, **own.get('tune', {})}
-        return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+        return _combinations({**self._grid, **own.get('tune', {})})
 
     def _training(
         self, stage: str, seed: int, own: Mapping, choice: Mapping
@@ -157,6 +158,17 @@ class TrainingPlan:
                 raise UserError(f'{name!r} was not tried with {choice}. Fix: seeds of tune')
             means.append(statistics.fmean(values))
         return choices[means.index(max(means))]
+
+
+def _combinations(grid: Mapping[str, Sequence]) -> list[dict]:
+    return [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+
+
+def _each(own: Mapping) -> Iterator[dict]:
+    """The methods that one stands for."""
+    each = own.get('each', {})
+    for choice in _combinations(each):
+        yield {**own, **choice, **({'name': own['name'].format(**choice)} if each else {})}
 
 
 def _rows_with(rows: Iterable[dict[str, str]], choice: Mapping) -> list[dict[str, str]]:

@@ -1,19 +1,21 @@
-r"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
+"""Tables 5 and 6 of "in-batch bias of two-tower models", by one command.
 
-    python tools/research/in_batch/in_batch_table.py \
-        configs/in_batch/two-tower64_unbiased-logistic_ml-1m.py
+    python tools/research/in_batch/in_batch_table.py tools/research/in_batch.yaml
 
-For each batch ratio, loss and pointwise loss: the paper's search for a learning rate, then training
-until no metric improves for 10 epochs; the same objectives by L-BFGS on all pairs. Finished cells
-are kept in OUT/results.csv, from which the command resumes. The paper's limits take days;
---max-steps ends a training earlier.
+A cell of the plan has ``mode`` and ``pointwise`` of the loss, and ``batch_ratio``: the paper's
+search for a learning rate, then training until no metric improves for 10 epochs; with ``full`` the
+same objective by L-BFGS on all pairs. Finished cells are kept in OUT/results.csv, from which the
+command resumes. The paper's limits take days: ``max_steps`` of a batch ratio ends a training
+earlier, ``first_exponent`` (the first learning rate is 2 to this), ``divergence`` (a learning rate
+is given up when the objective is above so many times its first value), ``patience`` (epochs without
+a better metric), ``checks_per_epoch``, ``max_iterations`` and ``tolerance`` (L-BFGS) too.
 """
 
 from mmrank.interruption import AGAIN, end_on_signals
 
 if __name__ == '__main__':
     end_on_signals(AGAIN)  # the imports below take seconds
-import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -26,71 +28,12 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from lib.common.command_line import tool_parser
+from lib.common.training_plan import Record, TrainingPlan
 from research.in_batch.plots import plot_study, write_study_tables
-from research.in_batch.search import SearchRule
-from research.in_batch.study import (
-    CHOICE,
-    SAMPLED_MODES,
-    StudyRecord,
-    StudySettings,
-    run_cell,
-    study_cells,
-)
+from research.in_batch.study import CHOICE, run_cell
 from research.in_batch.training import TwoTowerData
 
-
-def parse_args() -> argparse.Namespace:
-    rule, settings = SearchRule(), StudySettings()
-    parser = tool_parser(
-        __doc__,
-        ratios=([1e-5, 1e-4, 1e-3, 1e-2, 1e-1], 'batch ratios |Ohat|^2 / |O|^2'),
-        no_full=(False, 'no full gradients'),
-        first_exponent=(rule.first_exponent, 'the first learning rate is 2 to this'),
-        divergence=(
-            rule.divergence,
-            'abandon a learning rate when the objective exceeds this multiple of its first value',
-        ),
-        checks_per_epoch=(rule.checks_per_epoch, 'how often metrics are computed'),
-        max_iterations=(settings.max_iterations, 'end L-BFGS after this many iterations'),
-        device='cpu',
-        threads=(torch.get_num_threads(), 'CPU threads'),
-    )
-    add = parser.add_argument
-    add('config', help='config of configs/in_batch')
-    add('--out', type=Path, default=Path('work_dirs/in_batch_table'), help='folder of results')
-    modes, losses = list(SAMPLED_MODES), ['square', 'logistic']
-    add('--modes', nargs='*', choices=modes, default=modes, help='losses of batches (default: all)')
-    add('--pointwise', nargs='+', choices=losses, default=losses)
-    add(
-        '--max-steps',
-        type=int,
-        nargs='+',
-        help='end a training after this many steps: one number, or one for each of --ratios '
-        '(default: no limit)',
-    )
-    args = parser.parse_args()
-    steps = args.max_steps or []
-    if len(steps) not in (0, 1, len(args.ratios)):
-        parser.error(
-            f'--max-steps must be one number or {len(args.ratios)}, one for '
-            f'each of --ratios, got {len(steps)}'
-        )
-    if not all(0 < x <= 1 for x in args.ratios):
-        parser.error(f'--ratios must be in (0, 1], got {args.ratios}')
-    return args
-
-
-def settings_of(args: argparse.Namespace) -> StudySettings:
-    """Settings that all cells share."""
-    steps = args.max_steps or []
-    rule = SearchRule(
-        first_exponent=args.first_exponent,
-        divergence=args.divergence,
-        checks_per_epoch=args.checks_per_epoch,
-        max_steps=steps[0] if len(steps) == 1 else None,
-    )
-    by_ratio = dict(zip(args.ratios, steps)) if len(steps) > 1 else {}
-    return StudySettings(rule, by_ratio, args.max_iterations, device=args.device)
+COLUMNS = ('method', 'seed', 'settings', 'result')
 
 
 def describe(report) -> str:
@@ -107,6 +50,11 @@ def describe(report) -> str:
     )
 
 
+def results_of(record: Record) -> dict[str, dict]:
+    """What each finished cell has found, by its name."""
+    return {row['method']: json.loads(row['result']) for row in record.rows}
+
+
 def write_report(results: dict, folder: Path) -> list[Path]:
     """Tables, and the figure as soon as it has a point."""
     files = write_study_tables(results, folder)
@@ -117,42 +65,45 @@ def write_report(results: dict, folder: Path) -> list[Path]:
 
 @show_user_errors(*(OSError, ValueError, TypeError, RuntimeError), on_interrupt=AGAIN)
 def main() -> None:
-    args = parse_args()
+    threads = (torch.get_num_threads(), 'CPU threads')
+    parser = tool_parser(__doc__, device='cpu', threads=threads)
+    parser.add_argument('plan', type=Path, metavar='PLAN', help='.yaml file, data: a config')
+    parser.add_argument('--out', type=Path, default=Path('work_dirs/in_batch_table'))
+    args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
-    settings = settings_of(args)
-    store = StudyRecord(args.out / 'results.csv')
-    cells = list(study_cells(args.ratios, args.pointwise, args.modes, not args.no_full))
-    missing = [x for x in cells if not store.find(x.key, settings.of(x))]
+    plan = TrainingPlan(args.plan)
+    ((name, config),) = plan.data.items()
+    record = Record(args.out / 'results.csv', COLUMNS)
+    missing = list(plan.missing(name, record))
     with console.status('reading the data'):
-        data = TwoTowerData(Config.fromfile(args.config))
+        data = TwoTowerData(Config.fromfile(config))
         all_pairs = data.all_pairs()
-    done = len(cells) - len(missing)
     console.print(
-        f'{data.num_positives} pairs of {data.shape[0]} x '
-        f'{data.shape[1]}; {done} of {len(cells)} cells are there.'
+        f'{data.num_positives} pairs of {data.shape[0]} x {data.shape[1]}; {len(record.rows)} '
+        f'cells are there, {len(missing)} are missing.'
     )
-    for cell in missing:
-        done += 1
-        title = f'[{done}/{len(cells)}] {cell.key}'
+    for number, (facts, cell) in enumerate(missing, 1):
+        title = f'[{number}/{len(missing)}] {facts["method"]}'
+        before = results_of(record).values()
         with console.status(title) as status:
 
             def show(report, title=title, status=status):
                 status.update(f'{title}: {describe(report)}')
 
-            result = run_cell(cell, data, settings, store.results, all_pairs, show)
-        store.add(result)
-        found = result['last' if cell.full else 'best']
+            result = run_cell(cell, data, before, all_pairs, facts['seed'], args.device, show)
+        record.add([dict(facts, result=json.dumps(result))])
+        found = result['last' if result['full'] else 'best']
         how = (
             f'{result["iterations"]} iterations'
-            if cell.full
+            if result['full']
             else f'lr {result["lr"]:g}, {result["steps"]} steps, {result["ended"]}'
         )
         console.print(
             f'{title}: P@5 {found.get(CHOICE, 0.0):.2f} ({how})', highlight=False, markup=False
         )
-        write_report(store.results, args.out)
-    for path in write_report(store.results, args.out):
+        write_report(results_of(record), args.out)
+    for path in write_report(results_of(record), args.out):
         console.print(f'Wrote {path}', highlight=False)
 
 

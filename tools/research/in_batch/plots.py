@@ -41,7 +41,7 @@ def write_study_tables(results: Mapping[str, Mapping], folder: str | os.PathLike
     folder, files = Path(folder), []
     order = list(_SHORT).index
     cells = sorted(
-        results.values(),
+        (dict(x, key=key) for key, x in results.items()),
         key=lambda x: (x['full'], order(x['pointwise']), x['mode'], x['batch_ratio'] or 0.0),
     )
     for full, names, stem, title in (
@@ -164,10 +164,11 @@ def _draw(axis, results, pointwise, mode, full, index) -> None:
 
 def _draw_level(axis, results, pointwise) -> None:
     """The unbiased objective at the full gradient, which has no ratio."""
-    cell = results.get(f'full/{pointwise}/unbiased/-')
-    if cell is not None:
-        style = dict(color='0.4', linewidth=1, linestyle=':')
-        axis.axhline(_metrics(cell)[_DRAWN], label='Unbiased, full gradient', **style)
+    wanted = (pointwise, 'unbiased', True)
+    for cell in results.values():
+        if (cell['pointwise'], cell['mode'], cell['full']) == wanted:
+            style = dict(color='0.4', linewidth=1, linestyle=':')
+            axis.axhline(_metrics(cell)[_DRAWN], label='Unbiased, full gradient', **style)
 
 
 @dataclass

@@ -42,13 +42,23 @@ def config(run, tmp_path):
 
 @pytest.mark.slow
 def test_table_is_written_and_goes_on(run, config, tmp_path):
-    arguments = (
-        *('research/in_batch/in_batch_table', config, '--out', tmp_path),
-        *('--ratios', 0.1, '--max-steps', 6, '--checks-per-epoch', 1),
-        *('--threads', 1, '--max-iterations', 5, '--modes', 'pos_neg'),
-    )
-    out = run(*arguments, '--no-full')
-    assert '0 of 2 cells are there' in out
+    plan = yaml.safe_load((ROOT / 'tools/research/in_batch_small.yaml').read_text('utf-8'))
+    plan.update(data=str(config))
+    for cell in plan['methods']:
+        cell.update(max_steps={0.1: 6}, max_iterations=5)
+        if 'batch_ratio' in cell['each']:
+            cell['each']['batch_ratio'] = [0.1]
+        if 'sampled' in cell['name']:
+            cell['each']['mode'] = ['pos_neg']
+    path = tmp_path / 'plan.yaml'
+
+    def make(*cells):
+        path.write_text(yaml.safe_dump(plan | dict(methods=[*cells])), 'utf-8')
+        return run('research/in_batch/in_batch_table', *(path, '--out', tmp_path, '--threads', 1))
+
+    sampled = [x for x in plan['methods'] if 'sampled' in x['name']]
+    out = make(*sampled)
+    assert '0 cells are there, 2 are missing' in out
     assert re.search(r'\[2/2\] sampled/logistic/pos_neg/0.1: P@5', out)
     with (tmp_path / 'results.csv').open() as file:
         cells = [json.loads(x['result']) for x in csv.DictReader(file)]
@@ -61,30 +71,21 @@ def test_table_is_written_and_goes_on(run, config, tmp_path):
     assert [x[:2] for x in table[1:]] == [['Pos-Neg', '0.1']]
     best = cells[1]['best']['top_k/precision@1']
     assert table[1][3] == f'{best:.2f}'
+    assert all(x['steps'] == 6 for x in cells)
     assert 'max_steps' in (tmp_path / 'cells.md').read_text()
 
     # As after an interruption: only what is missing is trained.
     lines = (tmp_path / 'results.csv').read_text().splitlines(keepends=True)
     (tmp_path / 'results.csv').write_text(lines[0] + lines[1])
-    out = run(*arguments, 'unbiased_omega', '--pointwise', 'square')
-    assert '1 of 6 cells are there' in out
+    sampled[0]['each']['mode'] = ['pos_neg', 'unbiased_omega']
+    out = make(*(x for x in plan['methods'] if x['pointwise'] == 'square'))
+    assert '1 cells are there, 5 are missing' in out
     assert out.count('P@5') == 5
     full = (tmp_path / 'full_gradient.md').read_text()
     assert '| Pos-Neg-omega | 0.1 |' in full
     assert '| In-Batch-omega | 0.1 |' in full
     picture = (tmp_path / 'precision_at_5.png').read_bytes()
     assert picture.startswith(b'\x89PNG')
-    out = run(*arguments, '--max-iterations', 6, status=2)
-    assert 'was made with the settings' in out
-
-
-def test_table_refuses_what_cannot_be(run, config, tmp_path):
-    out = run(
-        *('research/in_batch/in_batch_table', config, '--ratios', 0.1, 0.2, 0.3),
-        *('--max-steps', 1, 2, '--out', tmp_path),
-        status=2,
-    )
-    assert '--max-steps must be one number or 3' in out
 
 
 def test_objective_curves_are_those_of_the_trainings(run, config, tmp_path):

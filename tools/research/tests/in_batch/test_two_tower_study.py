@@ -12,21 +12,13 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from lib.synthetic.interactions import InteractionsSpec, write_interactions
-from mmrank.errors import UserError
 from research.in_batch.search import (
     SearchRule,
     minimise_by_lbfgs,
     search_learning_rate,
     train_until_it_ends,
 )
-from research.in_batch.study import (
-    Cell,
-    StudyRecord,
-    StudySettings,
-    chosen_omega,
-    run_cell,
-    study_cells,
-)
+from research.in_batch.study import chosen_omega, run_cell
 from research.in_batch.training import ExpectedObjective, StepwiseTraining, TwoTowerData
 
 CONFIG = Path(__file__).parents[4] / 'configs/in_batch/two-tower8_unbiased-logistic_synthetic.py'
@@ -249,9 +241,8 @@ def test_lbfgs_reaches_the_least_squares():
 
 
 def test_full_gradient_reaches_the_papers_norm(data):
-    cell = Cell('square', 'unbiased', None, full=True)
-    settings = StudySettings(max_iterations=400)
-    result = run_cell(cell, data, settings, {}, data.all_pairs())
+    cell = dict(pointwise='square', mode='unbiased', full=True, max_iterations=400)
+    result = run_cell(cell, data, (), data.all_pairs())
     assert result['converged']
     assert result['gradient_norm'] <= 1e-7
     # Better than sampling in a few steps.
@@ -261,48 +252,16 @@ def test_full_gradient_reaches_the_papers_norm(data):
     json.dumps(result)
 
 
-def test_cells_come_in_the_order_of_the_work(data):
-    cells = list(study_cells([1e-3, 1e-1]))
-    assert len(cells) == len({x.key for x in cells}) == 2 * (6 * 2 + 2 + 4)
-    first = cells[0]
-    assert (first.mode, first.batch_ratio) == ('pos_neg', 1e-1)
-    results = {
-        f'sampled/square/pos_neg/{ratio:g}': dict(
-            batch_ratio=ratio, best={'top_k/precision@5': value}
-        )
+def test_omega_is_that_of_pos_neg_at_its_best_ratio(data):
+    kind = dict(pointwise='square', mode='pos_neg', full=False)
+    cells = [
+        dict(kind, batch_ratio=ratio, best={'top_k/precision@5': value})
         for ratio, value in ((1e-1, 3.0), (1e-2, 5.0))
-    }
-    omega = chosen_omega(Cell('square', 'unbiased_omega', 1e-1), results, data)
+    ]
     size = data.batch_size(1e-2)
-    assert omega == (size - 1) / (data.num_positives - 1)
+    assert chosen_omega('square', cells, data) == (size - 1) / (data.num_positives - 1)
     with pytest.raises(ValueError, match='pos_neg'):
-        chosen_omega(Cell('logistic', 'unbiased_omega', 1e-1), results, data)
-
-
-def test_limits_of_steps_by_ratio():
-    settings = StudySettings(SearchRule(max_steps=9), {0.1: 4})
-    assert settings.of(Cell('square', 'unbiased', 0.1))['max_steps'] == 4
-    assert settings.of(Cell('square', 'unbiased', 0.5))['max_steps'] == 9
-    assert 'max_steps' not in settings.of(Cell('square', 'x', None, True))
-
-
-def test_results_are_a_record(tmp_path):
-    path = tmp_path / 'deep' / 'results.csv'
-    store, other = StudyRecord(path), StudyRecord(path)
-    store.add(dict(key='a', settings=dict(x=(1, 2)), value=1.5, last={'p@5': math.nan}))
-    other.add(dict(key='b', settings=dict(seed=3), value=2))
-    with pytest.raises(UserError, match="'a', seed 0, step None a second time"):
-        other.add(dict(key='a', settings={}, value=3))
-    store = StudyRecord(path)
-    assert list(store.results) == ['a', 'b']
-    assert math.isnan(store.results['a']['last']['p@5'])
-    assert store.find('a', dict(x=(1, 2)))['value'] == 1.5
-    assert store.find('c', {}) is None
-    with pytest.raises(ValueError, match='other file'):
-        store.find('b', dict(x=1))
-    path.write_text(path.read_text()[:-5])
-    with pytest.raises(UserError, match='line 3 is torn'):
-        StudyRecord(path)
+        chosen_omega('logistic', cells, data)
 
 
 def test_config_of_other_data(cfg):
