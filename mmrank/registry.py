@@ -70,7 +70,7 @@ METRICS = _node(
     'mmrank.evaluation.top_k_metric',
 )
 OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
-TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models.atss_assigner')
+TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 
 __all__ = sorted(name for name in globals() if name.isupper())

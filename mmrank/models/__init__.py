@@ -2,7 +2,7 @@
 
 from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
 from mmrank.imports import register_optional
-from mmrank.registry import MODELS
+from mmrank.registry import MODELS, TASK_UTILS
 
 from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
 from .calibrated_model import CalibratedModel
@@ -54,3 +54,6 @@ _OPTIONAL = {
     'TwoViewLearner': f'{__name__}.selfsup.two_view_learner.TwoViewLearner',
 }
 register_optional(MODELS, 'mmpretrain', _OPTIONAL)
+# Of mmdet.
+_ASSIGNERS = {'AnchorATSSAssigner': f'{__name__}.atss_assigner.AnchorATSSAssigner'}
+register_optional(TASK_UTILS, 'mmdet', _ASSIGNERS)

@@ -1,11 +1,8 @@
 """ATSS for anchor heads that do not report how many anchors a level has."""
 
-from functools import cache
-
 import torch
+from mmdet.models.task_modules.assigners import ATSSAssigner
 from torch import Tensor
-
-from mmrank.registry import TASK_UTILS
 
 # More pyramid levels than any FPN has: longer runs are not levels.
 _MAX_LEVELS = 12
@@ -27,32 +24,20 @@ def count_level_priors(priors: Tensor) -> list[int]:
     return counts
 
 
-@cache
-def _assigner_class() -> type:
-    from mmdet.models.task_modules.assigners import ATSSAssigner
-
-    class AnchorATSSAssigner(ATSSAssigner):
-        """``ATSSAssigner`` with the call of ``MaxIoUAssigner``."""
-
-        def assign(self, pred_instances, gt_instances, gt_instances_ignore=None, **kwargs):
-            return super().assign(
-                pred_instances,
-                count_level_priors(pred_instances.priors),
-                gt_instances,
-                gt_instances_ignore,
-            )
-
-    return AnchorATSSAssigner
-
-
-@TASK_UTILS.register_module(name='AnchorATSSAssigner')
-def build_anchor_atss_assigner(**kwargs):
-    """Build mmdet's ATSS assigner for a ``RetinaHead``; see ``ATSSAssigner`` for the options.
+class AnchorATSSAssigner(ATSSAssigner):
+    """mmdet's ATSS assigner for a ``RetinaHead``; see ``ATSSAssigner`` for the options.
 
     Stable AP (2025), section 7.2, trains RetinaNet with one square anchor per location and the ATSS
     assigner. mmdet's ``ATSSHead`` adds a centerness branch; its ``RetinaHead`` has none but does
     not pass the number of anchors per level, which is read off the anchors here.
     """
-    # With its scope, so that it is found under any default scope.
-    kwargs.setdefault('iou_calculator', dict(type='mmdet.BboxOverlaps2D'))
-    return _assigner_class()(**kwargs)
+
+    def __init__(self, **kwargs) -> None:
+        # With its scope, so that it is found under any default scope.
+        kwargs.setdefault('iou_calculator', dict(type='mmdet.BboxOverlaps2D'))
+        super().__init__(**kwargs)
+
+    def assign(self, pred_instances, gt_instances, gt_instances_ignore=None, **kwargs):
+        """Assign as ``ATSSAssigner`` does, with the call of ``MaxIoUAssigner``."""
+        levels = count_level_priors(pred_instances.priors)
+        return super().assign(pred_instances, levels, gt_instances, gt_instances_ignore)
