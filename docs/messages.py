@@ -13,7 +13,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = [ROOT / 'tools/lib', ROOT / 'tools/research']
 ERRORS = {'UserError', 'ValueError', 'TypeError', 'RuntimeError', 'KeyError'}
-ERRORS |= {'UnsupportedHeadError'}
+ERRORS |= {'UserTypeError', 'UserKeyError', 'UserImportError', 'UserNotImplementedError'}
+ERRORS |= {'MissingFileError', 'CheckpointError'}
 WARNINGS = {'warn', 'warning', 'print_log', '_warn_once'}
 FIX = re.compile(r'\s*\bFix:\s*')
 #: Folder of mmrank, and what its section is called.

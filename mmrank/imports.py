@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from mmrank.errors import UserError, UserImportError
+from mmrank.errors import UserImportError
 
 #: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
 #: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
@@ -49,22 +49,18 @@ def lazy_package(
     return sorted(places), get, lambda: sorted(places)
 
 
-class PackageError(UserError, ImportError):
-    """A library is not installed, or not in a version that works."""
-
-
 @contextmanager
 def required_package(package: str, user: str, install: str) -> Iterator[None]:
     """Put around the imports of a library, which ``user`` requires and a command installs.
 
-    Raises a :class:`PackageError` if it is not there, or not in a version of :data:`VERSIONS`.
+    Raises a :class:`UserImportError` if it is not there, or not in a version of :data:`VERSIONS`.
     """
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != package:
             raise
-        raise PackageError(
+        raise UserImportError(
             f'{user} requires {package}, which is not installed. Fix: {install}'
         ) from error
     least, above = VERSIONS.get(package, (None, None))
@@ -75,7 +71,7 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
     elif above and found and _numbers(found) >= _numbers(above):
         wanted = f'below {above}'
     if wanted:
-        raise PackageError(
+        raise UserImportError(
             f'{user} requires {package} {wanted}; {found} is installed. Fix: {install}'
         )
 

@@ -19,8 +19,7 @@ from mmrank.datasets.samplers import ShardSampler
 from mmrank.datasets.shards import stream
 from mmrank.datasets.shards.stream import ShardReaders, index_stream, open_stream, rows_of
 from mmrank.datasets.shards.tar_shard import index_tars
-from mmrank.errors import UserError
-from mmrank.imports import PackageError
+from mmrank.errors import UserError, UserImportError
 
 TOOL = Path(__file__).parents[2] / ('tools/dataset_converters/image_text_shards.py')
 SIZES = (30, 10, 50, 30)  # 120
@@ -169,7 +168,7 @@ def test_bad_streams(folder, tmp_path):
 def test_library_of_a_wrong_version(folder, version, limit, monkeypatch):
     monkeypatch.setattr(datasets, '__version__', version)
     message = f'datasets {limit}; {version} is installed. Fix: pip install'
-    with pytest.raises(PackageError, match=message):
+    with pytest.raises(UserImportError, match=message):
         build(folder)
 
 

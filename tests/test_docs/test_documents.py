@@ -345,5 +345,7 @@ def test_messages_are_read_from_the_source():
     assert known.kind == 'UserError'
     assert known.fix.startswith('pass its path relative to')
     assert known.path == 'mmrank/apis/entry_point.py'
+    kinds = {message.kind for message in found.values()}
+    assert kinds >= {'UserTypeError', 'UserImportError', 'CheckpointError', 'warning'}
     page = messages().as_markdown()
     assert all(f'`{text}`' in page for text in found if '`' not in text)

@@ -232,7 +232,7 @@ class StreamedCaptions(IndexedCaptions):
         **kwargs: As for :class:`IndexedCaptions`.
 
     Raises:
-        PackageError: If ``datasets`` is absent or of a wrong version.
+        UserImportError: If ``datasets`` is absent or of a wrong version.
         UserError: If the stream is not the index's.
     """
 

@@ -2,12 +2,7 @@
 
 from dataclasses import dataclass
 
-from mmrank.errors import UserError
-
-
-class UnsupportedHeadError(UserError, TypeError):
-    """A head that a listwise loss cannot serve."""
-
+from mmrank.errors import UserTypeError
 
 # Heads (and those derived from them) that a listwise loss cannot serve.
 REFUSED = {
@@ -78,14 +73,14 @@ def traits_of(host: type) -> HostTraits:
     for base in host.__mro__:
         if base.__name__ in REFUSED:
             other = 'DINOHead' if has_queries(host) else 'ATSSHead'
-            raise UnsupportedHeadError(
+            raise UserTypeError(
                 f'ListwiseHead does not support {host.__name__}: {REFUSED[base.__name__]}. Fix: '
                 f"another head, for example head_type='mmdet.{other}'"
             )
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]
     if not hasattr(host, 'loss_by_feat'):
-        raise UnsupportedHeadError(
+        raise UserTypeError(
             f'ListwiseHead does not support {host.__name__}: it is not a '
             'dense head, it has no loss_by_feat'
         )
