@@ -11,11 +11,9 @@ import zipfile
 import cv2
 import numpy as np
 from chest_xray_tree import FINDINGS, HEADER
+from cifar_trees import CIFAR10_NAMES
+from coco_document import coco_document
 
-CIFAR10 = (
-    *('airplane', 'automobile', 'bird', 'cat', 'deer'),
-    *('dog', 'frog', 'horse', 'ship', 'truck'),
-)
 #: What is put in place of a good value.
 NASTY = (
     *(None, True, False, 0, -1, 1.5, -0.0, 1e300, 1e39, 10**30, 10**400),
@@ -68,7 +66,7 @@ def good_files():
         arrays,
         images=np.zeros((20, 8, 8, 3), np.uint8),
         labels=np.arange(20) % 10,
-        classes=np.array(CIFAR10),
+        classes=np.array(CIFAR10_NAMES),
     )
     files['train.npz'] = arrays.getvalue()
     image = np.random.default_rng(0).integers(0, 255, (40, 30, 3), np.uint8)
@@ -198,20 +196,11 @@ def _damage_members(content, rng):
 
 
 def _coco():
-    images = [{'id': i, 'file_name': f'{i}.png', 'width': 30, 'height': 40} for i in range(6)]
-    annotations = [
-        {
-            'id': i,
-            'image_id': i % 6,
-            'category_id': 1 + i % 2,
-            'bbox': [i, 2, 10.5, 8],
-            'area': 84.0,
-            'iscrowd': i % 2,
-        }
-        for i in range(12)
-    ]
-    categories = [{'id': 1, 'name': 'cat'}, {'id': 2, 'name': 'dog'}]
-    return {'images': images, 'annotations': annotations, 'categories': categories}
+    boxes = [(i % 6, 1 + i % 2, [i, 2, 10.5, 8]) for i in range(12)]
+    document = coco_document(boxes, images=6, size=(30, 40), first=0)
+    for i, annotation in enumerate(document['annotations']):
+        annotation['iscrowd'] = i % 2
+    return document
 
 
 def _captions():

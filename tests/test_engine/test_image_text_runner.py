@@ -7,13 +7,13 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from cifar_trees import CIFAR10_NAMES
 from mmengine.runner import Runner
 from published_configs import load, rows
 
 pytest.importorskip('mmpretrain')
 
 PLAN = Path(__file__).parents[2] / 'configs' / 'clip' / 'caption_losses.yaml'
-CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer')
 
 
 @pytest.fixture(scope='module')
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
         lines = []
         for i in range(number):
             image = rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)
-            name, file = CLASSES[i % 5], f'{part}{i}.png'
+            name, file = CIFAR10_NAMES[i % 5], f'{part}{i}.png'
             cv2.imwrite(str(folder / file), image)
             captions = [f'a {name}', f'the {name}']
             lines.append(dict(image=file, caption=captions, label=name))

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from malformed_files import CIFAR10, good_files, malformed
+from cifar_trees import CIFAR10_NAMES
+from malformed_files import good_files, malformed
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
@@ -63,7 +64,7 @@ def check_list(read):
 def read_arrays(path):
     from mmrank.datasets.long_tail import cifar_images
 
-    cifar_images.read_arrays(path, CIFAR10)
+    cifar_images.read_arrays(path, CIFAR10_NAMES)
 
 
 def read_image(path):
