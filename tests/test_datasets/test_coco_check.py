@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from coco_document import make_document
 from PIL import Image
+from retrieval_trees import write_images
 
 from lib.coco import detections
 from lib.coco.cleaning import clean_coco
@@ -20,10 +21,7 @@ from mmrank.errors import UserError
 def coco(tmp_path):
     """(write, image folder): ``write(document)`` returns the file."""
     folder = tmp_path / 'images'
-    folder.mkdir()
-    for i in (1, 2, 3):
-        image = np.full((30, 40, 3), 40 * i, np.uint8)
-        assert cv2.imwrite(str(folder / f'{i}.png'), image)
+    write_images(folder, ('1.png', '2.png', '3.png'), (30, 40, 3))
 
     def write(document):
         path = tmp_path / 'ann.json'

@@ -3,12 +3,12 @@
 import logging
 from types import SimpleNamespace
 
-import cv2
 import numpy as np
 import pytest
 from labelled import LabelledItems
 from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmengine.registry import DATASETS, HOOKS, TRANSFORMS
+from retrieval_trees import write_images
 
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.errors import UserError
@@ -20,8 +20,7 @@ TABLE = 'image,cat,dog\na.png,1,0\nb.png,0,1\nc.png,1,1.0\nd.png,0,0\n'
 
 def table(root, text=TABLE, **settings):
     (root / 'train.csv').write_text(text)
-    for name in 'abcd':
-        cv2.imwrite(str(root / f'{name}.png'), np.zeros((4, 4, 3), np.uint8))
+    write_images(root, ('a.png', 'b.png', 'c.png', 'd.png'))
     return DATASETS.build(
         dict(
             type='mmrank.MultiLabelCSV',

@@ -8,11 +8,10 @@ import struct
 import time
 import zipfile
 
-import cv2
-import numpy as np
 import pytest
 from coco_document import coco_document
 from image_shards import png_that_claims
+from retrieval_trees import write_images
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
@@ -32,10 +31,7 @@ def document(number=2):
 def folder(tmp_path):
     """Image folder of :func:`document`."""
     path = tmp_path / 'images'
-    path.mkdir()
-    for i in range(2):
-        image = np.zeros((30, 40, 3), np.uint8)
-        assert cv2.imwrite(str(path / f'{i}.png'), image)
+    write_images(path, ('0.png', '1.png'), (30, 40, 3))
     return path
 
 
@@ -331,10 +327,7 @@ def test_class_folders_with_loops_bombs_and_long_numbers(tmp_path):
     mine = pytest.importorskip('mmrank.datasets.retrieval.retrieval_sets')
     from mmrank.datasets.checks.retrieval_inspect import inspect_split
 
-    for name in ('cat', 'dog'):
-        (tmp_path / name).mkdir()
-        for i in range(2):
-            cv2.imwrite(str(tmp_path / name / f'{i}.png'), np.zeros((4, 4), np.uint8))
+    write_images(tmp_path, ('cat/0.png', 'cat/1.png', 'dog/0.png', 'dog/1.png'))
     (tmp_path / 'loop').symlink_to(tmp_path / 'loop')
     (tmp_path / 'cat/self.png').symlink_to(tmp_path / 'cat/self.png')
     (tmp_path / 'dog/up').symlink_to(tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coco_document import coco_document
 
 from mmrank.datasets.checks.coco_inspect import check_coco_file
 
@@ -51,25 +52,8 @@ def large_file(tmp_path_factory):
     """100,000 images with 8 boxes each."""
     rng = np.random.default_rng(0)
     box = np.round(rng.uniform([0, 0, 5, 5], 300, (NUM_BOXES, 4)), 2)
-    area = np.round(box[:, 2] * box[:, 3], 3).tolist()
-    document = {
-        'images': [
-            {'id': i, 'file_name': f'{i:012}.jpg', 'width': 640, 'height': 480}
-            for i in range(NUM_IMAGES)
-        ],
-        'annotations': [
-            {
-                'id': i,
-                'image_id': i % NUM_IMAGES,
-                'category_id': 1 + i % 80,
-                'bbox': own,
-                'area': area[i],
-                'iscrowd': 0,
-            }
-            for i, own in enumerate(box.tolist())
-        ],
-        'categories': [{'id': 1 + i, 'name': str(i)} for i in range(80)],
-    }
+    boxes = [(i % NUM_IMAGES, 1 + i % 80, own) for i, own in enumerate(box.tolist())]
+    document = coco_document(boxes, NUM_IMAGES, (640, 480), map(str, range(80)), first=0)
     path = tmp_path_factory.mktemp('large') / 'large.json'
     path.write_text(json.dumps(document))
     return path
