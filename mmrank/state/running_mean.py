@@ -231,17 +231,10 @@ class MeanPositiveScore(RunningMean):
         self._probing = False
         self._previous: Tensor | None = None
 
-    def update(
-        self,
-        values: Tensor,
-        mask: Tensor,
-        group=None,
-        rows: Tensor | None = None,
-        score_range: tuple[float | Tensor, float | Tensor] | None = None,
-    ) -> Tensor:
+    def update(self, *batch, score_range: tuple | None = None, **options) -> Tensor:
         """See :meth:`RunningMean.update`; ``score_range`` is the batch's, None the state's."""
         self._batch_range = self.score_range if score_range is None else score_range
-        return super().update(values, mask, group, rows)
+        return super().update(*batch, **options)
 
     @contextmanager
     def probing(self) -> Iterator[None]:

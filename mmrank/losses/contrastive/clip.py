@@ -67,9 +67,6 @@ class CLIPLoss(ContrastiveLoss):
         else:
             self.register_buffer('log_tau', log_tau, persistent=False)
 
-    def extra_repr(self) -> str:
-        return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
-
     def temperature(self) -> Tensor:
         """() temperature, at least float32."""
         bounds = self.bounds if self.learnable else (-math.inf, math.inf)
@@ -118,9 +115,6 @@ class IndividualCLIPLoss(ContrastiveLoss):
         self.tau_min = float(tau_min)
         self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
         self.text_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
-
-    def extra_repr(self) -> str:
-        return f'num_samples={self.num_samples}'
 
     def temperatures(self, sample_idx: Tensor) -> list[Tensor]:
         """(n,) temperatures of the images and of the texts, >= float32."""

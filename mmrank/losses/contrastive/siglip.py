@@ -131,9 +131,6 @@ class SigLIPLoss(ContrastiveLoss):
             else:
                 self.register_buffer(name, start, persistent=False)
 
-    def extra_repr(self) -> str:
-        return f'learnable={self.learnable}, loss_weight={self.loss_weight}'
-
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Loss of the image of each sample with all texts."""
         scale = at_least_float32(self.log_scale).exp()

@@ -104,9 +104,6 @@ class SumLoss(HeadLoss):
     def _head_parts(self) -> Iterator[HeadLoss]:
         return (part for part in self.losses if isinstance(part, HeadLoss))
 
-    def extra_repr(self) -> str:
-        return f'weights={self.weights}, loss_weight={self.loss_weight}'
-
     def forward(self, cls_score, target, *args, quality=None, sample_idx=None, **kwargs) -> Tensor:
         """See :meth:`HeadLoss.forward`.
 

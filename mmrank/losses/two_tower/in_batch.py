@@ -355,12 +355,6 @@ class InBatchLoss(NamedSettings):
         self.loss_weight = loss_weight
         self.counts = PairCounts()
 
-    def extra_repr(self) -> str:
-        return (
-            f'mode={self.mode!r}, pointwise={type(self.pointwise).__name__}, omega={self.omega}, '
-            f'scope={self.scope!r}, block_size={self.block_size}, loss_weight={self.loss_weight}'
-        )
-
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """See :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)

@@ -156,12 +156,6 @@ class InBatchSoftmaxLoss(NamedSettings):
         self.counts = PairCounts()
         self.wants_pair_counts = frequency == 'counts'
 
-    def extra_repr(self) -> str:
-        return (
-            f'tau={self.tau}, frequency={self.frequency!r}, refined={self.refined}, '
-            f'scope={self.scope!r}, loss_weight={self.loss_weight}'
-        )
-
     def set_pairs(self, rows: Tensor, cols: Tensor, shape: tuple[int, int]) -> None:
         """See :meth:`PairCounts.set_pairs`."""
         self.counts.set_pairs(rows, cols, shape)
