@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
+from tabulate import tabulate
 from torch import Tensor
 
 from mmrank.errors import UserError
 from mmrank.functional import auroc, average_precision, ndcg, partial_auroc
 from mmrank.models.heads.sample_fields import one_vs_rest_targets
 from mmrank.registry import METRICS
-from mmrank.visualization.tables import markdown_table
 
 _HEADER = ('class', 'positives', 'negatives', 'AP', 'AUROC')
 
@@ -176,7 +176,7 @@ class AveragePrecisionMetric(BaseMetric):
         )
         self._check(figures)
         rows = figures.rows() + figures.means()
-        print_log('\n'.join(['', *markdown_table(_HEADER, rows)]), logger='current')
+        print_log('\n' + tabulate(rows, _HEADER, floatfmt='.2f'), logger='current')
         if len(figures.names) == 1:
             found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}
         else:

@@ -24,11 +24,11 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.losses import BimodalISogCLRLoss
 from mmrank.state.sharding import Shard
 from mmrank.testing.processes import run_on_ranks
-from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.tables import write_table
 
 INDEX, NUMBER, MEASURED = 8, 4, 8  # bytes: int64, float32, float64
 #: Length of an embedding, to compare, and GB/s of a rank, in and out at once.

@@ -33,11 +33,11 @@ from rich.progress import track
 from rich.table import Table
 
 from mmrank.errors import UserError, show_user_errors
-from mmrank.visualization.tables import write_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.tables import write_table
 from lib.common.timing import Times, both_times_in_turn, machine, median_ratio
 
 HEADER = (

@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 
 import mmrank
+from lib.common.tables import markdown_table
 from lib.publishing import SHORT_HASH, describe_centre, publish_model
 from lib.seeds.executors import LocalExecutor
 from lib.seeds.plan import Method, Run, SeedPlan, load_config
@@ -26,7 +27,6 @@ from mmrank.apis.models import read_model_index
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.visualization.tables import markdown_table
 
 
 @dataclass(frozen=True)

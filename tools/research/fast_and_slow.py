@@ -25,12 +25,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from compare_losses import method_names
 from lib.common.command_line import tool_parser
 from lib.common.records import read_final_rows, values_of, write_rows
+from lib.common.tables import markdown_table
 from lib.own_data.answer import answer
 from lib.seeds.plan import read_plan
 from lib.seeds.statistics import difference_text
 from mmrank.apis.entry_point import load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
-from mmrank.visualization.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'

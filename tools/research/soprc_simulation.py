@@ -19,11 +19,10 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.visualization.tables import write_table
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.tables import write_table
 from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
     plot_densities,

@@ -17,11 +17,10 @@ from pathlib import Path
 import torch
 from rich.progress import Progress
 
-from mmrank.visualization.tables import write_table
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.tables import write_table
 from research.theory.stable_ap import (
     DifferenceSetting,
     bound_row,

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from lib.common.tables import write_table
 from mmrank.calibration.calibration_file import Calibration
 from mmrank.functional import (
     expected_calibration_error,
     localisation_aware_calibration_error,
     reliability_bins,
 )
-from mmrank.visualization.tables import write_table
 
 from .reliability_diagram import ReliabilityPanel, plot_reliability
 from .splits import JudgedScores, SampleSplit, SplitFigures

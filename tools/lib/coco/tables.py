@@ -14,9 +14,8 @@ from lib.coco.box_evaluation import evaluate_boxes, summary
 from lib.coco.pr_curves import PRCurves
 from lib.coco.runs import RunRecord
 from lib.common.names import best_cells
-from lib.common.tables import console_table
+from lib.common.tables import console_table, markdown_table, write_table
 from mmrank.files import write_atomically, write_csv_atomically
-from mmrank.visualization.tables import markdown_table, write_table
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from rich.table import Table
 
 from lib.common.names import best_cells
-from lib.common.tables import console_table
+from lib.common.tables import console_table, markdown_table
 from mmrank.errors import UserError
 from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
@@ -21,7 +21,6 @@ from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
 from mmrank.visualization.figures import new_panels, save, shorten
 from mmrank.visualization.palette import colours_of, dash
-from mmrank.visualization.tables import markdown_table
 
 # K of the Recall@K curve, about evenly spaced on a logarithmic axis.
 _CUTOFFS = 60

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich import progress as bars
 from rich.console import Console
 
+from lib.common.tables import markdown_table
 from mmrank.files import write_atomically, write_csv_atomically
-from mmrank.visualization.tables import markdown_table
 
 from ..common.records import CURVE, FACTS, FINAL, write_rows
 from ..common.tables import console_table

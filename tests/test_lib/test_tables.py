@@ -3,7 +3,7 @@
 import csv
 
 from lib.common.names import best_cells
-from mmrank.visualization.tables import markdown_table, write_table
+from lib.common.tables import markdown_table, write_table
 
 
 def test_a_cell_stays_one_cell():
