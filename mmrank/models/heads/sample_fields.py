@@ -1,12 +1,15 @@
 """Fields of the data samples that heads read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
 from mmrank.errors import UserError
+
+#: What a GPU says, which does not show the label.
+_NO_CLASS = 'a label is not a class of the data set'
 
 
 def labels_of(
@@ -24,14 +27,12 @@ def labels_of(
         finest = labels if labels.dim() == 1 else labels[:, -1:]
         fits = fits & (finest < num_classes)
     limit = '' if num_classes is None else f' and < {num_classes}'
-    _check(
-        fits,
-        lambda: (
+    if violated(fits.all(), _NO_CLASS):
+        raise ValueError(
             f'gt_label must be >= 0{limit}, got labels from {int(labels.min())} to '
             f'{int(labels.max())}; set num_classes of the head to the number of classes of the '
             'training set'
-        ),
-    )
+        )
     return labels
 
 
@@ -91,13 +92,11 @@ def one_vs_rest_targets(data_samples: Sequence, num_classes: int, device: torch.
 def only_class(target: Tensor) -> Tensor:
     """(n,) int64 classes of (n, C) targets of 0 and 1, which have one class each."""
     labels = target.sum(1)
-    _check(
-        labels == 1,
-        lambda: (
+    if violated((labels == 1).all(), _NO_CLASS):
+        raise ValueError(
             f'exclusive=True needs one label an image, got one of {int(labels[labels != 1][0])}. '
             'Fix: exclusive=False, or give each image one gt_label in the data set'
-        ),
-    )
+        )
     return target.argmax(1)
 
 
@@ -110,14 +109,12 @@ def _scores(scores: list[Tensor], num_classes: int, device) -> Tensor:
             'data set'
         )
     target = _stacked(scores, num_classes).to(device, non_blocking=True).float()
-    _check(
-        (target == 0) | (target == 1),
-        lambda: (
-            f'gt_score must be 0 or 1, got {target[(target != 0) & (target != 1)][0].item()!r}; '
-            'map other marks (uncertain, difficult) in the data set, and leave out transforms that '
-            'mix labels'
-        ),
-    )
+    is_mark = (target == 0) | (target == 1)
+    if violated(is_mark.all(), _NO_CLASS):
+        raise ValueError(
+            f'gt_score must be 0 or 1, got {target[~is_mark][0].item()!r}; map other marks '
+            '(uncertain, difficult) in the data set, and leave out transforms that mix labels'
+        )
     return target
 
 
@@ -133,14 +130,12 @@ def _classes(labels: list[Tensor], num_classes: int, device) -> Tensor:
     columns = torch.cat([*labels, torch.zeros(0, dtype=torch.long)])
     rows = torch.arange(len(labels)).repeat_interleave(sizes)
     rows, columns = (x.to(device, non_blocking=True) for x in (rows, columns.long()))
-    _check(
-        (columns >= 0) & (columns < num_classes),
-        lambda: (
+    if violated(((columns >= 0) & (columns < num_classes)).all(), _NO_CLASS):
+        raise ValueError(
             f'gt_label must be class indices from 0 to {num_classes - 1}, got labels from '
             f'{int(columns.min())} to {int(columns.max())}; set num_classes of the head to the '
             'number of classes of the data set'
-        ),
-    )
+        )
     target = torch.zeros(len(labels), num_classes, device=device)
     target[rows, columns] = 1
     return target
@@ -154,17 +149,10 @@ def _binary(labels: list[Tensor], device) -> Tensor:
             f'{wrong[0]}; change it in the data set, or set gt_score'
         )
     target = _stacked(labels, 1).to(device, non_blocking=True)
-    _check(
-        (target == 0) | (target == 1),
-        lambda: (
+    if violated(((target == 0) | (target == 1)).all(), _NO_CLASS):
+        raise ValueError(
             'with num_classes=1 gt_label must be 0 or 1, got labels from '
             f'{target.min().item()} to {target.max().item()}; set num_classes of the head to the '
             'number of classes of the data set'
-        ),
-    )
+        )
     return target.float()
-
-
-def _check(fits: Tensor, message: Callable[[], str]) -> None:
-    if violated(fits.all(), 'a label is not a class of the data set'):
-        raise ValueError(message())
