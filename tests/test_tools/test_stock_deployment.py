@@ -24,6 +24,10 @@ CONFIG = ROOT / 'configs/stable_ap/retinanet_r18_fpn_stable-ap_demo.py'
 INFER = """
 import sys
 
+import mmcv.ops  # its operators may be those of mmrank
+
+for name in [x for x in sys.modules if x.partition('.')[0] == 'mmrank']:
+    del sys.modules[name]
 sys.modules['mmrank'] = None  # its import raises
 import numpy as np
 from mmdet.apis import DetInferencer
