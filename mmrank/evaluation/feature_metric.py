@@ -25,14 +25,15 @@ class FeatureMetric(BaseMetric):
     work. Subclasses implement :meth:`figures`.
 
     Args:
-        feature_key: Field with the feature.
         label_key: Field with the class index, as ``PackInputs`` leaves it.
         device: Where to compute; None takes the first GPU if there is one.
     """
 
+    #: Field with the feature.
+    feature_key = 'feature'
+
     def __init__(
         self,
-        feature_key: str = 'feature',
         label_key: str = 'gt_label',
         device: str | None = None,
         collect_device: str = 'cpu',
@@ -40,7 +41,8 @@ class FeatureMetric(BaseMetric):
         collect_dir: str | None = None,
     ) -> None:
         super().__init__(collect_device, prefix, collect_dir)
-        self.feature_key, self.label_key, self.device = feature_key, label_key, device
+        self.label_key = label_key
+        self.device = device
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Figures by name of all samples, which lie on the device to compute on.

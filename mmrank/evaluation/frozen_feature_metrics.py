@@ -48,14 +48,16 @@ class FrozenFeatureMetric(FeatureMetric):
     pipeline of the test.
 
     Args:
-        bank_idx: ``dataset_idx`` of the samples of the bank; all others are queries.
         per_class: Also report the accuracy of each class.
         **kwargs: See :class:`FeatureMetric`.
     """
 
-    def __init__(self, bank_idx: int = 0, per_class: bool = False, **kwargs) -> None:
+    #: ``dataset_idx`` of the samples of the bank; all others are queries.
+    bank_idx = 0
+
+    def __init__(self, per_class: bool = False, **kwargs) -> None:
         super().__init__(**kwargs)
-        self.bank_idx, self.per_class = bank_idx, per_class
+        self.per_class = per_class
 
     def describe(self, sample: dict) -> dict:
         """Its label, and whether it belongs to the bank."""
