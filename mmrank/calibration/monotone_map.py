@@ -17,7 +17,8 @@ _STEPS = 2.0**-30
 ORDER_SHARE = 2.0**-20
 #: Below the least positive float32, and between 1 and the float32 before it:
 #: a score of 0 or 1 gets a finite logit, and none becomes equal to another.
-_LOWEST, _HIGHEST = 2.0**-150, 1 - 2.0**-25
+_LOWEST = 2.0**-150
+_HIGHEST = 1 - 2.0**-25
 
 
 def keep_order(scores: Tensor, probabilities: Tensor) -> Tensor:
@@ -57,7 +58,8 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """
     x = _as_float32(scores).double().clamp(_LOWEST, _HIGHEST)
     logits = _alike(torch.log, x) - _alike(torch.log1p, -x)
-    scale, offset = scale.double()[:, None], offset.double()[:, None]
+    scale = scale.double()[:, None]
+    offset = offset.double()[:, None]
     return keep_order(scores, _alike(torch.sigmoid, scale * logits + offset))
 
 
@@ -70,12 +72,15 @@ def interpolated_map(scores: Tensor, knots: Tensor, values: Tensor) -> Tensor:
     Neither knots nor values fall; the last one may repeat. Scores have at most 32 bits.
     """
     x = _as_float32(scores).double().contiguous()
-    knots, values = knots.double().contiguous(), values.double().contiguous()
+    knots = knots.double().contiguous()
+    values = values.double().contiguous()
     right = torch.searchsorted(knots, x, right=True)
     left = (right - 1).clamp(min=0)
     right = right.clamp(max=knots.size(1) - 1)
-    x0, x1 = knots.gather(1, left), knots.gather(1, right)
-    y0, y1 = values.gather(1, left), values.gather(1, right)
+    x0 = knots.gather(1, left)
+    x1 = knots.gather(1, right)
+    y0 = values.gather(1, left)
+    y1 = values.gather(1, right)
     width = x1 - x0
     slope = torch.where(width > 0, (y1 - y0) / width, 0.0)
     # Each step of the arithmetic rises with x, so that the result does.

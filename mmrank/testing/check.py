@@ -138,13 +138,15 @@ def require_same(
 ) -> None:
     """Fail unless tensors, or lists of them, are the same up to a tolerance."""
     if isinstance(found, torch.Tensor):
-        found, expected = [found], [expected]
+        found = [found]
+        expected = [expected]
     for x, y in zip(found, expected, strict=True):
         if x.shape != y.shape:
             raise CheckFailedError(f'{what}: shape {tuple(x.shape)} instead of {tuple(y.shape)}')
         # A loss that is checked in float32 alone has seven digits; 0 asks for the same bits.
         least = 1e-4 if rtol and y.dtype == torch.float32 else 0.0
-        x, y = x.detach().double(), y.detach().double()
+        x = x.detach().double()
+        y = y.detach().double()
         limits = dict(rtol=max(rtol, least), atol=max(atol, least / 10))
         if not torch.allclose(x, y, **limits, equal_nan=True):
             raise CheckFailedError(f'{what}: {_where(x, y)}')

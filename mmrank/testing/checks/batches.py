@@ -46,7 +46,8 @@ def check_permutation(subject: Subject) -> None:
     what it holds may be in another, as a queue's entries are.
     """
     order = torch.randperm(12)
-    loss, other = subject.build(), subject.build()
+    loss = subject.build()
+    other = subject.build()
     for seed in range(3):
         batch = subject.batch(seed=seed)
         value, gradients = batch.gradients(loss)
@@ -292,5 +293,6 @@ def check_perfect_is_better(subject: Subject) -> None:
     """
     batch = subject.batch()
     best = batch.with_leaves(subject.call.perfect(batch.leaves, batch.fixed)).cast(subject.dtype)
-    found, random = best.of(subject.build()), batch.of(subject.build())
+    found = best.of(subject.build())
+    random = batch.of(subject.build())
     require(found < random, f'{float(found):.6g} for perfect scores, {float(random):.6g} else')

@@ -99,7 +99,8 @@ def check_evaluation(subject: Subject) -> None:
 
     Who logs the loss of the validation set would train on it.
     """
-    loss, other = subject.trained(), subject.trained()
+    loss = subject.trained()
+    other = subject.trained()
     other.eval()
     with torch.no_grad():
         subject.batch(seed=5).of(other)
@@ -113,7 +114,8 @@ def check_value_alone(subject: Subject) -> None:
 
     ``model.eval()`` does not reach a loss outside of the model.
     """
-    loss, other = subject.trained(), subject.trained()
+    loss = subject.trained()
+    other = subject.trained()
     with torch.no_grad():
         subject.batch(seed=5).of(other)
     _require_same_step(subject, other, loss, 'after a value without gradients')
@@ -166,7 +168,8 @@ def check_checkpointing(subject: Subject) -> None:
     A state that moves in the forward moves twice, and the gradient is of another value than the one
     that was shown.
     """
-    plain, other = subject.build(), subject.build()
+    plain = subject.build()
+    other = subject.build()
     for seed in range(3):
         batch = subject.batch(seed=seed)
         value, gradients = batch.gradients(plain)

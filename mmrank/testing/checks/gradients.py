@@ -91,7 +91,8 @@ def check_derivative(subject: Subject) -> None:
     else than the loss shows. A loss whose gradient is set by a rule says so by ``own_gradient``.
     """
     for seed in range(3):
-        batch, loss = subject.batch(seed=seed), subject.build()
+        batch = subject.batch(seed=seed)
+        loss = subject.build()
         found = batch.gradients(copy.deepcopy(loss))[1]
         directions = [torch.randn_like(x) for x in batch.leaves]
         along = sum((x * v).sum() for x, v in zip(found, directions))
@@ -162,7 +163,8 @@ def check_second_derivative(subject: Subject) -> None:
     A gradient penalty or a Hessian takes them. A backward of its own that autograd does not see
     into gives a wrong one without a word.
     """
-    batch, loss = subject.batch(6, 1), subject.build()
+    batch = subject.batch(6, 1)
+    loss = subject.build()
     directions = [torch.randn_like(x) for x in batch.leaves]
 
     def gradients(step: float, create_graph: bool) -> tuple[list[Tensor], tuple[Tensor, ...]]:
@@ -180,7 +182,8 @@ def check_second_derivative(subject: Subject) -> None:
     found = _derived_along(kept, leaves, directions)
 
     def require_right(step: float, rtol: float, atol: float) -> None:
-        up, down = gradients(step, False)[1], gradients(-step, False)[1]
+        up = gradients(step, False)[1]
+        down = gradients(-step, False)[1]
         expected = [(a - b) / (2 * step) for a, b in zip(up, down)]
         require_same(found, expected, 'a second derivative', rtol=rtol, atol=atol)
 
@@ -207,9 +210,11 @@ def check_function_transform(subject: Subject) -> None:
 
     In evaluation: a transform keeps nothing. Gradients by sample and meta-learning are taken so.
     """
-    plain, loss = subject.build(), subject.build()
+    plain = subject.build()
+    loss = subject.build()
     if isinstance(loss, torch.nn.Module):
-        plain, loss = plain.eval(), loss.eval()
+        plain = plain.eval()
+        loss = loss.eval()
     batch = subject.batch()
     _, expected = batch.gradients(plain)
     slopes = torch.func.grad(lambda leaves: batch.with_leaves(leaves).of(loss))(batch.leaves)

@@ -14,7 +14,8 @@ from mmrank.testing.subject import Subject
 def require_compiled(subject: Subject, batches: list[Batch]) -> None:
     """Fail unless the traced loss has the values, gradients and state of the plain one."""
     torch.compiler.reset()
-    plain, other = subject.build(), subject.build()
+    plain = subject.build()
+    other = subject.build()
     compiled = torch.compile(subject.call.apply, backend='eager', fullgraph=True, dynamic=True)
     for batch in batches:
         expected = batch.gradients(plain)

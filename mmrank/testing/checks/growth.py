@@ -33,7 +33,8 @@ def growth(subject: Subject) -> tuple[float, float]:
     """Exponents of the memory and of the number of operators, from one batch to its double."""
     counters = []
     for size in SIZES:
-        batch, loss = subject.batch(size), subject.build()
+        batch = subject.batch(size)
+        loss = subject.build()
         leaves = [x.requires_grad_() for x in batch.leaves]
         with Counter() as counter:
             batch.with_leaves(leaves).of(loss).backward()
