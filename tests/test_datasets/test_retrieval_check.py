@@ -148,31 +148,6 @@ def test_bad_settings_are_named_with_their_place(glyphs):
         check_config(cfg)
 
 
-@pytest.mark.parametrize(
-    ('share', 'whole', 'world_size', 'message'),
-    [
-        (8, 8, 1, None),
-        (4, 8, 2, None),
-        (8, 8, 2, r'train_dataloader\.batch_size=4, or sampler'),
-        (8, 12, 1, 'batches of 8, but .*batch_size=12'),
-        (14, 14, 1, 'has 6 classes of at least 2 .* needs 7'),
-    ],
-)
-def test_loader_and_sampler_mean_the_same_batch(
-    glyphs, monkeypatch, share, whole, world_size, message
-):
-    monkeypatch.setenv('WORLD_SIZE', str(world_size))
-    cfg = config(folder(glyphs))
-    cfg.launcher = 'pytorch'
-    cfg.train_dataloader.batch_size = share
-    cfg.train_dataloader.sampler = dict(type='mmrank.PKSampler', batch_size=whole, num_per_class=2)
-    if message is None:
-        check_config(cfg)
-    else:
-        with pytest.raises(UserError, match=message):
-            check_config(cfg)
-
-
 @pytest.fixture
 def run_tool(run_script, monkeypatch):
     """Runs a tool: status, output and error output."""

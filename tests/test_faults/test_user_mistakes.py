@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from mmrank.datasets.interactions.read_csv import read_csv
 from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.datasets.samplers import InBatchPairSampler
 from mmrank.datasets.samplers.batch_stream import check_loader
+from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 from mmrank.errors import UserError
 from mmrank.losses import ISogCLRLoss, RankingLoss, SmoothAPLoss, StableAPLoss
 from mmrank.losses.setting_names import settings_of
@@ -232,8 +234,9 @@ def test_batch_sizes_of_loader_and_sampler(pairs):
     sampler = InBatchPairSampler(pairs, batch_size=6, seed=0)
     check_loader(DataLoader(pairs, batch_size=6, sampler=sampler))
     check_loader(DataLoader(pairs, batch_size=5))
+    loop = SimpleNamespace(dataloader=DataLoader(pairs, batch_size=4, sampler=sampler))
     with pytest.raises(UserError, match='batch_size=4, but') as caught:
-        check_loader(DataLoader(pairs, batch_size=4, sampler=sampler))
+        StartCheckHook().before_train(SimpleNamespace(train_loop=loop))
     assert 'Fix: train_dataloader.batch_size=6' in str(caught.value)
 
 

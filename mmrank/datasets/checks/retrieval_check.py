@@ -1,6 +1,5 @@
-"""Checks of the retrieval data sets and the sampler of a config."""
+"""Checks of the retrieval data sets of a config."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 from mmengine.logging import print_log
@@ -11,8 +10,6 @@ from mmrank.datasets.registered import RETRIEVAL_DATASETS, retrieval_dataset_cla
 from mmrank.errors import UserError
 
 SPLITS = ('train', 'val', 'test')
-# Environment variable of each launcher for its number of processes.
-_WORLD_SIZES = {'pytorch': 'WORLD_SIZE', 'slurm': 'SLURM_NTASKS', 'mpi': 'OMPI_COMM_WORLD_SIZE'}
 
 
 def inspect_config(
@@ -44,8 +41,6 @@ def inspect_config(
             reports.append(report)
         if split == 'train':
             trained = list(reports)
-            if trained:
-                check_batches(loader, trained, _world_size(cfg))
     return reports
 
 
@@ -70,34 +65,3 @@ def check_config(cfg: Mapping, splits: Sequence[str] = SPLITS) -> list[Retrieval
             'tools/dataset_converters/check_retrieval.py CONFIG'
         )
     return reports
-
-
-def check_batches(loader: Mapping, reports: list[RetrievalReport], world_size: int) -> None:
-    """Check that ``train_dataloader`` and its PK sampler mean the same batch."""
-    sampler = loader.get('sampler') or {}
-    if str(sampler.get('type')).rpartition('.')[2] != 'PKSampler':
-        return
-    whole, share = sampler.get('batch_size'), loader.get('batch_size')
-    if not isinstance(whole, int) or not isinstance(share, int):
-        return
-    if share * world_size != whole:
-        raise UserError(
-            f'train_dataloader.batch_size={share} of each of {world_size} processes makes batches '
-            f'of {share * world_size}, but train_dataloader.sampler.batch_size={whole}. Fix: '
-            f'train_dataloader.batch_size={whole // world_size}, or '
-            f'sampler.batch_size={share * world_size}'
-        )
-    per_class = sampler.get('num_per_class', 4)
-    usable = {name for report in reports for name, count in report.counts.items() if count >= 2}
-    if all(r.counts for r in reports) and len(usable) * per_class < whole:
-        raise UserError(
-            f'{reports[0].where} has {len(usable)} classes of at least 2 images, but a batch '
-            f'of {whole} with {per_class} of each class needs {-(-whole // per_class)}. Fix: '
-            'train_dataloader.batch_size and its sampler.batch_size of at most '
-            f'{len(usable) * per_class}'
-        )
-
-
-def _world_size(cfg: Mapping) -> int:
-    variable = _WORLD_SIZES.get(cfg.get('launcher') or 'none')
-    return int(os.environ.get(variable, 1)) if variable else 1

@@ -13,6 +13,7 @@ from torch.utils.data import ConcatDataset
 
 from mmrank.datasets.checks.label_check import check_labels
 from mmrank.datasets.one_size import IndexedConcatDataset
+from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.engine.runners import modules_with
 from mmrank.errors import UserError
 from mmrank.files import check_output
@@ -134,8 +135,9 @@ class StartCheckHook(Hook):
     The tools add it; no config needs to.
 
     Raises:
-        UserError: Before training, if there is no batch, no step, no rate or no weight to learn;
-            before training or after the first validation, if it has no metric of ``save_best``.
+        UserError: Before training, if there is no batch, no step, no rate or no weight to learn, or
+            the data loader has another batch size than its sampler; before training or after the
+            first validation, if it has no metric of ``save_best``.
     """
 
     # The CheckpointHook fails on such a metric.
@@ -151,6 +153,7 @@ class StartCheckHook(Hook):
                     f'{loader.batch_size} and drop_last={loader.drop_last}. Fix: a smaller '
                     'train_dataloader.batch_size, or drop_last=False'
                 )
+        check_loader(loader)
         for name in ('max_epochs', 'max_iters'):
             if getattr(loop, name) < 1:
                 raise UserError(
