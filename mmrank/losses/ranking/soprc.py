@@ -244,17 +244,9 @@ class SOPRCLoss(RankingLoss):
     Algorithm-Dependent Generalization of AUPRC Optimization with List Stability, NeurIPS 2022, eq.
     8 and 9.
 
-    **Classification and detection** call the loss itself: one ranking of all scores (``flatten``)
-    or one per class (``per_class``), whose rows of v are the classes.
-
-    **Retrieval** calls :meth:`embedding_loss`, every image of the batch a query, as
-    :class:`mmrank.models.heads.RetrievalHead` does. With ``num_classes=C, mode='per_class'`` there
-    is one v for the queries of a class. By hand, in one process::
-
-        loss.embedding_loss(EmbeddingBatch.of_one_batch(embeddings, labels))
-
-    In distributed training with ``scope='global'`` every rank passes the queries of all ranks
-    against its own images; with ``scope='local'`` its own queries alone: v is shared either way.
+    **Vectors.** With ``mode='per_class'`` there is one v for each class: of the columns of the
+    scores, or in retrieval, where every image of the batch is a query, of the queries of a class.
+    All ranks share v, also with ``scope='local'``.
 
     **One positive in a list.** phi of one score is that score V times, so v is one number, and the
     rank of the positive 1 or 1/(V + 1): of 81 products with 1.2 positives a batch the median
