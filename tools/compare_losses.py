@@ -40,7 +40,7 @@ from mmrank.files import remove_path, write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from lib.common.command_line import digest_run
+from lib.common.command_line import digest_run, tool_parser
 from lib.own_data.answer import answer
 from lib.own_data.head_losses import (
     OWN,
@@ -69,9 +69,7 @@ FEWEST_SEEDS, MOST_SEEDS = 3, 10
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     add = parser.add_argument
     add('config', nargs='?', help='your config, of mmdet or mmpretrain')
     text = 'train nothing: say which sets on record resemble these boxes, and what won there'

@@ -28,6 +28,7 @@ from lib.coco.box_evaluation import evaluate_boxes, load_ground_truth
 from lib.coco.detections import draw_detections
 from lib.coco.pr_curves import PRCurves, plot_pr_curves
 from lib.coco.tables import comparison_rows, rich_table, write_tables
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.live_progress import LiveProgressHook
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 from mmrank.errors import UserError, show_user_errors
@@ -42,9 +43,7 @@ QUICK = ShapesSpec(num_train=40, num_val=8, num_test=0)
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__)
     parser.add_argument('--work-dir', type=Path, help='where results go (default: work_dirs/demo)')
     parser.add_argument(
         '--data-root', type=Path, help='folder of the data set (default: data/shapes_coco)'
@@ -57,14 +56,12 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument(
         '--quick', action='store_true', help='a few iterations; default folders end in _quick'
     )
-    args = parser.parse_args()
+    args = parse_at_least(parser, epochs=1)
     suffix = '_quick' if args.quick else ''
     args.work_dir = args.work_dir or REPOSITORY / f'work_dirs/demo{suffix}'
     args.data_root = args.data_root or REPOSITORY / f'data/shapes_coco{suffix}'
     if args.epochs is None and args.quick:
         args.epochs = 1
-    if args.epochs is not None and args.epochs < 1:
-        parser.error(f'--epochs is {args.epochs}; it must be at least 1')
     return args
 
 

@@ -128,7 +128,7 @@ def test_check_is_compared_with_reading():
     assert ratio == 1
     assert min(numbers(out, 'check')) > 0
     out = run_alone('cold_paths', 'check', '--images', 0, status=2)
-    assert '--images must be >= 1, got 0' in out
+    assert '--images must be at least 1, got 0' in out
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def test_errors_are_one_message(data, tmp_path, monkeypatch, capsys):
     for option in ('--warmup', '--num-images'):
         with pytest.raises(SystemExit):
             coco_table.parse_args([*words, option, '-1'])
-        assert f'{option} is -1' in capsys.readouterr().err
+        assert f'{option} must be at least' in capsys.readouterr().err
 
 
 FAKE = """

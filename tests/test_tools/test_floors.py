@@ -103,8 +103,8 @@ def test_unknown_names_are_refused(capsys):
     for words, said in (
         (['--size', 'nothing=3'], 'is not NAME=VALUE'),
         (['--size', 'batch=0'], 'is not NAME=VALUE'),
-        (['--repeats', '0'], '--repeats must be >= 1'),
-        (['--profile', '0'], '--profile must be >= 1'),
+        (['--repeats', '0'], '--repeats must be at least 1'),
+        (['--profile', '0'], '--profile must be at least 1'),
         (['--profile', '3', '--out', 'x'], '--profile and --memory write no files'),
         (['--memory', '--out', 'x'], '--profile and --memory write no files'),
     ):

@@ -32,7 +32,7 @@ from lib.calibration.fitting import METHODS, TARGETS, fit_calibration
 from lib.calibration.prediction_dump import read_dump
 from lib.calibration.report import CalibrationReport
 from lib.calibration.splits import SampleSplit
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import console_table
 
 FILE = 'calibration.json'
@@ -75,9 +75,7 @@ def parse_args() -> argparse.Namespace:
         '%(default)s)',
     )
     add_trust_option(parser)
-    args = parser.parse_args()
-    if args.bins < 1 or args.min_each < 1:
-        parser.error('--bins and --min-each must be at least 1')
+    args = parse_at_least(parser, bins=1, min_each=1)
     if not 0 < args.iou <= 1:
         parser.error('--iou must be in (0, 1]')
     return args

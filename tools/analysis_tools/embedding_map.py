@@ -18,7 +18,7 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import check_outputs, tool_parser
+from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 from lib.retrieval.maps import choose_samples, make_map, plot_maps
 from lib.retrieval.models import add_model_options, features_by_name
 
@@ -34,12 +34,7 @@ def parse_args() -> argparse.Namespace:
     add_model_options(parser)
     out = Path('work_dirs/embedding_map/map.png')
     parser.add_argument('--out', type=Path, default=out, help='image file')
-    args = parser.parse_args()
-    for name in ('classes', 'per_class', 'perplexity'):
-        if not getattr(args, name) > 0:
-            option = name.replace('_', '-')
-            parser.error(f'--{option} is {getattr(args, name)}; set it > 0')
-    return args
+    return parse_at_least(parser, classes=1, per_class=1, perplexity=1)
 
 
 @show_user_errors(OSError, ValueError, TypeError)

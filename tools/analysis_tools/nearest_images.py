@@ -36,7 +36,7 @@ from mmrank.visualization.figures import fit_text, new_panels, save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import check_outputs, tool_parser
+from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--out', help='picture to write as well')
     add_config_option(parser)
     add_trust_option(parser)
-    args = parser.parse_args()
-    if args.top_k < 1:
-        parser.error(f'--top-k is {args.top_k}; it must be at least 1')
-    return args
+    return parse_at_least(parser, top_k=1)
 
 
 def draw(image: str, found: list[NearImage], path: str) -> Path:

@@ -29,7 +29,7 @@ from mmrank.visualization.palette import colour
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import check_outputs, tool_parser
+from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 
 _COLUMNS = 3
 # Inches, and dots an inch: 800 pixels of a page at two dots a pixel.
@@ -52,9 +52,7 @@ def parse_args() -> argparse.Namespace:
     add('--held-out', help='pairs that were kept from the training')
     add_config_option(parser)
     add_trust_option(parser)
-    args = parser.parse_args()
-    if args.top_k < 1:
-        parser.error(f'--top-k is {args.top_k}; it must be at least 1')
+    args = parse_at_least(parser, top_k=1)
     if args.held_out and not args.picture:
         parser.error(f'--held-out {args.held_out} needs --picture FILE')
     return args

@@ -29,7 +29,7 @@ from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import foreign_pictures, tool_parser
+from lib.common.command_line import foreign_pictures, parse_at_least, tool_parser
 from lib.retrieval.models import add_model_options, features_by_name
 from lib.retrieval.report import (
     describe_test_set,
@@ -74,16 +74,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
         choices=INDICES,
         help="search by faiss, pip install 'mmrank[faiss]' (default: rank all images, exactly)",
     )
-    args = parser.parse_args(arguments)
+    args = parse_at_least(parser, arguments, num_queries=1, top_k=1, memory=1)
     if args.sheets is None:
         args.sheets = ['random']
         if args.index is None:
             args.sheets += ['worst', 'differing']
-    for name in ('num_queries', 'top_k', 'memory'):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(
-                f'--{name.replace("_", "-")} is {getattr(args, name)}; it must be at least 1'
-            )
     return args
 
 

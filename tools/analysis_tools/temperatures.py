@@ -23,7 +23,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 
 
 def parse_args() -> argparse.Namespace:
@@ -38,11 +38,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
     add_config_option(parser)
     add_trust_option(parser)
-    args = parser.parse_args()
-    for name, least in (('extreme', 1), ('images', 0), ('bins', 1)):
-        if getattr(args, name) < least:
-            parser.error(f'--{name} must be at least {least}')
-    return args
+    return parse_at_least(parser, extreme=1, images=0, bins=1)
 
 
 def build_training_set(args: argparse.Namespace):

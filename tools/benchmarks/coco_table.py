@@ -49,7 +49,7 @@ from lib.coco.runs import (
     read_result,
 )
 from lib.coco.tables import describe_runs, rich_benchmark, write_benchmark
-from lib.common.command_line import Entry, foreign_pictures, tool_parser
+from lib.common.command_line import Entry, foreign_pictures, parse_at_least, tool_parser
 
 HERE = Path(__file__).resolve().parent
 
@@ -96,12 +96,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of all configs'
     )
     add_checkpoint_options(parser)
-    args = parser.parse_args(arguments)
-    for name, least in (('warmup', 0), ('max_classes', 0), ('num_images', 1)):
-        if getattr(args, name) < least:
-            option = name.replace('_', '-')
-            parser.error(f'--{option} is {getattr(args, name)}; it must be at least {least}')
-    return args
+    return parse_at_least(parser, arguments, warmup=0, max_classes=0, num_images=1)
 
 
 def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> ModelResult:

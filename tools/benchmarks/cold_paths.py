@@ -29,7 +29,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.timing import median_ratio
 
 TOOLS = Path(__file__).resolve().parents[1]
@@ -87,12 +87,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('part', choices=PARTS)
     parser.add_argument('config', nargs='?', help='of train')
     parser.add_argument('--images', type=int, help='default: 120,000 to check, 5,000 in a table')
-    args = parser.parse_args()
+    args = parse_at_least(parser, images=1, repeats=1)
     if args.images is None:
         args.images = 120_000 if args.part == 'check' else 5000
-    for name in ('images', 'repeats'):
-        if getattr(args, name) < 1:
-            parser.error(f'--{name} must be >= 1, got {getattr(args, name)}')
     if (args.part == 'train') != (args.config is not None):
         parser.error('train CONFIG, and no config for what else there is')
     return args

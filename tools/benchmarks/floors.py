@@ -36,7 +36,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import write_table
 from lib.common.timing import Times, both_times_in_turn, machine, median_ratio
 
@@ -73,13 +73,9 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('--size', nargs='+', type=size, default=[], metavar='NAME=VALUE', help=', '.join(known))
     add('--out', metavar='STEM', help='also write STEM.md and STEM.csv')
     add('--profile', type=int, metavar='COUNT', help='list so many operators instead of timing')
-    args = parser.parse_args(arguments)
+    args = parse_at_least(parser, arguments, threads=1, repeats=1, profile=1)
     if args.out and (args.profile is not None or args.memory):
         parser.error('--profile and --memory write no files; leave --out out')
-    for name in ('threads', 'repeats', 'profile'):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            parser.error(f'--{name} must be >= 1, got {value}')
     return args
 
 

@@ -31,7 +31,7 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import check_outputs, tool_parser
+from lib.common.command_line import check_outputs, parse_at_least, tool_parser
 from lib.common.tables import console_table, problem_table
 from lib.retrieval.maps import plot_class_counts
 
@@ -47,11 +47,9 @@ def parse_args() -> argparse.Namespace:
     add('source', metavar='CONFIG|FOLDER', help='config file or folder')
     add('--json', metavar='FILE', help='write counts and findings')
     add('--histogram', metavar='PNG', help='draw images per class')
-    args = parser.parse_args()
+    args = parse_at_least(parser, depth=1)
     if not Path(args.source).exists():
         parser.error(f'{args.source} is neither a config nor a folder')
-    if args.depth < 1:
-        parser.error(f'--depth must be at least 1, got {args.depth}')
     return args
 
 

@@ -35,7 +35,7 @@ from mmrank.files import path_fault, whole_folder
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.archive_source import add_archive_options, unpacked
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import console_table
 from lib.synthetic.captions import class_captions, object_captions
 
@@ -57,11 +57,7 @@ def parse_args() -> argparse.Namespace:
     add('--images', help='folder of the COCO images')
     add('--size', type=int, help='side of the images (default: as they are)')
     add_archive_options(parser)
-    args = parser.parse_args()
-    for name in ('size', 'captions', 'per_class', 'val_per_class'):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            parser.error(f'--{name.replace("_", "-")} must be at least 1, got {value}')
+    args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
     if args.source.endswith('.json') and not args.images:
         parser.error('a COCO annotation file needs --images FOLDER')
     return args

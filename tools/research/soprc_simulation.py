@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import write_table
 from research.theory.soprc import BIBETA, DISTRIBUTIONS, ESTIMATORS, BiasSetting, bias_rows
 from research.theory.soprc_plots import (
@@ -51,9 +51,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/soprc_simulation'))
     parts = dict(nargs='+', choices=PARTS, default=list(PARTS))
     parser.add_argument('--only', help='parts to write (default: all)', **parts)
-    args = parser.parse_args()
-    if args.trials < 2:
-        parser.error(f'--trials must be at least 2, got {args.trials}')
+    args = parse_at_least(parser, trials=2)
     if not 0 < args.prior < 1:
         parser.error(f'--prior must be in (0, 1), got {args.prior}')
     return args

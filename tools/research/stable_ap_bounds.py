@@ -19,7 +19,7 @@ from rich.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.command_line import tool_parser
+from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import write_table
 from research.theory.stable_ap import (
     DifferenceSetting,
@@ -54,10 +54,7 @@ SLACK = 1e-9
 def parse_args() -> argparse.Namespace:
     parser = tool_parser(__doc__, trials=(100, 'random lists of each size'), seed=0)
     parser.add_argument('--out-dir', type=Path, default=Path('work_dirs/stable_ap_bounds'))
-    args = parser.parse_args()
-    if args.trials < 2:
-        parser.error(f'--trials must be at least 2, got {args.trials}')
-    return args
+    return parse_at_least(parser, trials=2)
 
 
 def theorem1(args: argparse.Namespace, progress: Progress) -> tuple[Path, float]:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,18 @@ def tool_parser(doc: str | None, **options: Any) -> argparse.ArgumentParser:
             rest['type'] = type(default)
         parser.add_argument(f'--{name.replace("_", "-")}', **rest)
     return parser
+
+
+def parse_at_least(
+    parser: argparse.ArgumentParser, words: Sequence[str] | None = None, /, **least: float
+) -> argparse.Namespace:
+    """Parse a command line; refuses numbers, by their names, below their least values."""
+    args = parser.parse_args(words)
+    for name, value in least.items():
+        found = getattr(args, name, None)
+        if found is not None and not found >= value:
+            parser.error(f'--{name.replace("_", "-")} must be at least {value}, got {found}')
+    return args
 
 
 def check_outputs(args: argparse.Namespace, *names: str) -> None:
