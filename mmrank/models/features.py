@@ -24,7 +24,8 @@ def feature_rows(
     if last.dim() != 2 or channels not in (None, last.size(1)):
         set_width = f'set {option}, and ' if option else ''
         raise ValueError(
-            f'needs features (images, {channels or "length"}), got shape {tuple(last.shape)}; '
-            f"{set_width}end the encoder with dict(type='mmpretrain.GlobalAveragePooling')"
+            f'the head needs features (images, {channels or "length"}), got shape '
+            f'{tuple(last.shape)}; {set_width}end the encoder with '
+            "dict(type='mmpretrain.GlobalAveragePooling')"
         )
     return last
