@@ -146,21 +146,24 @@ SETTINGS = {
 
 
 def loss_names() -> list[str]:
-    """Registered names of all losses."""
+    """Names of all losses that mmrank registers; test files register losses of their own."""
     MODELS.import_from_location()
     return sorted(
         name
         for name, entry in MODELS.module_dict.items()
-        if name.endswith('Loss') and inspect.isclass(entry)
+        if name.endswith('Loss') and entry.__module__.startswith('mmrank.')
     )
+
+
+def box_argument(loss) -> str | None:
+    """The argument in which a loss receives what it knows of the boxes."""
+    return {'quality': 'quality', 'loss': 'box_loss'}.get(getattr(loss, 'box_input', None))
 
 
 def _of_rows(loss, scores, *rest):
     *boxes, target, idx = rest
     options = {}
-    key = {'quality': 'quality', 'loss': 'box_loss'}
-    key = key.get(getattr(loss, 'box_input', None))
-    if key:
+    if key := box_argument(loss):
         has_class = target.long() < scores.size(1)
         # Of meta tensors nobody knows how many, and no loss asks.
         options[key] = boxes[0] if boxes[0].is_meta else boxes[0][has_class]

@@ -80,13 +80,20 @@ def test_remote_storage(tmp_path):
     assert 'cannot write atomically here: FarBackend' in warned
 
 
-def test_runner_that_writes_by_itself(tmp_path):
+def on_a_single_device(hook):
+    """A change of the config for FlexibleRunner, with a hook."""
+
     def change(config):
         config.pop('model_wrapper_cfg')
         config.strategy = {'type': 'SingleDeviceStrategy'}
         config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
-        config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
+        config.custom_hooks = [{'type': hook}]
 
+    return change
+
+
+def test_runner_that_writes_by_itself(tmp_path):
+    change = on_a_single_device('mmrank.RNGStateHook')
     warned = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
     assert 'SingleDeviceStrategy of FlexibleRunner writes' in warned
     assert "Set runner_type='mmrank.FlexibleRunner'" in warned
@@ -96,12 +103,7 @@ def test_runner_that_writes_by_itself(tmp_path):
 
 
 def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
-    def change(config):
-        config.pop('model_wrapper_cfg')
-        config.strategy = {'type': 'SingleDeviceStrategy'}
-        config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
-        config.custom_hooks = [{'type': 'mmrank.ShardedTablesHook'}]
-
+    change = on_a_single_device('mmrank.ShardedTablesHook')
     # In one process the tables are whole.
     warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
     name = 'mmrank.engine.flexible_runner.get_world_size'

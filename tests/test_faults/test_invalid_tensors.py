@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from registered_losses import CLASSES, cases, make
+from registered_losses import CLASSES, box_argument, cases, make
 
 from mmrank.state import MeanPositiveScore
 
@@ -57,9 +57,7 @@ def call_rows(case, **changes):
     """The loss of six ordinary rows, some of its arguments changed."""
     loss = case.build()
     arguments = dict(cls_score=torch.zeros(N, CLASSES), target=LABELS)
-    key = {'quality': 'quality', 'loss': 'box_loss'}
-    key = key.get(getattr(loss, 'box_input', None))
-    if key:
+    if key := box_argument(loss):
         arguments[key] = torch.ones(N)
     if getattr(loss, 'keeps_samples', False):
         arguments['sample_idx'] = torch.arange(N)
@@ -156,20 +154,23 @@ def test_rows_of_length_1e_42(case):
     assert all(x.isfinite().all() for x in gradients)
 
 
+def assert_rounded(case, half, value, gradients):
+    """They are those of float32; what float16 cannot hold is infinite, for the scaler to see."""
+    assert value.isfinite()
+    other = half.mapped(torch.Tensor.float).gradients(case.build())
+    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
+    for x, y in zip(gradients, other[1]):
+        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+
+
 @VIEWS
 @pytest.mark.parametrize('size', [1, 2, 12])
 def test_views_in_float16(case, size):
     """As in float32, also where a row adds up to more than 65504."""
     half = case.batch(size).mapped(lambda x: (40 * x).repeat(1, 256).half())
     loss = case.build()
-    value, gradients = half.gradients(loss)
-    assert value.isfinite()
+    assert_rounded(case, half, *half.gradients(loss))
     assert all(x.isfinite() for x in loss.diagnostics.values())
-    other = half.mapped(torch.Tensor.float).gradients(case.build())
-    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
-    for x, y in zip(gradients, other[1]):
-        # What float16 cannot hold is infinite, for the scaler to see.
-        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
 
 
 def at_the_end_of_float16(x):
@@ -180,12 +181,7 @@ def at_the_end_of_float16(x):
 def test_a_gradient_that_float16_cannot_hold_is_infinite(case):
     """The gradient is that of float32, rounded; it is never NaN."""
     half = case.batch().mapped(at_the_end_of_float16)
-    value, gradients = half.gradients(case.build())
-    assert value.isfinite()
-    other = half.mapped(torch.Tensor.float).gradients(case.build())
-    torch.testing.assert_close(value, other[0], rtol=1e-4, atol=1e-5)
-    for x, y in zip(gradients, other[1]):
-        torch.testing.assert_close(x, y.half(), rtol=2e-2, atol=1e-3)
+    assert_rounded(case, half, *half.gradients(case.build()))
 
 
 def test_the_scaler_skips_what_float16_cannot_hold():

@@ -1,8 +1,15 @@
 """Calls of ``mmcv.ops``: functions of a float type that return inputs and a call of them."""
 
+import pytest
 import torch
 from mmcv import ops
 from mmcv.ops.multi_scale_deform_attn import MultiScaleDeformableAttnFunction
+
+from lib.common.mmcv_operators import compiled_extension
+
+needs_compiled = pytest.mark.skipif(
+    compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
+)
 
 
 def boxes(number, dtype, seed=0, size=60):

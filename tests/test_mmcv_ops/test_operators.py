@@ -11,9 +11,6 @@ from mmcv import ops
 from lib.common.mmcv_operators import compiled_extension, operators_of
 from mmrank.mmcv_ops import extension
 
-needs_compiled = pytest.mark.skipif(
-    compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
-)
 TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 
@@ -37,7 +34,7 @@ def test_gradients_are_those_of_the_output(name):
     assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
 
 
-@needs_compiled
+@cases.needs_compiled
 @pytest.mark.parametrize('dtype', TOLERANCES)
 @pytest.mark.parametrize('name', [*cases.COMPILED_ON_A_CPU, *cases.AT_REST])
 def test_outputs_and_gradients_equal_the_compiled_ones(name, dtype):

@@ -8,14 +8,10 @@ import torch
 pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
 
 from mmcv import ops
-from operator_cases import boxes
+from operator_cases import boxes, needs_compiled
 
 from lib.common.mmcv_operators import compiled_extension, operators_of
 from mmrank.mmcv_ops import extension
-
-needs_compiled = pytest.mark.skipif(
-    compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
-)
 
 
 def random():

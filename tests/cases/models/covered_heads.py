@@ -87,13 +87,6 @@ _PAA = dict(
         **_POINTS,
     ),
 )
-_GFL = dict(
-    anchor_generator=_WIDE_ANCHORS,
-    bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
-    loss_bbox=GIOU,
-    loss_dfl=dict(type='mmdet.DistributionFocalLoss', loss_weight=0.25),
-    train_cfg=ATSS,
-)
 _RTMDET = dict(
     anchor_generator=dict(type='mmdet.MlvlPointGenerator', offset=0, strides=STRIDES),
     bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
@@ -104,17 +97,10 @@ _RTMDET = dict(
 _RETINA = dict(
     anchor_generator={**ANCHORS, 'scales_per_octave': 3}, bbox_coder=CODER, train_cfg=MAX_IOU
 )
-_FCOS = dict(
-    strides=STRIDES,
-    regress_ranges=((-1, 32), (32, 64), (64, 1e8)),
-    loss_bbox=GIOU,
-    loss_centerness=CENTERNESS,
-    train_cfg={},
-)
 
 MORE_HEADS = {
-    'BoxInstBboxHead': _FCOS,
-    'CondInstBboxHead': _FCOS,
+    'BoxInstBboxHead': HEADS['FCOSHead'],
+    'CondInstBboxHead': HEADS['FCOSHead'],
     'DDODHead': dict(
         anchor_generator=_WIDE_ANCHORS,
         bbox_coder=CODER,
@@ -137,9 +123,10 @@ MORE_HEADS = {
     'GARetinaHead': _GUIDED,
     'LADHead': _PAA,
     'LDHead': dict(
-        **_GFL, loss_ld=dict(type='mmdet.KnowledgeDistillationKLDivLoss', loss_weight=0.25, T=10)
+        **HEADS['GFLHead'],
+        loss_ld=dict(type='mmdet.KnowledgeDistillationKLDivLoss', loss_weight=0.25, T=10),
     ),
-    'NASFCOSHead': dict(_FCOS, norm_cfg=dict(type='GN', num_groups=4), init_cfg=None),
+    'NASFCOSHead': dict(HEADS['FCOSHead'], norm_cfg=dict(type='GN', num_groups=4), init_cfg=None),
     'PAAHead': _PAA,
     'PISARetinaHead': dict(
         _RETINA,
