@@ -273,7 +273,7 @@ def attack(case, recipe):
     for name, x in loss.state_dict().items():
         assert (x.isfinite() | (x == fresh[name])).all(), name
     for tracked, (mean, seen) in zip(means, before):
-        low, high = tracked.score_range
+        low, high = tracked._batch_range
         step = tracked.momentum * (high - low + mean.abs())
         assert ((tracked.mean - mean).abs() <= step + 1e-5)[seen].all()
     # The next ordinary batch is as good as ever.
