@@ -118,27 +118,6 @@ def violated(condition: Tensor, message: str) -> bool:
     return False
 
 
-def check_index(
-    name: str, index: Tensor, size: int, fix: str, shape: tuple[int, ...] | None = None
-) -> None:
-    """Check integers in ``[0, size)``, of a ``shape`` if there is one; else TypeError or UserError.
-
-    On a GPU a wrong number is a device-side assertion, which does not make the host wait.
-    """
-    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-        raise TypeError(f'{name} must be integers, got {index.dtype}; call {name}.long()')
-    if shape is not None and index.shape != shape:
-        raise ValueError(f'{name} must have shape {shape}, got {tuple(index.shape)}')
-    if not index.numel():
-        return
-    index = index.long()  # a smaller type would wrap the size
-    if violated(((index >= 0) & (index < size)).all(), f'{name} is not in [0, {size})'):
-        raise UserError(
-            f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
-            f'must be in [0, {size}). Fix: {fix}'
-        )
-
-
 def inside_backward() -> bool:
     """Whether autograd is running backward in this thread.
 

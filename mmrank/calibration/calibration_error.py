@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_at_least
-from mmrank.functional.metrics.labels import shares
+from mmrank.checks import check_at_least, shares
 
 
 @dataclass(frozen=True)

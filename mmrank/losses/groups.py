@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.checks import check_tensors, refuse_nan
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors, refuse_nan
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs.pair_matrix import size_levels
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, violated
+from mmrank.checks import check_floats, check_tensors, refuse_nan
 from mmrank.distributed import scale_gradient
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_floats, check_tensors, refuse_nan
 from mmrank.gathering import all_gather_lists, join
 from mmrank.precision import at_least_float32
 

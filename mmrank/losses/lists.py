@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
+from mmrank.checks import check_floats, check_tensors, refuse_nan, shares, zeros_and_ones
 from mmrank.errors import UserError
-from mmrank.functional.metrics import labels
 
 
 @dataclass
@@ -114,7 +114,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
 
     UserError where 1 might mean the positives or the background, or floats are class indices.
     """
-    labels.check_tensors(cls_score=cls_score, target=target)
+    check_tensors(cls_score=cls_score, target=target)
     if cls_score.dim() == 1:
         if target.shape != cls_score.shape:
             raise UserError(
@@ -123,7 +123,7 @@ def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor
                 'shape (n, classes)'
             )
         fix = 'target > 0 if these are positives, or cls_score of shape (n, classes) for indices'
-        target = labels.zeros_and_ones('target of (n,) scores', target, fix)
+        target = zeros_and_ones('target of (n,) scores', target, fix)
         return cls_score.unsqueeze(1), target.unsqueeze(1)
     if by_head or target.dim() != 1 or cls_score.dim() != 2:
         return cls_score, target
@@ -150,7 +150,7 @@ def class_indices(target: Tensor, num_classes: int, highest: int) -> Tensor:
     On a GPU it is a device-side assertion, which does not make the host wait.
     """
     if target.is_floating_point():
-        labels.refuse_nan('target', target, 'give each row the index of its class')
+        refuse_nan('target', target, 'give each row the index of its class')
     else:
         target = target.long()  # a smaller type would wrap the number of classes
     fits = (target >= 0) & (target <= highest)
@@ -183,8 +183,8 @@ def one_vs_all(target: Tensor, num_classes: int, soft: bool = False) -> Tensor:
     """
     if target.dim() == 2 and target.size(1) == num_classes:
         if soft and target.is_floating_point():
-            return labels.shares('target', target, _FIX) > 0
-        return labels.zeros_and_ones('target', target, _FIX)
+            return shares('target', target, _FIX) > 0
+        return zeros_and_ones('target', target, _FIX)
     if target.dim() != 1:
         raise ValueError(
             f'target must be (n,) class indices or (n, {num_classes}) labels '
@@ -208,8 +208,8 @@ def check_classified(
     weight_per_class: bool = True,
 ) -> None:
     """Check that (n, C) scores, labels and weights fit together, else ValueError or TypeError."""
-    labels.check_floats(cls_score=cls_score)
-    labels.check_tensors(target=target, weight=weight)
+    check_floats(cls_score=cls_score)
+    check_tensors(target=target, weight=weight)
     if cls_score.dim() != 2:
         raise ValueError(f'cls_score must be (n, classes), got shape {tuple(cls_score.shape)}')
     rows, classes = cls_score.shape
@@ -235,4 +235,4 @@ def check_classified(
                 f'{cls_score.device}; call {name}.to(cls_score.device)'
             )
     if weight is not None:
-        labels.refuse_nan('weight', weight, 'give 0 to a row that should not count')
+        refuse_nan('weight', weight, 'give 0 to a row that should not count')

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_floats, check_tensors, zeros_and_ones
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_floats, check_tensors, zeros_and_ones
 from mmrank.losses.lists import RankedLists, positive_index
 
 

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from mmrank.autograd import TrainingState, check_index
+from mmrank.autograd import TrainingState
+from mmrank.checks import check_index
 
 
 class SavedState(TrainingState):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmrank.autograd import check_index, violated
-from mmrank.checks import check_count, check_within
+from mmrank.autograd import violated
+from mmrank.checks import check_count, check_index, check_within
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
 

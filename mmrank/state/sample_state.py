@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import check_index, inside_backward, is_compiling
-from mmrank.checks import check_count, one_of
+from mmrank.autograd import inside_backward, is_compiling
+from mmrank.checks import check_count, check_index, one_of
 from mmrank.errors import UserError, UserTypeError
 from mmrank.gathering import all_gather_rows
 

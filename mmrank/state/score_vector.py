@@ -7,8 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_count, check_score_range, check_within, one_of
-from mmrank.functional.metrics.labels import check_floats
+from mmrank.checks import check_count, check_floats, check_score_range, check_within, one_of
 from mmrank.gathering import all_gather_lists
 
 from .base import SavedState, check_rows

@@ -17,7 +17,8 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('interruption',),
     ('errors', 'version'),
-    ('autograd', 'checks', 'precision'),
+    ('autograd', 'precision'),
+    ('checks',),
     ('imports', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering'),
     ('functional.metrics', 'losses.pairs'),

@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.autograd import check_index
-from mmrank.checks import check_positive
+from mmrank.checks import check_index, check_positive, check_tensors
 from mmrank.precision import at_least_float32
 
-from .labels import check_tensors
 from .top_k_inner_product import top_k_with_scores
 
 

@@ -5,8 +5,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from mmrank.checks import check_tensors
 from mmrank.errors import UserTypeError
-from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.ranking.base import RankingLoss

@@ -14,9 +14,8 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_not_negative, check_within
+from mmrank.checks import check_not_negative, check_within, refuse_nan
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.functional.metrics.labels import refuse_nan
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
 from mmrank.losses.options import HeadOptions, QualityOptions, Unpack

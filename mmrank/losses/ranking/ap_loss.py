@@ -16,8 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_positive
-from mmrank.functional.metrics.labels import check_tensors, shares
+from mmrank.checks import check_positive, check_tensors, shares
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.buffers import Buffers
 from mmrank.losses.pairs.graded_sums import graded_pairs

@@ -9,9 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, once_differentiable
-from mmrank.checks import check_not_negative, one_of
+from mmrank.checks import check_floats, check_not_negative, one_of
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_floats
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive, check_tensors
 from mmrank.errors import UserError, UserTypeError
-from mmrank.functional.metrics.labels import check_tensors
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum

@@ -17,10 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_at_least, check_positive, one_of
+from mmrank.checks import check_at_least, check_positive, check_tensors, one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.precision import at_least_float32

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.autograd import check_index
-from mmrank.checks import check_positive, one_of
+from mmrank.checks import check_index, check_positive, check_tensors, one_of
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
-from mmrank.functional.metrics.labels import check_tensors
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.functional.metrics.labels import check_tensors
+from mmrank.checks import check_tensors
 from mmrank.losses.setting_names import NamedSettings
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index

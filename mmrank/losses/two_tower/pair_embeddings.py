@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.autograd import check_index
+from mmrank.checks import check_index
 
 
 def common_dtype(left: Tensor, right: Tensor) -> torch.dtype:

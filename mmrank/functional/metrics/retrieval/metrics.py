@@ -8,9 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import check_index
-from mmrank.checks import check_at_least
-from mmrank.functional.metrics.labels import check_tensors
+from mmrank.checks import check_at_least, check_index, check_tensors
 
 from .input import StoredEmbeddings, prepare_sets
 from .ranking import count_positives, rank_positives
