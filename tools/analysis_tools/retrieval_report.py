@@ -99,7 +99,8 @@ def run(args: argparse.Namespace, console: Console) -> None:
     if args.memory is not None:
         budget = dict(memory_limit=args.memory * 2**20, scratch=args.out_dir)
         Path(args.out_dir).mkdir(parents=True, exist_ok=True)
-    results, indices = [], {}
+    results = []
+    indices = {}
     for name, features in models.items():
         with console.status('') as status:
 

@@ -87,7 +87,8 @@ def measure_rank(rank: int, args: argparse.Namespace, ranks: int) -> tuple[int, 
     loss = BimodalISogCLRLoss(args.samples, storage='sharded')
     for state in loss.states():
         state.is_saved = True  # nothing is to be kept
-    sent, send = [], dist.all_to_all_single
+    sent = []
+    send = dist.all_to_all_single
 
     def counted(output, rows, taken=None, given=None, **kwargs):
         given = given or [len(rows) // ranks] * ranks

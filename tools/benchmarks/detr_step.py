@@ -84,7 +84,8 @@ def loss_part(head, args):
 def compare(args, queries, classes):
     """Median seconds and ratios of ``loss`` and ``step``, by their names."""
     batch = make_batch(args.batch_size, tuple(args.image_size), classes, args.boxes)
-    parts, steps, reference = {}, {}, None
+    parts, steps = {}, {}
+    reference = None
     for name, loss in (('focal', None), (args.loss, args.loss)):
         detector, wrapper = build(loss, queries, classes, args.denoising)
         if reference is None:

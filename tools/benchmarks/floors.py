@@ -104,7 +104,8 @@ def measure(row: Row, repeats: int) -> list[list]:
     sides = row.prepare()
     steps = {'floor': sides.floor, 'ours': sides.ours, **sides.peers}
     times = _times(steps, repeats)
-    floor, ours = times['floor'], times['ours']
+    floor = times['floor']
+    ours = times['ours']
     name = row.name + (f' ({row.setting})' if row.setting else '')
     head = [
         *(name, row.work, row.floor),

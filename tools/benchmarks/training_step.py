@@ -264,7 +264,8 @@ def main():
     # Building a detector logs every parameter.
     MMLogger.get_instance('mmengine', log_level='WARNING')
 
-    models, batch = {}, None
+    models = {}
+    batch = None
     for path in args.configs:
         config, model, wrapper = build(path, args.device)
         if batch is None:
