@@ -10,7 +10,7 @@ from mmrank.losses import HeadLoss
 from mmrank.losses.pointwise.quality_losses import QualityLoss
 from mmrank.losses.separate_rankings import can_be_separate, separate_rankings
 from mmrank.made_class import MadeClass
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .detectors import aligned_iou
 

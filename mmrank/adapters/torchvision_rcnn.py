@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .detectors import RankingSettings, aligned_iou, centre_of, check_fit, check_ranks
 from .label_ranges import check_labels

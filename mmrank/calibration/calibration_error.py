@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_at_least, shares
+from mmrank.checks import check_at_least
+from mmrank.tensors import shares
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mmrank.checks import shares
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.tensors import shares
 
 from .monotone_map import interpolated_map, platt_map
 

@@ -8,7 +8,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import is_compiling
-from mmrank.checks import check_tensors
 from mmrank.distributed import world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
@@ -17,6 +16,7 @@ from mmrank.losses.interface import HeadLoss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
+from mmrank.tensors import check_tensors
 
 #: Batches without a positive before the warning.
 _WATCHED = 10

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_tensors, refuse_nan
 from mmrank.errors import UserError
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs.pair_matrix import size_levels
+from mmrank.tensors import check_tensors, refuse_nan
 
 #: Entries of a padded matrix up to which lists of unlike lengths share one.
 _SHARED_ENTRIES = 2**16

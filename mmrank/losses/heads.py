@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 from mmrank.training_set import ClassesOfTrainingSet
 
 #: score_thr of mmdet's detectors.

@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, violated
-from mmrank.checks import check_floats, check_tensors, refuse_nan
 from mmrank.distributed import scale_gradient
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_lists, join
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan
 
 
 def check_embeddings(**embeddings: Tensor) -> None:

@@ -4,13 +4,14 @@ from copy import deepcopy
 
 from torch import Tensor
 
-from mmrank.checks import check_count, check_not_negative, one_of, zeros_and_ones
+from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses import groups, inputs
 from mmrank.losses.heads import BoxHeadHooks
 from mmrank.losses.lists import check_classified, columns_of, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.tensors import zeros_and_ones
 
 
 class HeadLoss(NamedSettings, BoxHeadHooks):

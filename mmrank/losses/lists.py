@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
-from mmrank.checks import check_floats, check_tensors, refuse_nan, shares, zeros_and_ones
 from mmrank.errors import UserError
+from mmrank.tensors import check_floats, check_tensors, refuse_nan, shares, zeros_and_ones
 
 
 @dataclass

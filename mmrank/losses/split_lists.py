@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_floats, check_tensors, zeros_and_ones
 from mmrank.errors import UserError
 from mmrank.losses.lists import RankedLists, positive_index
+from mmrank.tensors import check_floats, check_tensors, zeros_and_ones
 
 
 def split_lists(

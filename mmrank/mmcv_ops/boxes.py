@@ -5,7 +5,7 @@ import torch
 import torchvision
 from torch import Tensor
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 _NAIVE, _LINEAR = 0, 1
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 
 def _attend(value: Tensor, shapes: list, locations: Tensor, weights: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 import torchvision  # noqa: F401  # registers torch.ops.torchvision
 from torch import Tensor
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 #: What mmcv calls the settings, in the order in which torchvision's kernels take them.
 _VERSION_1 = ('dH', 'dW', 'padH', 'padW', 'dilationH', 'dilationW', 'group', 'deformable_group')

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 #: Below this a probability counts as this in a logarithm.
 _SMALLEST = torch.finfo(torch.float32).tiny

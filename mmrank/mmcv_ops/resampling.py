@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 
 class _Taps:

@@ -4,7 +4,7 @@ import torch
 import torchvision  # noqa: F401  # registers torch.ops.torchvision
 from torch import Tensor
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .refusal import refuse_operator
 

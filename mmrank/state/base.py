@@ -5,7 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from mmrank.autograd import TrainingState
-from mmrank.checks import check_index
+from mmrank.tensors import check_index
 
 
 class SavedState(TrainingState):

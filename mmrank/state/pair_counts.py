@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_count, check_index, check_within
+from mmrank.checks import check_count, check_within
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows
+from mmrank.tensors import check_index
 
 from .base import SavedState
 

@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_count, check_floats, check_score_range, check_within, one_of
+from mmrank.checks import check_count, check_score_range, check_within, one_of
 from mmrank.gathering import all_gather_lists
+from mmrank.tensors import check_floats
 
 from .base import SavedState, check_rows
 from .running_mean import OutlierWarning, RunningMean, within_reach

@@ -17,8 +17,8 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('interruption',),
     ('errors', 'version'),
-    ('autograd', 'precision'),
-    ('checks',),
+    ('autograd', 'checks'),
+    ('tensors',),
     ('imports', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files', 'gathering'),
     ('functional.metrics', 'losses.pairs'),

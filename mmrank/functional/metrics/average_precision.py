@@ -5,9 +5,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import violated
-from mmrank.checks import check_floats, check_tensors, zeros_and_ones
 from mmrank.errors import UserError
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32, check_floats, check_tensors, zeros_and_ones
 
 
 def count_at_or_above(queries: Tensor, scores: Tensor) -> Tensor:

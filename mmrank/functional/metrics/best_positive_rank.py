@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .retrieval.counting import row_counts
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_index, check_positive, check_tensors
-from mmrank.precision import at_least_float32
+from mmrank.checks import check_positive
+from mmrank.tensors import at_least_float32, check_index, check_tensors
 
 from .top_k_inner_product import top_k_with_scores
 

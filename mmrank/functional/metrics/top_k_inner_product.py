@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.checks import check_at_least
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 #: Scores held at a time.
 _MAX_SCORES = 1 << 19

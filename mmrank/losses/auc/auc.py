@@ -19,7 +19,7 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinit
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.

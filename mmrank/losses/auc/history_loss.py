@@ -5,12 +5,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_tensors
 from mmrank.errors import UserTypeError
 from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.positive_history import PositiveState
+from mmrank.tensors import check_tensors
 
 
 class HistoryLoss(RankingLoss):

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
-from mmrank.precision import at_least_float32
 from mmrank.state.sample_state import check_sample_ids
+from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses

@@ -10,7 +10,7 @@ from mmrank.checks import check_positive
 from mmrank.errors import UserError
 from mmrank.losses.options import ContrastiveOptions, ScopeOptions, Unpack
 from mmrank.losses.unit_rows import unit_rows
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .info_nce import info_nce_losses, log_sum_of_negatives

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
 from mmrank.losses.options import ContrastiveOptions, Unpack
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
 from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips

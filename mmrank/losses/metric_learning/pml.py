@@ -11,7 +11,7 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"
 # Options of a loss or miner that are modules, and where these are found.

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.checks import check_floats
+from mmrank.tensors import check_floats
 
 from .compiled_sums import CompiledSums
 from .interval_sums import IntervalSums

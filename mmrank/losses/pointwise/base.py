@@ -13,8 +13,8 @@ from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.precision import at_least_float32
 from mmrank.state import LabelCounts
+from mmrank.tensors import at_least_float32
 
 
 class PointwiseLoss(NamedSettings):

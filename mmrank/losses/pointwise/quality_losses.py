@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_not_negative, check_within, refuse_nan
+from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
 from mmrank.losses.options import HeadOptions, QualityOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32, refuse_nan
 
 
 class _FirstOrder(Function):

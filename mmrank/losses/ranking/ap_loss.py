@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_positive, check_tensors, shares
+from mmrank.checks import check_positive
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.buffers import Buffers
 from mmrank.losses.pairs.graded_sums import graded_pairs
@@ -24,6 +24,7 @@ from mmrank.losses.pairs.pair_sums import pair_evaluator
 from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
+from mmrank.tensors import check_tensors, shares
 
 from .base import GRADED, RankedLists, RankingLoss, all_positives
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import violated
-from mmrank.checks import check_not_negative, check_positive, check_tensors
+from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
@@ -16,6 +16,7 @@ from mmrank.losses.pairs.surrogates import Surrogate
 from mmrank.losses.ranking.base import RankedLists
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
+from mmrank.tensors import check_tensors
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_at_least, check_positive, check_tensors, one_of
+from mmrank.checks import check_at_least, check_positive, one_of
 from mmrank.distributed import scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.precision import at_least_float32
 from mmrank.state.pair_counts import PairCounts, check_columns, check_counts, check_pairs
+from mmrank.tensors import at_least_float32, check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_index, check_positive, check_tensors, one_of
+from mmrank.checks import check_positive, one_of
 from mmrank.distributed import mean_over_ranks, world_group
 from mmrank.errors import UserError
 from mmrank.gathering import all_gather_rows, sizes_and_dtype
@@ -16,6 +16,7 @@ from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
+from mmrank.tensors import check_index, check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_tensors
 from mmrank.losses.setting_names import NamedSettings
+from mmrank.tensors import check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index
 from .pointwise import Pointwise, build_pointwise

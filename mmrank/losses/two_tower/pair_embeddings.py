@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.checks import check_index
+from mmrank.tensors import check_index
 
 
 def common_dtype(left: Tensor, right: Tensor) -> torch.dtype:

@@ -9,8 +9,8 @@ background.
 import torch
 from torch import Tensor, nn
 
-from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
+from mmrank.tensors import at_least_float32
 
 #: Channels of an anchor of YOLOv3 before its classes: the box, and the objectness.
 _BOX, _OBJECTNESS = 4, 1

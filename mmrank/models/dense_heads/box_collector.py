@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.autograd import violated
 from mmrank.checks import one_of
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 #: Argument of a ranking loss for each ``box_input``.
 BOX_ARGUMENTS = {'quality': 'quality', 'loss': 'box_loss'}

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from mmrank.models.federated_annotations import federated_weight
 from mmrank.models.score_centre import score_centre
-from mmrank.precision import at_least_float32
+from mmrank.tensors import at_least_float32
 
 
 class LevelCollector(nn.Module):

@@ -13,8 +13,8 @@ from mmrank.losses.loss_type import build_loss
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
 from mmrank.models.features import feature_rows
-from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
+from mmrank.tensors import at_least_float32
 from mmrank.training_set import TrainingSet
 
 from .sample_fields import ids_of, one_vs_rest_targets, only_class

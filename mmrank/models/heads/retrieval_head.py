@@ -17,9 +17,9 @@ from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
-from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
+from mmrank.tensors import at_least_float32
 from mmrank.training_set import TrainingSet
 
 from .sample_fields import labels_of, sample_ids_of

@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.models.grad_cache import GradCacheMixin
-from mmrank.precision import at_least_float32
 from mmrank.registry import MODELS
+from mmrank.tensors import at_least_float32
 
 #: Texts encoded at a time in evaluation.
 _TEXTS = 512

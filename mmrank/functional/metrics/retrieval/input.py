@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmrank.checks import check_tensors
 from mmrank.errors import UserError
+from mmrank.tensors import check_tensors
 
 SIMILARITIES = ('cosine', 'dot')
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_at_least, check_index, check_tensors
+from mmrank.checks import check_at_least
+from mmrank.tensors import check_index, check_tensors
 
 from .input import StoredEmbeddings, prepare_sets
 from .ranking import count_positives, rank_positives

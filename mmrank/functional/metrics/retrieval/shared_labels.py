@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.checks import check_tensors
 from mmrank.errors import UserError
+from mmrank.tensors import check_tensors
 
 from .input import RetrievalSets, StoredEmbeddings, check_ids, check_labels_of_itself, prepare_sets
 from .ranking import Reduce, join_results

@@ -1,0 +1,101 @@
+"""Checks of the tensors that users pass, and the float type in which they are computed.
+
+A message names field, value and fix. On a GPU a check of numbers is a device-side assertion, which
+does not make the host wait.
+"""
+
+import torch
+from torch import Tensor
+
+from mmrank.autograd import violated
+from mmrank.errors import UserError, UserTypeError
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """A tensor in float32 or, where it has it, a wider type.
+
+    In half precision close scores tie, and areas of large boxes overflow.
+    """
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def check_tensors(**values: object) -> None:
+    """Raise TypeError for a list, an array or a string where a tensor belongs."""
+    for name, value in values.items():
+        if value is None or isinstance(value, Tensor):
+            continue
+        fix = f'torch.as_tensor({name})'
+        if isinstance(next(iter(value), '') if hasattr(value, '__iter__') else value, str):
+            fix = f'number the classes: torch.tensor([classes.index(x) for x in {name}])'
+        raise UserTypeError(f'{name} must be a tensor, got {type(value).__name__}. Fix: {fix}')
+
+
+def check_floats(**values: Tensor | None) -> None:
+    """Raise TypeError for what is no tensor of a float dtype."""
+    check_tensors(**values)
+    for name, value in values.items():
+        if value is not None and not value.is_floating_point():
+            raise TypeError(
+                f'{name} must be of a float dtype, got {value.dtype}; call {name}.float()'
+            )
+
+
+def refuse_nan(name: str, values: Tensor, fix: str) -> None:
+    """Raise ValueError for NaN, which compares as False and would pass for a label."""
+    if not values.is_floating_point() or not values.numel():
+        return
+    broken = values.isnan()
+    if violated(~broken.any(), f'{name} is NaN; {fix}'):
+        raise UserError(
+            f'{name} is NaN at {broken.nonzero()[0].tolist()}, and in '
+            f'{int(broken.sum())} of {values.numel()} entries; {fix}'
+        )
+
+
+def zeros_and_ones(name: str, values: Tensor, fix: str) -> Tensor:
+    """Bool of labels that are 0 or 1 by value, of any dtype and shape.
+
+    ValueError for every other number: -1, a smoothed label and a grade all have a meaning that
+    neither 0 nor 1 has.
+    """
+    if values.dtype == torch.bool or not values.numel():
+        return values.bool()
+    ones = values == 1
+    if violated((ones | (values == 0)).all(), f'{name} must be 0 and 1. Fix: {fix}'):
+        refuse_nan(name, values, 'give each entry 0 or 1')
+        raise UserError(
+            f'{name} must be 0 and 1, got numbers from {values.min().item()} to '
+            f'{values.max().item()}. Fix: {fix}'
+        )
+    return ones
+
+
+def shares(name: str, values: Tensor, fix: str) -> Tensor:
+    """The values, if they are in [0, 1]; else ValueError."""
+    if values.numel() and violated(
+        ((values >= 0) & (values <= 1)).all(), f'{name} must be in [0, 1]. Fix: {fix}'
+    ):
+        refuse_nan(name, values, fix)
+        raise UserError(
+            f'{name} must be in [0, 1], got numbers from {values.min().item()} to '
+            f'{values.max().item()}. Fix: {fix}'
+        )
+    return values
+
+
+def check_index(
+    name: str, index: Tensor, size: int, fix: str, shape: tuple[int, ...] | None = None
+) -> None:
+    """Raise TypeError or UserError unless integers of a ``shape`` are in ``[0, size)``."""
+    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+        raise TypeError(f'{name} must be integers, got {index.dtype}; call {name}.long()')
+    if shape is not None and index.shape != shape:
+        raise ValueError(f'{name} must have shape {shape}, got {tuple(index.shape)}')
+    if not index.numel():
+        return
+    index = index.long()  # a smaller type would wrap the size
+    if violated(((index >= 0) & (index < size)).all(), f'{name} is not in [0, {size})'):
+        raise UserError(
+            f'{name} holds indices from {index.min().item()} to {index.max().item()}, but they '
+            f'must be in [0, {size}). Fix: {fix}'
+        )
