@@ -102,7 +102,7 @@ def folder(tmp_path):
 def build(root, names, **more):
     pytest.importorskip('mmdet')
     pipeline = [
-        dict(type='mmdet.LoadImageFromFile'),
+        dict(type='LoadImageFromFile'),
         dict(type='mmdet.LoadAnnotations', with_bbox=True),
         dict(type='mmdet.RandomFlip', prob=1.0),
         dict(type='mmdet.PackDetInputs', meta_keys=('img_id', 'exhaustive_labels')),
