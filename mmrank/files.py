@@ -216,7 +216,7 @@ def process_lives(pid: object) -> bool:
 def read_text(path: str | os.PathLike, kind: str, fix: str) -> str:
     """Text of a file in UTF-8; a UserError names its kind, such as ``'list'``, and the fix."""
     try:
-        # A byte-order mark is no part of the text.
+        # A byte-order mark is not part of the text.
         return Path(path).read_text(encoding='utf-8-sig')
     except (OSError, ValueError) as error:
         raise UserError(f'{kind} {path!s:.300} cannot be read: {error}', fix) from error

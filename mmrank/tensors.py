@@ -31,7 +31,7 @@ def check_tensors(**values: object) -> None:
 
 
 def check_floats(**values: Tensor | None) -> None:
-    """Raise TypeError for what is no tensor of a float dtype."""
+    """Raise TypeError unless each value is a tensor of a float dtype, or None."""
     check_tensors(**values)
     for name, value in values.items():
         if value is not None and not value.is_floating_point():
