@@ -12,7 +12,7 @@ STEP = 0.1
 
 @dataclass(frozen=True)
 class Answer:
-    """The recommended loss and the losses that cannot be told from it."""
+    """The recommended loss, and the others that are level with the best mean."""
 
     best: str
     level: tuple[str, ...]

@@ -20,7 +20,7 @@ def chosen_omega(pointwise: str, cells: Iterable[Mapping], data: TwoTowerData) -
     sampled = [x for x in cells if (x['pointwise'], x['mode'], x['full']) == wanted]
     if not sampled:
         raise UserError(
-            f'the omega of {pointwise} unbiased_omega is that of pos_neg at its best batch ratio, '
+            f'{pointwise} unbiased_omega takes the omega of pos_neg at its best batch ratio, '
             'but no cell of pos_neg is finished. Fix: pos_neg before it in the plan'
         )
     best = max(sampled, key=lambda x: x['best'].get(CHOICE, 0.0))

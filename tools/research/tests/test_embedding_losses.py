@@ -146,7 +146,7 @@ def test_classes_of_a_claim_choose_nothing():
 
 
 def test_a_pair_has_the_gradient_of_its_score():
-    """Of a loss of distances as of one of scores: both by the chain rule of unit rows."""
+    """Losses of distances and losses of scores: both by the chain rule of unit rows."""
     torch.manual_seed(0)
     rows = torch.nn.functional.normalize(torch.randn(12, 4)).requires_grad_()
     labels = torch.arange(12) // 3
