@@ -1,6 +1,6 @@
 """Batches with a fixed number of positives, of one class or of each."""
 
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 
 import numpy as np
@@ -22,19 +22,24 @@ class ShuffledCycle:
     def __init__(
         self, members: np.ndarray, count: int, generator: Callable[[int], np.random.Generator]
     ) -> None:
-        self.members, self.count = members, count
+        self.members = members
+        self.count = count
         self._generator = generator
-        self._round, self._order = -1, members
+        #: Of the random numbers that made the order: another seed makes another one.
+        self._state: Mapping | None = None
+        self._order = members
 
     def take(self, number: int) -> np.ndarray:
         """The (count,) members of a batch."""
         if not self.count:
             return self.members[:0]
         round_number, place = divmod(number, len(self.members) // self.count)
-        if round_number != self._round:
-            keys = self._generator(round_number).random(len(self.members))
+        rng = self._generator(round_number)
+        state = rng.bit_generator.state
+        if state != self._state:
+            keys = rng.random(len(self.members))
             self._order = self.members[np.argsort(keys, kind='stable')]
-            self._round = round_number
+            self._state = state
         return self._order[place * self.count :][: self.count]
 
 
