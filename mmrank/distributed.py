@@ -1,9 +1,21 @@
-"""The group of all ranks, sums and means over it; :mod:`mmrank.gathering` joins their rows."""
+"""The group of all ranks; sums, means, rows and lists of all of them, with gradients.
 
+A collective of tensors whose dtypes differ by rank, such as scores in half precision on some of
+them, ends the process. The ranks agree on a dtype in the collective that they need for the sizes
+anyway.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.autograd import Function, once_differentiable
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def world_group():
@@ -73,3 +85,105 @@ def scale_gradient(values: Tensor, factor: float) -> Tensor:
     size.
     """
     return _ScaleGradient.apply(values, factor)
+
+
+def dtype_flags(dtype: torch.dtype) -> list[int]:
+    """Name a float dtype in integers that a collective can add up, for :func:`agreed_dtype`."""
+    return [int(x == dtype) for x in _FLOATS]
+
+
+def agreed_dtype(flags: list[int], own: torch.dtype) -> torch.dtype:
+    """Dtype that all ranks' dtypes convert to exactly, by the sum of their flags; else ``own``."""
+    found = [x for x, flag in zip(_FLOATS, flags) if flag]
+    return reduce(torch.promote_types, found, found[0] if found else own)
+
+
+def sizes_and_dtype(
+    own: Sequence[int], dtype: torch.dtype, group, device
+) -> tuple[list[list[int]], torch.dtype]:
+    """The sizes of each rank, and the dtype to convert to before a collective. The host waits."""
+    number = len(own)
+    size = dist.get_world_size(group)
+    begin = dist.get_rank(group) * number
+    local_sizes = [0] * (size * number) + dtype_flags(dtype)
+    local_sizes[begin : begin + number] = own
+    joined = torch.tensor(local_sizes, device=device)
+    dist.all_reduce(joined, group=group)
+    joined = joined.tolist()
+    sizes = [joined[i * number : (i + 1) * number] for i in range(size)]
+    return sizes, agreed_dtype(joined[size * number :], dtype)
+
+
+def rows_and_dtype(own: Tensor, group) -> tuple[list[int], torch.dtype]:
+    """Rows of each rank, and the dtype to convert to before a collective. The host waits."""
+    sizes, dtype = sizes_and_dtype([len(own)], own.dtype, group, own.device)
+    return [x for (x,) in sizes], dtype
+
+
+def join(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """``torch.cat``, which refuses float16 under autocast to bfloat16."""
+    with torch.autocast(parts[0].device.type, enabled=False):
+        return torch.cat(parts, dim)
+
+
+class _GatherRows(Function):
+    @staticmethod
+    def forward(ctx, own, counts, group):
+        ctx.counts = counts
+        ctx.group = group
+        padded = pad(own, (0, 0, 0, max(counts) - own.size(0))).contiguous()
+        parts = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(parts, padded, group=group)
+        return join([x[:n] for x, n in zip(parts, counts)])
+
+    @staticmethod
+    @once_differentiable('all_gather_rows')
+    def backward(ctx, grad):
+        grad = grad.contiguous().clone()
+        dist.all_reduce(grad, group=ctx.group)
+        return grad.split(ctx.counts)[dist.get_rank(ctx.group)], None, None
+
+
+def all_gather_rows(own: Tensor, counts: Sequence[int], group) -> Tensor:
+    """Join the (n_r, D) rows of all ranks, ``counts`` of each, in their order.
+
+    Every rank computes a part of one sum from the result, such as the scores of all queries against
+    its own gallery, so the gradient of a row is the sum over the ranks. Every rank must run
+    backward.
+    """
+    return _GatherRows.apply(own, counts, group)
+
+
+class _GatherColumns(Function):
+    @staticmethod
+    def forward(ctx, own, group):
+        ctx.rank = dist.get_rank(group)
+        ctx.width = own.size(1)
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, own.contiguous(), group=group)
+        return join(parts, dim=1)
+
+    @staticmethod
+    @once_differentiable('all_gather_lists')
+    def backward(ctx, grad):
+        begin = ctx.rank * ctx.width
+        return grad[:, begin : begin + ctx.width], None
+
+
+def all_gather_lists(values: Tensor, mask: Tensor, group) -> tuple[Tensor, Tensor]:
+    """Join the padded (L, P_r) lists of all ranks; P_r, also 0, and the dtype may differ by rank.
+
+    Every rank computes one and the same function of the result, so the gradient of a rank's own
+    slice is already the whole one and is not summed over ranks.
+
+    Returns:
+        (L, W * max P) values and mask, the same on all ranks, in a dtype that can hold the values
+        of all.
+    """
+    local_sizes = torch.tensor([values.size(1), *dtype_flags(values.dtype)], device=values.device)
+    dist.all_reduce(local_sizes, dist.ReduceOp.MAX, group=group)
+    width, *flags = local_sizes.tolist()
+    missing = width - values.size(1)
+    values = pad(values.to(agreed_dtype(flags, values.dtype)), (0, missing))
+    joined_mask = _GatherColumns.apply(pad(mask, (0, missing)).to(torch.uint8), group)
+    return _GatherColumns.apply(values, group), joined_mask.bool()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from mmrank.errors import UserImportError
+from mmrank.retired import retired_name
 
 #: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
 #: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
@@ -21,11 +22,13 @@ VERSIONS = {
 
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
-    """What to raise for a name that a package does not have; a near one is named.
+    """What to raise for a name that a package does not have; a near or a retired one is named.
 
     An AttributeError, or for a near name an ImportError: ``from package import name`` hides the
     message of the former, and no class can be both.
     """
+    if instead := retired_name(name):
+        return UserImportError(f'{package} has {name!r} no longer', fix=instead)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     if not near:
         return AttributeError(f'module {package!r} has no attribute {name!r}')

@@ -10,6 +10,7 @@ Without mmengine the nodes register nothing, so that ``mmrank.losses`` works wit
 import typing
 
 from mmrank.errors import UserImportError
+from mmrank.retired import register_retired
 
 if typing.TYPE_CHECKING:
     from mmengine.registry import Registry
@@ -40,9 +41,11 @@ class _NoRegistry:
 def _node(name: str, root: str, *locations: str) -> 'Registry':
     if _host is None:
         return typing.cast('Registry', _NoRegistry())
-    return _host.Registry(
+    node = _host.Registry(
         name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )
+    register_retired(root, node)
+    return node
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')

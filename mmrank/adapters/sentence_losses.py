@@ -12,10 +12,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mmrank.autograd import violated
-from mmrank.distributed import world_group
+from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError, UserTypeError
 from mmrank.functional import average_precision
-from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.imports import required_package
 from mmrank.losses import ContrastiveLoss, EmbeddingBatch, HeadLoss, InBatchLoss, TrainsEmbeddings
 from mmrank.losses.contrastive.grad_cache import grad_cache

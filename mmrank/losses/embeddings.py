@@ -8,9 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import is_compiling
-from mmrank.distributed import world_group
+from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError, UserTypeError
-from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch, check_embeddings
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.protocols import TrainsEmbeddings

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, violated
-from mmrank.distributed import scale_gradient
+from mmrank.distributed import all_gather_lists, join, scale_gradient
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_lists, join
 from mmrank.tensors import at_least_float32, check_floats, check_tensors, refuse_nan
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from mmrank.gathering import join
+from mmrank.distributed import join
 
 from .inputs import box_values
 from .ranking.stable_ap import Scale, StableAPLoss

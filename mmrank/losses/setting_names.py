@@ -9,6 +9,7 @@ from typing import get_args
 from torch import nn
 
 from mmrank.errors import UserTypeError
+from mmrank.retired import retired_setting
 
 #: Settings of PyTorch's losses and others, and what a loss here has in their place.
 ELSEWHERE = {
@@ -48,10 +49,8 @@ class NamedSettings(nn.Module):
 def refuse_unknown(cls: type, unknown: dict) -> None:
     """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took."""
     for name in unknown:
-        if name in ELSEWHERE:
-            raise UnknownSettingError(
-                f'{cls.__name__} does not take {name}. Fix: {ELSEWHERE[name]}'
-            )
+        if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
+            raise UnknownSettingError(f'{cls.__name__} does not take {name}. Fix: {fix}')
     if unknown:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UnknownSettingError(

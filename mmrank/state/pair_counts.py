@@ -7,8 +7,8 @@ from torch import Tensor
 
 from mmrank.autograd import violated
 from mmrank.checks import check_count, check_within
+from mmrank.distributed import all_gather_rows
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows
 from mmrank.tensors import check_index
 
 from .base import SavedState

@@ -10,8 +10,8 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import inside_backward, is_compiling
 from mmrank.checks import check_count, one_of
+from mmrank.distributed import all_gather_rows
 from mmrank.errors import UserError, UserTypeError
-from mmrank.gathering import all_gather_rows
 from mmrank.tensors import check_index
 
 from .row_route import ShardRows

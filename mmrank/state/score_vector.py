@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.checks import check_count, check_score_range, check_within, one_of
-from mmrank.gathering import all_gather_lists
+from mmrank.distributed import all_gather_lists
 from mmrank.tensors import check_floats
 
 from .base import SavedState, check_rows

@@ -19,13 +19,12 @@ from tiny_runner import loader, make
 from torch import nn
 from torch.utils.data import Dataset
 
-from mmrank.distributed import world_group
+from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.engine.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
 from mmrank.engine.sharded.state_hook import ShardedStateHook
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
 from mmrank.state.shard_files import named_shards, remove_lost_shards

@@ -13,7 +13,7 @@ from rank_batches import queries_of_all_ranks
 from registered_losses import cases
 from torch.nn.functional import normalize
 
-from mmrank.gathering import all_gather_lists, rows_and_dtype
+from mmrank.distributed import all_gather_lists, rows_and_dtype
 
 pytestmark = pytest.mark.processes
 

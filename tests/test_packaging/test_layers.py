@@ -17,10 +17,11 @@ PACKAGE = ROOT / 'mmrank'
 FLOORS = (
     ('interruption',),
     ('errors', 'version'),
+    ('retired',),
     ('autograd', 'checks'),
     ('tensors',),
     ('imports', 'mmcv_ops'),
-    ('checkpoint_loading', 'distributed', 'files', 'gathering'),
+    ('checkpoint_loading', 'distributed', 'files'),
     ('functional.metrics', 'losses.pairs'),
     ('state',),
     ('registry', 'training_set'),

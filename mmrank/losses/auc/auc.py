@@ -9,9 +9,8 @@ from torch import Tensor
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_within, one_of
-from mmrank.distributed import all_reduce_sum
+from mmrank.distributed import all_gather_lists, all_reduce_sum
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import positive_index
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum

@@ -5,8 +5,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserTypeError
-from mmrank.gathering import all_gather_lists
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.positive_history import PositiveState

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.checks import one_of
-from mmrank.distributed import world_group
+from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows, rows_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.tensors import at_least_float32
 

@@ -10,9 +10,9 @@ from torch.func import functional_call
 from torch.nn.functional import pad
 
 from mmrank.checks import check_count, check_score_range, one_of
+from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
-from mmrank.gathering import all_gather_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.checks import check_positive, one_of
-from mmrank.distributed import mean_over_ranks, world_group
+from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.setting_names import NamedSettings

@@ -8,9 +8,8 @@ import torch.distributed as dist
 from mmengine.model import BaseModule
 from torch import Tensor
 
-from mmrank.distributed import world_group
+from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.gathering import all_gather_rows, sizes_and_dtype
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
