@@ -335,4 +335,6 @@ def test_two_uneven_ranks_equal_one_process(tmp_path):
         expected += [(name, x) for x in (value, *gradients, *state)]
     for results in run_on_ranks(_on_rank, 2, tmp_path):
         for got, (name, x) in zip(results, expected, strict=True):
-            torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-6, msg=name)
+            # Entries are sums of terms as large as the largest: its rounding is in all of them.
+            largest = max(1.0, float(x.abs().max())) if x.numel() else 1.0
+            torch.testing.assert_close(got, x, rtol=1e-4, atol=1e-6 * largest, msg=name)
