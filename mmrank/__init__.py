@@ -9,13 +9,9 @@ here, too: ``from mmrank import StableAPLoss`` imports torch.
 from importlib import import_module
 
 from .imports import missing_name
-from .mmcv_ops import make_available
 from .version import __version__
 
 __all__ = ['__version__']
-
-# `mmcv.ops` works without a compiler; see mmrank.mmcv_ops.
-make_available()
 
 
 def __getattr__(name: str) -> object:

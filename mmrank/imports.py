@@ -1,11 +1,13 @@
 """Names that are imported when they are first used, and libraries that need not be there."""
 
+import ast
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 
 from mmrank.errors import UserImportError
 from mmrank.retired import retired_name
@@ -35,12 +37,18 @@ def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
     return UserImportError(f'{package} has no {name!r}', fix=f'did you mean {near[0]!r}?')
 
 
-def lazy_package(
-    package: str, modules: Mapping[str, Sequence[str]]
-) -> tuple[list[str], Callable, Callable]:
-    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from its names by module."""
+def lazy_package(package: str) -> tuple[list[str], Callable, Callable]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, by its stub ``__init__.pyi``.
+
+    The stub is what type checkers read: one list of names serves both.
+    """
     module = sys.modules[package]
-    places = {name: place for place, names in modules.items() for name in names}
+    stub = Path(str(module.__file__)).with_suffix('.pyi')
+    places = {}
+    for node in ast.parse(stub.read_text('utf-8')).body:
+        if isinstance(node, ast.ImportFrom):
+            place = '.' * node.level + (node.module or '')
+            places.update({alias.name: place for alias in node.names})
 
     def get(name: str) -> object:
         if name not in places:

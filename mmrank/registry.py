@@ -9,6 +9,7 @@ Without mmengine the nodes register nothing, so that ``mmrank.losses`` works wit
 
 import typing
 
+import mmrank.mmcv_ops  # noqa: F401  mmcv.ops works without a compiler
 from mmrank.errors import UserImportError
 from mmrank.retired import register_retired
 

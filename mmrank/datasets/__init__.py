@@ -7,10 +7,4 @@ it.
 
 from mmrank.imports import lazy_package
 
-#: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
-_NAMES = {
-    '.interactions': ('InteractionDataset', 'TopKDataset', 'pair_collate'),
-    '.one_size': ('IndexedConcatDataset', 'one_size_collate'),
-}
-
-__all__, __getattr__, __dir__ = lazy_package(__name__, _NAMES)
+__all__, __getattr__, __dir__ = lazy_package(__name__)

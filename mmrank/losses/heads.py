@@ -1,10 +1,12 @@
 """What mmdet's heads ask of a loss, and which heads cannot hold one."""
 
+import sys
 import warnings
 
 import torch
 from torch import Tensor, nn
 
+from mmrank.autograd import is_compiling
 from mmrank.errors import UserError
 from mmrank.tensors import at_least_float32
 from mmrank.training_set import ClassesOfTrainingSet
@@ -16,26 +18,28 @@ _USUAL_THRESHOLD = 0.05
 _STOCK_HEADS = {'BaseDenseHead': 'level', 'DETRHead': 'layer of its decoder'}
 
 
-def refuse_stock_dense_head(head: nn.Module, name: str, loss: nn.Module | None) -> None:
-    """Raise UserError if a stock dense head of mmdet takes a loss that ranks all scores of a batch.
+def refuse_stock_head(loss: nn.Module) -> None:
+    """Raise UserError where a stock dense head of mmdet builds or calls a loss of whole batches.
 
-    A hook, which torch calls when a module becomes the part ``name`` of another, once a config has
-    named a model of mmrank (:mod:`mmrank.losses.registered`). A loss does not know which head holds
-    it, and a stock head shows what it is only once it has called the loss for a single level. A
-    head that gathers the scores itself says so by a true class attribute ``gathers_scores``.
+    Such a head calls its loss once for each level, and a loss does not know which module holds it:
+    so the methods that run now are asked for theirs. A head that gathers the scores itself has the
+    class attribute ``gathers_scores = True``.
     """
-    names = [base.__name__ for base in type(head).__mro__]
-    once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
-    if once_for is None or loss is None or getattr(head, 'gathers_scores', False):
+    if is_compiling():
         return
-    for part in loss.modules():
-        if getattr(part, 'ranks_batches', False):
+    frame = sys._getframe(1)
+    while frame is not None:
+        head = type(frame.f_locals.get('self'))
+        names = [base.__name__ for base in head.__mro__]
+        once_for = next((_STOCK_HEADS[x] for x in names if x in _STOCK_HEADS), None)
+        if once_for is not None and not getattr(head, 'gathers_scores', False):
             raise UserError(
-                f'{name}.type={type(part).__name__!r} ranks all scores of a batch together, but '
+                f'loss_cls.type={type(loss).__name__!r} ranks all scores of a batch together, but '
                 f'{names[0]} calls its loss once for each {once_for}, and shows scores that no one '
                 f'centres. Fix: in the config of that head, type={names[0]!r} becomes '
                 f"type='mmrank.ListwiseHead', head_type='mmdet.{names[0]}'"
             )
+        frame = frame.f_back
 
 
 class BoxHeadHooks(nn.Module):

@@ -8,7 +8,7 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses import groups, inputs
-from mmrank.losses.heads import BoxHeadHooks
+from mmrank.losses.heads import BoxHeadHooks, refuse_stock_head
 from mmrank.losses.lists import check_classified, columns_of, one_vs_all
 from mmrank.losses.setting_names import NamedSettings
 from mmrank.tensors import zeros_and_ones
@@ -39,8 +39,6 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
     mode = 'flatten'
     #: Of the scores before they are compared, ``none`` or ``sigmoid``.
     activation = 'none'
-    #: Takes a batch, not single levels: see :func:`refuse_stock_dense_head`.
-    ranks_batches = True
     #: None, or what the loss takes of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
     box_input: str | None = None
     #: Whether the loss refuses a batch without its ``box_input``.
@@ -59,6 +57,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         use_sigmoid: bool = True,
     ) -> None:
         super().__init__()
+        refuse_stock_head(self)
         one_of('scope', scope, ('global', 'local'))
         check_not_negative(loss_weight=loss_weight)
         if num_classes is not None:
@@ -75,6 +74,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         self.loss_weight = loss_weight
         self.use_sigmoid = use_sigmoid
         self.diagnostics: dict[str, Tensor] = {}
+        self._knows_its_head = False
 
     def forward(
         self,
@@ -135,6 +135,9 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
         """(n, C) scores, their labels and their lists; see :meth:`forward`."""
         soft = avg_factor is not None
+        if soft and not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
         cls_score, target = columns_of(cls_score, target, weight is not None or soft)
         lists = self.one_vs_all_lists(cls_score, target, weight, reduction_override, soft)
         return cls_score, target, lists

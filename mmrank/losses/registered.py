@@ -1,10 +1,8 @@
 """Registers the losses. mmengine imports this when a config names one; losses need torch alone."""
 
 from torch import nn
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from mmrank import losses
-from mmrank.losses.heads import refuse_stock_dense_head
 from mmrank.registry import MODELS
 
 #: Bases of losses of your own, and what a loop of your own calls.
@@ -23,6 +21,3 @@ for name in losses.__all__:
     loss = getattr(losses, name)
     if name.endswith('Loss') and name not in _NOT_IN_CONFIGS and issubclass(loss, nn.Module):
         MODELS.register_module(module=loss)
-
-# Only configs can put a loss into a head of mmdet, which builds it without a word to the loss.
-register_module_module_registration_hook(refuse_stock_dense_head)

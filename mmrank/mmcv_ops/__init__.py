@@ -1,8 +1,9 @@
 """mmcv's operators on torch and torchvision, for an mmcv that was not compiled.
 
-``mmcv.ops`` asks for one compiled module, ``mmcv._ext``. Importing mmrank makes Python find
+``mmcv.ops`` asks for one compiled module, ``mmcv._ext``. Importing this package makes Python find
 :mod:`mmrank.mmcv_ops.extension` under that name where there is no compiled one, or one that does
-not load. Nothing else of mmcv is changed, and nothing is imported before mmcv asks for it.
+not load. ``mmrank.registry`` imports it, and so does every config that names mmrank. Nothing else
+of mmcv is changed, and nothing is imported before mmcv asks for it.
 
 ``python -m mmrank.mmcv_ops`` puts a file into mmcv, so that no import of mmrank is needed.
 """
@@ -55,7 +56,5 @@ class _Finder(MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, _EXTENSION)
 
 
-def make_available() -> None:
-    """Let ``import mmcv._ext`` find the operators of mmrank where none are compiled."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    sys.meta_path.insert(0, _Finder())

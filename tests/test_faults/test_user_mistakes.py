@@ -118,6 +118,23 @@ def test_a_head_that_gathers_itself_may_build_one():
     assert isinstance(Gathering().loss_cls, StableAPLoss)
 
 
+def test_a_loss_put_into_a_stock_head_is_refused_at_its_first_call():
+    class DETRHead(torch.nn.Module):
+        """Named as mmdet's."""
+
+        def forward(self, scores, labels):
+            return self.loss_cls(scores, labels, avg_factor=1)
+
+    scores = torch.zeros(2, 3)
+    labels = torch.tensor([0, 3])
+    head = DETRHead()
+    head.loss_cls = StableAPLoss()
+    with pytest.raises(UserError, match='once for each layer of its decoder'):
+        head(scores, labels)
+    DETRHead.gathers_scores = True
+    assert head(scores, labels).isfinite()
+
+
 @pytest.fixture
 def training_on():
     """Notes the metainfo of a training set as mmengine's runner does."""

@@ -39,11 +39,11 @@ def mmcv(tmp_path):
     return run
 
 
-def test_import_of_mmrank_makes_the_operators_available(mmcv):
+def test_import_of_mmcv_ops_makes_the_operators_available(mmcv):
     done = mmcv('-c', 'import mmcv.ops')
     assert "No module named 'mmcv._ext'" in done.stderr
     code = """
-import sys, mmrank
+import sys, mmrank.mmcv_ops
 assert 'torch' not in sys.modules
 import mmcv.ops
 found = mmcv.ops.ext_module
@@ -61,7 +61,7 @@ assert found.nms(boxes, boxes[:, 2], iou_threshold=0.5, offset=0).tolist() == [2
 def test_worker_that_is_spawned_by_a_script_finds_them(mmcv):
     script = mmcv.folder.parent / 'script.py'
     script.write_text("""
-import mmrank
+import mmrank.mmcv_ops
 import multiprocessing
 from mmcv import ops
 
@@ -80,7 +80,7 @@ def test_command_makes_them_available_without_an_import_and_takes_them_away(mmcv
     code = 'import mmcv.ops; mmcv.ops.ext_module.get_compiler_version()'
     done = mmcv('-c', code)
     assert done.returncode == 0, done.stderr
-    assert mmcv('-c', f'import mmrank; {code}').returncode == 0
+    assert mmcv('-c', f'import mmrank.registry; {code}').returncode == 0
     assert mmcv('-m', 'mmrank.mmcv_ops', '--remove').returncode == 0
     assert mmcv('-c', code).returncode == 1
 
@@ -95,7 +95,7 @@ def test_command_without_mmcv_says_what_to_install(mmcv):
 def test_compiled_module_that_does_not_load_is_replaced_and_named(mmcv):
     broken = mmcv.folder / f'_ext{EXTENSION_SUFFIXES[0]}'
     broken.write_text('built for another torch')
-    done = mmcv('-c', 'import mmrank, mmcv.ops; print(mmcv.ops.ext_module.__file__)')
+    done = mmcv('-c', 'import mmrank.mmcv_ops, mmcv.ops; print(mmcv.ops.ext_module.__file__)')
     assert done.returncode == 0, done.stderr
     assert 'extension.py' in done.stdout
     assert 'compiled operators of mmcv do not load' in done.stderr
@@ -127,7 +127,7 @@ def test_missing_operator_refuses_when_called():
 
 def test_absent_torchvision_is_named(mmcv):
     code = """
-import sys, mmrank
+import sys, mmrank.mmcv_ops
 sys.modules['torchvision'] = None
 import mmcv.ops
 """
