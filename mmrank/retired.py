@@ -11,7 +11,8 @@ TYPES: dict[str, tuple[str, str]] = {}
 NAMES = {'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function'}
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
-    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column'
+    'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
 }
 
 

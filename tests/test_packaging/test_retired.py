@@ -18,6 +18,10 @@ RotatedRetinaHead
 RotatedATSSHead
 carafe_naive_forward
 masked_col2im_forward
+pointwise_loss
+SigmoidSSD
+JointMapTargets
+JointMapPredictions
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
