@@ -4,11 +4,7 @@ from mmrank.imports import lazy_package
 
 #: Public names by the module that holds them; ``__init__.pyi`` tells type checkers the same.
 _NAMES = {
-    'mmrank.calibration.calibration_error': (
-        'expected_calibration_error',
-        'localisation_aware_calibration_error',
-        'reliability_bins',
-    ),
+    'mmrank.calibration.calibration_error': ('expected_calibration_error', 'reliability_bins'),
     'mmrank.calibration.monotone_map': ('keep_order',),
     'mmrank.distributed': ('all_reduce_sum',),
     'mmrank.functional.metrics.average_precision': (

@@ -19,6 +19,8 @@ RotatedATSSHead
 carafe_naive_forward
 masked_col2im_forward
 pointwise_loss
+LaECE
+paired_iou
 SigmoidSSD
 JointMapTargets
 JointMapPredictions
