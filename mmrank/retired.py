@@ -8,10 +8,14 @@ from mmrank.errors import UserError
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {}
 #: Other names of mmrank's packages.
-NAMES = {'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function'}
+NAMES = {
+    'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
+    'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
+}
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
-    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column'
+    'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
+    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
 }
 
 

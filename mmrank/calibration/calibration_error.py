@@ -82,38 +82,3 @@ def expected_calibration_error(scores: Tensor, targets: Tensor, num_bins: int = 
         tensor(0.3333, dtype=torch.float64)
     """
     return reliability_bins(scores, targets, num_bins).error
-
-
-def localisation_aware_calibration_error(
-    scores: Tensor, ious: Tensor, labels: Tensor, num_bins: int = 25
-) -> Tensor:
-    r"""LaECE of the boxes of a detector.
-
-    .. math:: LaECE = \frac{1}{C} \sum_c \sum_j \frac{n_j^c}{n^c}
-              |conf^c(j) - precision^c(j) \, \overline{IoU}^c(j)|
-
-    Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty
-    Quantification and Calibration", CVPR 2023, the definition of LaECE. The product of the
-    precision of a bin and the mean IoU of its true positives is the mean of ``ious`` over the bin.
-
-    Args:
-        scores: (n,) floats in [0, 1].
-        ious: (n,) IoU of each box with the object that it matches; 0 for a box that matches none.
-        labels: (n,) class of each box. Classes without a box do not count.
-        num_bins: Number of bins.
-
-    Returns:
-        Float64 scalar in [0, 1]; NaN without a box.
-    """
-    if labels.shape != scores.shape:
-        raise ValueError(
-            'labels must have the shape of the scores, got shapes '
-            f'{tuple(labels.shape)} and {tuple(scores.shape)}'
-        )
-    errors = [
-        expected_calibration_error(scores[mine], ious[mine], num_bins)
-        for mine in (labels == label for label in labels.unique())
-    ]
-    if not errors:
-        return expected_calibration_error(scores, ious, num_bins)
-    return torch.stack(errors).mean()

@@ -52,7 +52,7 @@ class Calibration:
 
     #: ``'detection'`` or ``'classification'``.
     task: str
-    #: ``'isotonic'``, ``'platt'`` or ``'temperature'``.
+    #: ``'isotonic'`` or ``'platt'``.
     method: str
     #: The meaning of a probability, in words.
     target: str
@@ -169,6 +169,11 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         raise UserError(
             f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}". Fix: '
             f'{_WRITTEN_BY}'
+        )
+    if content.get('method') == 'temperature' or str(content.get('target')).endswith('mean IoU'):
+        raise UserError(
+            f'calibration file {str(path)!r} holds a temperature or maps to an expected IoU, which '
+            f'are gone. Fix: {_WRITTEN_BY}, --method isotonic or platt'
         )
     try:
         maps = tuple(_class_map(x) for x in content['maps'])

@@ -52,9 +52,7 @@ def platt_map(scores: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     """Platt scaling of (L, n) probabilities by L positive scales and offsets; float64.
 
     ``sigmoid(scale * logit(score) + offset)``: Platt, "Probabilistic Outputs for Support Vector
-    Machines", 1999, on the logit of a score of at most 32 bits. With ``offset=0`` it is the
-    temperature, ``1 / scale``, of Guo et al., "On Calibration of Modern Neural Networks", ICML
-    2017, section 4.2. See :func:`keep_order`.
+    Machines", 1999, on the logit of a score of at most 32 bits. See :func:`keep_order`.
     """
     x = _as_float32(scores).double().clamp(_LOWEST, _HIGHEST)
     logits = _alike(torch.log, x) - _alike(torch.log1p, -x)

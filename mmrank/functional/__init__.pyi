@@ -2,9 +2,6 @@
 from mmrank.calibration.calibration_error import (
     expected_calibration_error as expected_calibration_error,
 )
-from mmrank.calibration.calibration_error import (
-    localisation_aware_calibration_error as localisation_aware_calibration_error,
-)
 from mmrank.calibration.calibration_error import reliability_bins as reliability_bins
 from mmrank.calibration.monotone_map import keep_order as keep_order
 from mmrank.distributed import all_reduce_sum as all_reduce_sum

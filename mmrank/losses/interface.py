@@ -192,7 +192,7 @@ class HeadLoss(NamedSettings, BoxHeadHooks):
         is_negative = ~is_positive
         if weight is not None:
             fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
-            # PISA weighs its rows; in a ranking they count or not.
+            # Some heads weigh their rows; in a ranking these count or not.
             taken = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
             taken = taken.unsqueeze(1) if taken.dim() == 1 else taken
             is_positive = is_positive & taken

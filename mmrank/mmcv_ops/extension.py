@@ -28,43 +28,26 @@ from mmrank.mmcv_ops.deformable_convolution import (
 )
 from mmrank.mmcv_ops.focal_losses import sigmoid_focal_loss_backward, sigmoid_focal_loss_forward
 from mmrank.mmcv_ops.refusal import refuse_operator
-from mmrank.mmcv_ops.resampling import (
-    carafe_backward,
-    carafe_forward,
-    carafe_naive_backward,
-    carafe_naive_forward,
-    masked_col2im_forward,
-    masked_im2col_forward,
-)
 from mmrank.mmcv_ops.rois import (
     roi_align_backward,
     roi_align_forward,
     roi_pool_backward,
     roi_pool_forward,
 )
-from mmrank.mmcv_ops.rotated_boxes import box_iou_rotated, nms_rotated
 
 __all__ = [
     'bbox_overlaps',
-    'box_iou_rotated',
-    'carafe_backward',
-    'carafe_forward',
-    'carafe_naive_backward',
-    'carafe_naive_forward',
     'deform_conv_backward_input',
     'deform_conv_backward_parameters',
     'deform_conv_forward',
     'get_compiler_version',
     'get_compiling_cuda_version',
-    'masked_col2im_forward',
-    'masked_im2col_forward',
     'modulated_deform_conv_backward',
     'modulated_deform_conv_forward',
     'ms_deform_attn_backward',
     'ms_deform_attn_forward',
     'nms',
     'nms_match',
-    'nms_rotated',
     'roi_align_backward',
     'roi_align_forward',
     'roi_pool_backward',

@@ -105,16 +105,6 @@ def attention(batch=2, queries=5):
     return case
 
 
-def carafe(kernel=3, groups=2, batch=2, scale=2):
-    def case(dtype):
-        x = normal(batch, 4, 5, 4, dtype=dtype)
-        size = 5 * scale, 4 * scale
-        masks = normal(batch, groups * kernel**2, *size, dtype=dtype, seed=1)
-        return [x, masks], lambda x, m: ops.carafe(x, m, kernel, groups, scale)
-
-    return case
-
-
 #: With a gradient. mmcv has compiled code for a CPU for the first three kinds only.
 DIFFERENTIABLE = {
     'roi_align': roi_align(),
@@ -129,8 +119,6 @@ DIFFERENTIABLE = {
     'sigmoid_focal_loss': focal(),
     'sigmoid_focal_loss-weights': focal(weighted=True),
     'ms_deform_attn': attention(),
-    'carafe': carafe(),
-    'carafe-kernel-5': carafe(kernel=5, groups=1, batch=1, scale=1),
 }
 #: A new layer has offsets of zero. Its samples lie on pixels, where slopes of both sides differ.
 AT_REST = {
@@ -143,7 +131,6 @@ EMPTY = {
     'sigmoid_focal_loss': focal(0),
     'ms_deform_attn-queries': attention(queries=0),
     'ms_deform_attn-batch': attention(batch=0),
-    'carafe': carafe(batch=0),
 }
 COMPILED_ON_A_CPU = [
     x for x in DIFFERENTIABLE if x.startswith(('roi_align', 'deform', 'modulated'))

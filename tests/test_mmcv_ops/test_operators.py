@@ -89,6 +89,23 @@ def test_largest_sample_of_roi_align_is_refused():
         call(torch.zeros(2, 2, 15, 18))
 
 
+BOX = torch.tensor([[5.0, 5, 4, 2, 0.3]])
+REFUSED = {
+    'box_iou_rotated': lambda: ops.box_iou_rotated(BOX, BOX),
+    'nms_rotated': lambda: ops.nms_rotated(BOX, BOX[:, 0], 0.5),
+    'carafe_forward': lambda: ops.carafe(torch.ones(1, 2, 3, 3), torch.ones(1, 9, 6, 6), 3, 1, 2),
+    'masked_im2col_forward': lambda: ops.masked_conv2d(
+        torch.ones(1, 1, 3, 3), torch.ones(1, 3, 3), torch.ones(1, 1, 1, 1), torch.ones(1)
+    ),
+}
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_operators_that_need_compiled_code_are_refused_by_name(name):
+    with pytest.raises(NotImplementedError, match=f"'{name}'.*--compile-mmcv.*a config without"):
+        REFUSED[name]()
+
+
 def test_roi_pool_takes_the_largest_pixel_of_each_bin():
     image = torch.arange(16.0).view(1, 1, 4, 4)
     found = ops.roi_pool(image, torch.tensor([[0.0, 0, 0, 3, 3]]), (2, 2), 1.0)
@@ -111,20 +128,3 @@ def test_attention_equals_that_of_mmcv_for_a_cpu():
     plain = ops.multi_scale_deform_attn.multi_scale_deformable_attn_pytorch
     wanted = plain(value, torch.tensor([[4, 5], [2, 3]]), places, weights)
     torch.testing.assert_close(call(value, places, weights), wanted, rtol=0, atol=1e-12)
-
-
-def test_carafe_equals_its_definition():
-    (x, masks), call = cases.carafe(kernel=3, groups=2)(torch.float64)
-    windows = torch.nn.functional.unfold(x, 3, padding=1).view(2, 2, 2, 9, 5, 4)
-    windows = windows.repeat_interleave(2, -1).repeat_interleave(2, -2)
-    wanted = (windows * masks.view(2, 2, 1, 9, 10, 8)).sum(3).view(2, 4, 10, 8)
-    torch.testing.assert_close(call(x, masks), wanted, rtol=0, atol=1e-12)
-
-
-def test_masked_convolution_is_the_convolution_where_the_mask_is():
-    layer = ops.MaskedConv2d(3, 5, 3, padding=1).double()
-    x = cases.normal(1, 3, 6, 7, dtype=torch.float64)
-    mask = (cases.normal(1, 6, 7, dtype=torch.float64, seed=1) > 0).double()
-    found = layer(x, mask)
-    torch.testing.assert_close(found, layer(x) * mask, rtol=0, atol=1e-12)
-    assert not layer(x, torch.zeros_like(mask)).any()

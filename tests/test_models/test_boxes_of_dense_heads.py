@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 pytest.importorskip('mmdet')
-from covered_heads import MORE_HEADS, SSD_HEAD
+from covered_heads import MORE_HEADS
 from mmdet.structures.bbox import distance2bbox
 from mmengine.structures import InstanceData
 from small_heads import (
@@ -31,7 +31,6 @@ _CODES = dict(reg_decoded_bbox=False, loss_bbox=dict(type='mmdet.SmoothL1Loss', 
 ON_CODES = {
     'RetinaHead': {**HEADS['RetinaHead'], **_CODES},
     'RPNHead': {**MORE_HEADS['RPNHead'], **_CODES},
-    'SSDHead': SSD_HEAD,
 }
 
 
@@ -101,10 +100,7 @@ def _overlaps(pred, target):
 
 def _expected(name, head, outs, truths, labels):
     boxes = _decode(name, head, outs)
-    images = [torch.full((len(b),), i % 2) for i, b in enumerate(boxes)]
-    if name == 'SSDHead':  # all levels of an image together
-        boxes, images = (x[::2] + x[1::2] for x in (boxes, images))
-    images = torch.cat(images)
+    images = torch.cat([torch.full((len(b),), i % 2) for i, b in enumerate(boxes)])
     rows = (labels < head.num_classes).nonzero().squeeze(1)
     target = torch.stack(
         [
@@ -226,9 +222,6 @@ def test_boxes_that_do_not_fit_are_refused():
     collector.open()
     with pytest.raises(RuntimeError, match='received 0 boxes, but 1 of the 2'):
         collector.close([torch.tensor([4, 0])], 4)
-    collector.open()
-    collector(boxes, boxes, reduction_override='none')
-    assert collector.close([torch.tensor([4, 4])], 4)['quality'].numel() == 0
     with pytest.raises(ValueError, match="kind='iou'"):
         BoxCollector(Zero(), 'iou')
 

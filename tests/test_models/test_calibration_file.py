@@ -90,6 +90,16 @@ def test_damaged_files_are_one_message(change, text, tmp_path):
     assert 'Fix: write it with tools' in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    'gone', [dict(method='temperature'), dict(target='precision at IoU 0.5 times mean IoU')]
+)
+def test_maps_that_are_gone_are_one_message(gone, tmp_path):
+    path = PLATT.write(tmp_path / 'map.json')
+    path.write_text(json.dumps({**json.loads(path.read_text()), **gone}))
+    with pytest.raises(UserError, match='are gone. Fix: .* --method isotonic or platt'):
+        read_calibration(path)
+
+
 def test_no_file_and_no_json(tmp_path):
     with pytest.raises(UserError, match='does not exist. Fix'):
         read_calibration(tmp_path / 'none.json')

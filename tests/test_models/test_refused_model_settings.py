@@ -10,7 +10,7 @@ from covered_heads import build_covered
 from mmengine.registry import init_default_scope
 from query_heads import ASSIGNER, build_query_head
 from small_box_heads import build_box_head
-from small_heads import FOCAL, GIOU
+from small_heads import FOCAL
 from small_models import CONV, table
 from small_rcnn import federated_detector
 
@@ -33,12 +33,10 @@ DELETE = r"does not take bg_cls_weight=0.1.*dict\(_delete_=True, type='mmrank.St
 #: Host head, loss, other settings, and the error.
 DENSE_HEADS = [
     ('RetinaHead', dict(type='mmrank.NoLoss'), {}, KeyError, 'mmrank.NoLoss'),
-    ('RetinaHead', AP, dict(pointwise_loss=FOCAL), ValueError, 'has no effect: RetinaHead'),
+    ('RetinaHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     ('ATSSHead', RANK_SORT, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('ATSSHead', ALRP, dict(loss_bbox=L1), ValueError, "loss_bbox.type='L1Loss'"),
     ('FCOSHead', ALRP, dict(balance_boxes=True), ValueError, 'remove balance_boxes'),
-    ('SSDHead', ALRP, dict(loss_bbox=GIOU), ValueError, 'reg_decoded_bbox=True'),
-    ('YOLOV3Head', RANK_SORT, {}, ValueError, 'computed on offsets and sizes'),
     ('ATSSHead', AP, dict(balance_gradients=0), ValueError, BALANCE),
     ('ATSSHead', AP, dict(balance_gradients=-1.0), ValueError, BALANCE),
     ('ATSSHead', AP, dict(balance_gradients=math.nan), ValueError, BALANCE),
@@ -63,7 +61,7 @@ QUERY_HEADS = [
     ('DETRHead', AP, dict(train_cfg=dict(assigner=SOFTMAX_COST)), ValueError, 'FocalLossCost'),
     ('DINOHead', dict(AP, mode='per_class'), {}, ValueError, "mode='flatten'"),
     ('DINOHead', AP, dict(num_layers=5), ValueError, 'num_layers=5.*remove'),
-    ('DETRHead', AP, dict(pointwise_loss=FOCAL), ValueError, 'remove'),
+    ('DETRHead', AP, dict(pointwise_loss=FOCAL), UserError, 'take pointwise_loss. Fix: leave it'),
     # One loss for all layers would mix their states.
     ('DINOHead', AP, dict(listwise=False), UserError, 'layer of its decoder'),
 ]

@@ -14,6 +14,16 @@ ROOT = Path(__file__).resolve().parents[2]
 MORE_WORDS = """
 num_buckets
 num_hashes
+RotatedRetinaHead
+RotatedATSSHead
+carafe_naive_forward
+masked_col2im_forward
+pointwise_loss
+LaECE
+paired_iou
+SigmoidSSD
+JointMapTargets
+JointMapPredictions
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

@@ -90,9 +90,8 @@ def test_dense_heads(name, loss, tmp_path):
     expected = predict_covered(name, head)
     stock = convert(tmp_path, covered_config(name, loss), head)
     assert type(stock).__name__ == name
-    # Nothing of a box depends on the bias but where boxes are averaged.
-    pixels = 1e-4 if name in ('PAAHead', 'LADHead') else 0.0
-    assert_same_boxes(predict_covered(name, stock), expected, pixels=pixels)
+    # Nothing of a box depends on the bias.
+    assert_same_boxes(predict_covered(name, stock), expected, pixels=0.0)
     assert_finite(covered_losses(name, stock.train())[1])
 
 
@@ -395,10 +394,6 @@ def configs_of_detectors():
 def test_configs_of_this_project(path):
     """The stock model has the weights of the trained one, losses apart."""
     cfg = read_config(str(path))
-    if path.stem.startswith('ssd'):
-        with pytest.raises(UserError, match=r'softmax over C \+ 1'):
-            stock_config(cfg)
-        return
     stock, _ = stock_config(cfg)
     with DefaultScope.overwrite_default_scope('mmdet'):
         ours = MODELS.build(cfg.model).state_dict()

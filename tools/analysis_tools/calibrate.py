@@ -28,7 +28,7 @@ from mmrank.errors import UserError, show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.calibration.fitting import METHODS, TARGETS, fit_calibration
+from lib.calibration.fitting import METHODS, fit_calibration
 from lib.calibration.prediction_dump import read_dump
 from lib.calibration.report import CalibrationReport
 from lib.calibration.splits import SampleSplit
@@ -67,13 +67,6 @@ def parse_args() -> argparse.Namespace:
         'split that they are fitted on flatter them)',
     )
     add('--method', choices=METHODS, default='isotonic', help='map to fit (default: %(default)s)')
-    add(
-        '--target',
-        choices=TARGETS,
-        default='precision',
-        help='what the probability of a box means: that it is right, or its expected IoU (default: '
-        '%(default)s)',
-    )
     add_trust_option(parser)
     args = parse_at_least(parser, bins=1, min_each=1)
     if not 0 < args.iou <= 1:
@@ -145,7 +138,7 @@ def main() -> None:
             )
     try:
         calibration = fit_calibration(
-            val.judged, args.method, args.target, args.iou, args.min_each, args.pooled, digest
+            val.judged, args.method, args.iou, args.min_each, args.pooled, digest
         )
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != 'sklearn':

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 
 from mmrank.losses import HeadLoss
 from mmrank.losses.protocols import ShiftsLogits
-from mmrank.models.dense_heads.adapted_hosts import (
-    JointMapPredictions,
-    JointPredictions,
-    SigmoidSSD,
-)
+from mmrank.models.dense_heads.adapted_hosts import JointPredictions
 from mmrank.models.dense_heads.listwise_detr_mixin import ListwiseDETRMixin
 from mmrank.models.dense_heads.listwise_mixin import ListwiseMixin
 from mmrank.models.score_centre import score_centre
@@ -203,14 +199,9 @@ def _fold_query_head(name: str, head: ListwiseDETRMixin) -> HeadCentre:
 def _lower_tried_bias(head: ListwiseMixin, centre: Tensor) -> None:
     """Subtract the centre from the bias of a dense head, if its scores then move along."""
     host = head.host.__name__
-    if isinstance(head, (JointPredictions, JointMapPredictions)):
+    if isinstance(head, JointPredictions):
         raise _CannotFold(
             f"{host} shows the product of class and objectness, and the centre is the product's"
-        )
-    if isinstance(head, SigmoidSSD):
-        raise _CannotFold(
-            'the stock SSD head has a softmax over C + 1 channels, which no bias turns into the C '
-            'sigmoids of a ranking loss'
         )
     if head.traits.probabilities:
         raise _CannotFold(

@@ -12,7 +12,6 @@ from mmengine.runner import Runner
 
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import model_type
-from mmrank.models.dense_heads.host_heads import derives_from
 from mmrank.registry import HOOKS
 
 #: What no stock file may hold.
@@ -43,7 +42,7 @@ STOCK_SETTINGS = {
 }
 #: Arguments that the heads of mmrank have and stock heads have not.
 _OWN_ARGUMENTS = {
-    'ListwiseHead': ('centre_scores', 'balance_boxes', 'pointwise_loss', 'num_layers', 'federated'),
+    'ListwiseHead': ('centre_scores', 'balance_boxes', 'num_layers', 'federated'),
     'ListwiseBBoxHead': ('balance_boxes', 'box_average'),
     'FederatedRoIHead': (),
 }
@@ -185,11 +184,6 @@ def _remedy(path: str) -> str:
 
 def _dense_head(node: dict, path: str, changes: list[str]) -> dict:
     host = model_type(node['type'])
-    if derives_from(host, 'SSDHead'):
-        raise UserError(
-            f'{path}.head_type={_shown(node["type"])!r}: the stock SSD head has a softmax over C + '
-            f'1 channels, which no weights of C sigmoids fit.\n  Fix: {_remedy("model")}'
-        )
     known = (STOCK_SETTINGS.get(base.__name__) for base in host.__mro__)
     settings = next(filter(None, known), dict(loss_cls=_FOCAL))
     node.update(deepcopy(settings))

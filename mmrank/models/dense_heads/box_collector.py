@@ -54,10 +54,10 @@ class BoxCollector(nn.Module):
     """Replaces ``loss_bbox`` of a head and records its boxes.
 
     Between :meth:`open` and :meth:`close` each call is recorded, in any order with the calls of the
-    classification loss. Calls with a ``reduction_override`` go straight to the loss. With
-    ``kind='quality'`` :meth:`close` returns IoUs and the head's own box loss stays, with ``'loss'``
-    it returns the box losses, of an IoU loss on decoded boxes, and the head gets 0. A head whose
-    box loss is on codes passes its ``coder`` and gives the anchors by :meth:`note_anchors`.
+    classification loss. With ``kind='quality'`` :meth:`close` returns IoUs and the head's own box
+    loss stays, with ``'loss'`` it returns the box losses, of an IoU loss on decoded boxes, and the
+    head gets 0. A head whose box loss is on codes passes its ``coder`` and gives the anchors by
+    :meth:`note_anchors`.
     """
 
     def __init__(self, loss: nn.Module, kind: str, coder=None) -> None:
@@ -90,7 +90,7 @@ class BoxCollector(nn.Module):
 
         Returns the box loss of the head, or with ``kind='loss'`` a 0 on the graph of ``pred``.
         """
-        if self._calls is not None and reduction_override is None:
+        if self._calls is not None:
             self._calls.append((pred, target))
             if self.kind == 'loss':
                 # One row keeps the graph; a sum of all may overflow in half precision and give NaN.

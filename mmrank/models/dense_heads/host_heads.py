@@ -22,9 +22,12 @@ REFUSED = {
     'and it never calls loss_cls',
     'GroundingDINOHead': 'it scores words of a caption instead of classes',
     'MaskFormerHead': 'it has a classification loss for each layer of its decoder',
-    'PISASSDHead': 'it weighs its samples by a softmax with a background',
+    'PAAHead': 'it chooses its positives by an element-wise loss',
+    'PISARetinaHead': 'it weighs its samples by an element-wise loss',
+    'SSDHead': 'it has a softmax with a background, and never calls loss_cls',
     'StageCascadeRPNHead': 'its stages without scores have nothing to rank',
     'YOLACTHead': 'it mines hard negatives by a softmax over the classes',
+    'YOLOV3Head': 'it calls loss_cls at the matched anchors alone',
 }
 
 
@@ -32,9 +35,6 @@ REFUSED = {
 class HostTraits:
     """How a head differs from one that calls ``loss_cls`` and ``loss_bbox``."""
 
-    #: It chooses positives by ``loss_cls`` with a ``reduction_override``, so it also needs a
-    #: pointwise loss.
-    pointwise: bool = False
     #: Its scores are probabilities already.
     probabilities: bool = False
     #: Further attributes that hold its classification loss.
@@ -53,15 +53,9 @@ class HostTraits:
 TRAITS = {
     'DDODHead': HostTraits(no_boxes='it assigns boxes and classes to different anchors'),
     'FoveaHead': HostTraits(no_boxes='its box loss is computed on box codes'),
-    'PAAHead': HostTraits(pointwise=True, by_image=True),
-    'PISARetinaHead': HostTraits(
-        pointwise=True, no_boxes='its box loss is computed on box codes', by_image=True
-    ),
     'RepPointsHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_pts_refine'),
     'SABLRetinaHead': HostTraits(no_boxes='its box losses are computed on buckets'),
-    'SSDHead': HostTraits(by_image=True),
     'TOODHead': HostTraits(probabilities=True, other_losses=('initial_loss_cls',)),
-    'YOLOV3Head': HostTraits(no_boxes='its box losses are computed on offsets and sizes'),
     'YOLOFHead': HostTraits(no_boxes='an anchor near several objects is regressed to each of them'),
     'YOLOXHead': HostTraits(by_image=True),
     'VFNetHead': HostTraits(boxes='loss_bbox_refine', box_key='loss_bbox_rf'),
@@ -75,7 +69,8 @@ def traits_of(host: type) -> HostTraits:
             other = 'DINOHead' if has_queries(host) else 'ATSSHead'
             raise UserTypeError(
                 f'ListwiseHead does not support {host.__name__}: {REFUSED[base.__name__]}. Fix: '
-                f"another head, for example head_type='mmdet.{other}'"
+                f"another head, for example head_type='mmdet.{other}', or stock "
+                f'{host.__name__}, with its own losses'
             )
         if base.__name__ in TRAITS:
             return TRAITS[base.__name__]

@@ -4,24 +4,19 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.models.federated_annotations import federated_weight
-from mmrank.models.score_centre import score_centre
 from mmrank.tensors import at_least_float32
 
 
 class LevelCollector(nn.Module):
     """Replaces ``loss_cls`` of a head that calls it once per level.
 
-    While open, each call is recorded and returns 0; :meth:`gather` then joins them. ``pointwise``
-    answers calls with ``reduction_override``, by which some heads choose their positives. Where the
-    head passes ``probabilities``, the loss gets their logits.
+    While open, each call is recorded and returns 0; :meth:`gather` then joins them. Where the head
+    passes ``probabilities``, the loss gets their logits.
     """
 
-    def __init__(
-        self, loss: nn.Module, pointwise: nn.Module | None = None, probabilities: bool = False
-    ) -> None:
+    def __init__(self, loss: nn.Module, probabilities: bool = False) -> None:
         super().__init__()
         self.loss = loss
-        self.pointwise = pointwise
         self.probabilities = probabilities
         self.use_sigmoid = True
         self._calls: list[tuple] | None = None
@@ -46,11 +41,15 @@ class LevelCollector(nn.Module):
         """Record (n, C) raw scores and (n,) class indices of one level; returns a scalar 0.
 
         The target may be a pair of class indices and a quality, as heads of generalised focal loss
-        pass; it has no place in a ranking. A call with ``reduction_override`` is not a training
-        loss but asks how hard each entry is: it gets the detached output of the pointwise loss.
+        pass; it has no place in a ranking. A call with ``reduction_override`` asks for the loss of
+        each entry, which a ranking does not have.
         """
         if reduction_override is not None:
-            return self._pointwise(pred, target, weight, avg_factor, reduction_override)
+            raise RuntimeError(
+                'this head calls its classification loss with reduction_override='
+                f'{reduction_override!r}, which a ranking loss does not support; ListwiseHead does '
+                'not support this head'
+            )
         if self._calls is None:
             raise RuntimeError(
                 'the classification loss of a listwise head was called outside loss_by_feat, where '
@@ -96,21 +95,6 @@ class LevelCollector(nn.Module):
                 )
             weight = federated_weight(self.loss, exhaustive, images, target, weight)
         return to_logits(pred) if self.probabilities else pred, target, weight, factors[0]
-
-    @torch.no_grad()
-    def _pointwise(self, pred, target, weight, avg_factor, reduction):
-        if self.pointwise is None:
-            raise RuntimeError(
-                f'this head calls its classification loss with reduction_override={reduction!r}, '
-                'which a ranking loss does not support; ListwiseHead does not support this head'
-            )
-        centre = score_centre(self.loss)
-        if centre is not None:
-            # The offset of the scores is free in a ranking, not here.
-            pred = pred - centre.to(pred.dtype)
-        return self.pointwise(
-            pred, target, weight, avg_factor=avg_factor, reduction_override=reduction
-        )
 
 
 def to_logits(probabilities: Tensor) -> Tensor:

@@ -111,17 +111,10 @@ class ListwiseDETRMixin(RankingHeadMixin):
     scores.
     """
 
-    def __init__(
-        self, *args, pointwise_loss: dict | None = None, num_layers: int | None = None, **kwargs
-    ) -> None:
+    def __init__(self, *args, num_layers: int | None = None, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         # (N, C) of the batch that is being computed.
         self._exhaustive: Tensor | None = None
-        if pointwise_loss is not None:
-            raise UserError(
-                f'pointwise_loss={pointwise_loss!r} has no effect: {self.host.__name__} matches '
-                'its queries one to one; remove it'
-            )
         self._warned: set[str] = set()
         self._matching = []
         self._denoising = []

@@ -1,16 +1,12 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
+from mmrank.errors import UserTypeError
 from mmrank.losses.loss_type import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.registry import MODELS
+from mmrank.retired import retired_setting
 
-from .adapted_hosts import (
-    JointMapPredictions,
-    JointMapTargets,
-    JointPredictions,
-    JointTargets,
-    SigmoidSSD,
-)
+from .adapted_hosts import JointPredictions, JointTargets
 from .host_heads import derives_from, has_queries, own_arguments, traits_of
 from .listwise_detr_mixin import ListwiseDETRMixin
 from .listwise_mixin import ListwiseMixin
@@ -22,10 +18,6 @@ def listwise_class(host: type) -> type:
         return ListwiseDETRMixin.class_for(host)
     if derives_from(host, 'YOLOXHead'):
         return ListwiseMixin.class_for(host, (JointPredictions,), (JointTargets,))
-    if derives_from(host, 'YOLOV3Head'):
-        return ListwiseMixin.class_for(host, (JointMapPredictions,), (JointMapTargets,))
-    if derives_from(host, 'SSDHead'):
-        return ListwiseMixin.class_for(host, (), (SigmoidSSD,))
     return ListwiseMixin.class_for(host)
 
 
@@ -37,7 +29,6 @@ def ListwiseHead(
     centre_scores: bool = True,
     balance_boxes: bool = False,
     balance_gradients: float | None = None,
-    pointwise_loss: dict | None = None,
     num_layers: int | None = None,
     federated: bool = False,
     **kwargs,
@@ -55,9 +46,8 @@ def ListwiseHead(
     denoising queries apart from those that predict. Its matching stays as it is.
 
     Some heads give up a part of their own: VFNet its IoU-aware targets (``use_vfl``), TOOD its
-    ``initial_loss_cls``, YOLOX its ``loss_obj`` and YOLOv3 its ``loss_conf``, since there the
-    product of class and objectness is ranked over all points, and SSD its background class and its
-    mining of negatives; it takes a ``loss_bbox``, too.
+    ``initial_loss_cls``, and YOLOX its ``loss_obj``, since there the product of class and
+    objectness is ranked over all points.
 
     Args:
         head_type: The head: its class, or registered name with its scope, e.g.
@@ -74,9 +64,6 @@ def ListwiseHead(
         balance_gradients: Norm of the class gradient over the norm of the box gradient, in the
             features that both share, to which the class part is scaled; see
             :class:`mmrank.state.GradientBalance`. None: the weights of the config.
-        pointwise_loss: For heads that choose their positives by an element-wise classification loss
-            (PAA, PISA): config of that loss, which is evaluated on scores centred as at test time
-            and never trained on. None: focal loss.
         num_layers: For DETRHead, ConditionalDETRHead and DABDETRHead: number of decoder layers if
             it is not 6. Other heads take no such argument, or know it.
         federated: For data sets such as LVIS, whose images are annotated for some of the classes
@@ -88,6 +75,9 @@ def ListwiseHead(
     """
     host = host_class('head_type', head_type, 'mmdet.RetinaHead')
     traits_of(host)
+    for name in kwargs:
+        if fix := retired_setting('ListwiseHead', name):
+            raise UserTypeError(f'ListwiseHead does not take {name}', fix)
     loss_cls = with_num_classes('loss_cls', loss_cls, kwargs.get('num_classes'))
     loss_cls = {'use_sigmoid': True, **loss_cls}
     kwargs.update(own_arguments(host, loss_cls))
@@ -102,7 +92,6 @@ def ListwiseHead(
         centre_scores=centre_scores,
         balance_boxes=balance_boxes,
         balance_gradients=balance_gradients,
-        pointwise_loss=pointwise_loss,
         federated=federated,
         **kwargs,
     )

@@ -14,7 +14,6 @@ from mmrank.models.federated_annotations import (
     images_of_levels,
 )
 from mmrank.models.score_centre import BoxesWithoutCentre, score_centre
-from mmrank.registry import MODELS
 from mmrank.state.gradient_balance import total_loss
 from mmrank.training_set import TrainingSet
 
@@ -70,37 +69,23 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
     gathered scores.
     """
 
-    def __init__(self, *args, pointwise_loss: dict | None = None, **kwargs) -> None:
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
         self.traits = traits_of(self.host)
         loss = self.loss_cls
         takes_boxes = isinstance(loss, TakesBoxValues) and loss.box_input is not None
         if takes_boxes and (requires_boxes(loss) or self._has_boxes()):
             self._collect_boxes()
-        self.loss_cls = LevelCollector(
-            loss, self._build_pointwise(pointwise_loss), self.traits.probabilities
-        )
+        self.loss_cls = LevelCollector(loss, self.traits.probabilities)
         for name in self.traits.other_losses:
             if hasattr(self, name):
                 setattr(self, name, self.loss_cls)
 
-    def _build_pointwise(self, config: dict | None):
-        if self.traits.pointwise:
-            default = dict(type='mmdet.FocalLoss', use_sigmoid=True, gamma=2.0, alpha=0.25)
-            return MODELS.build(config or default)
-        if config is not None:
-            raise ValueError(
-                f'pointwise_loss={config!r} has no effect: {self.host.__name__} does not choose '
-                'positives with it; remove it'
-            )
-        return None
-
     def _has_known_codes(self) -> bool:
         """Whether the box loss gets the box codes of anchors, or decoded boxes."""
-        from mmdet.models.dense_heads import AnchorHead, SSDHead
+        from mmdet.models.dense_heads import AnchorHead
 
-        on_codes = (AnchorHead.loss_by_feat_single, SSDHead.loss_by_feat_single)
-        return getattr(self.host, 'loss_by_feat_single', None) in on_codes
+        return getattr(self.host, 'loss_by_feat_single', None) is AnchorHead.loss_by_feat_single
 
     def _has_boxes(self) -> bool:
         """Whether the IoUs of the positives can be passed to a loss that does not require them."""
@@ -203,9 +188,9 @@ class ListwiseMixin(BoxesWithoutCentre, RankingHeadMixin):
         return tuple(targets)
 
     def _normalises_by_own_rank(self) -> bool:
-        from mmdet.models.dense_heads import AnchorHead, RPNHead, SSDHead
+        from mmdet.models.dense_heads import AnchorHead, RPNHead
 
-        own = (AnchorHead.loss_by_feat, RPNHead.loss_by_feat, SSDHead.loss_by_feat)
+        own = (AnchorHead.loss_by_feat, RPNHead.loss_by_feat)
         return getattr(self.host, 'loss_by_feat', None) in own
 
     def predict_by_feat(self, cls_scores: list[Tensor], *args, **kwargs):

@@ -11,7 +11,6 @@ from mmengine.logging import MessageHub
 from small_heads import (
     ANCHORS,
     ATSS,
-    CENTERNESS,
     CODER,
     GIOU,
     HEADS,
@@ -70,23 +69,6 @@ _GUIDED = dict(
     ),
 )
 _WIDE_ANCHORS = {**ANCHORS, 'octave_base_scale': 8}
-_PAA = dict(
-    reg_decoded_bbox=True,
-    anchor_generator=ANCHORS,
-    bbox_coder=CODER,
-    loss_bbox=GIOU,
-    loss_centerness=CENTERNESS,
-    train_cfg=dict(
-        assigner=dict(
-            type='mmdet.MaxIoUAssigner',
-            pos_iou_thr=0.1,
-            neg_iou_thr=0.1,
-            min_pos_iou=0,
-            ignore_iof_thr=-1,
-        ),
-        **_POINTS,
-    ),
-)
 _RTMDET = dict(
     anchor_generator=dict(type='mmdet.MlvlPointGenerator', offset=0, strides=STRIDES),
     bbox_coder=dict(type='mmdet.DistancePointBBoxCoder'),
@@ -121,18 +103,11 @@ MORE_HEADS = {
     ),
     'GARPNHead': dict(_GUIDED, num_classes=OMIT, stacked_convs=OMIT),
     'GARetinaHead': _GUIDED,
-    'LADHead': _PAA,
     'LDHead': dict(
         **HEADS['GFLHead'],
         loss_ld=dict(type='mmdet.KnowledgeDistillationKLDivLoss', loss_weight=0.25, T=10),
     ),
     'NASFCOSHead': dict(HEADS['FCOSHead'], norm_cfg=dict(type='GN', num_groups=4), init_cfg=None),
-    'PAAHead': _PAA,
-    'PISARetinaHead': dict(
-        _RETINA,
-        loss_bbox=_SMOOTH,
-        train_cfg=dict(MAX_IOU, isr=dict(k=2.0, bias=0.0), carl=dict(k=1.0, bias=0.2)),
-    ),
     'RPNHead': dict(
         _RETINA, num_classes=1, stacked_convs=OMIT, reg_decoded_bbox=True, loss_bbox=GIOU
     ),
@@ -208,66 +183,10 @@ MORE_HEADS = {
     ),
 }
 
-SSD_HEAD = dict(
-    in_channels=(32, 32, 32),
-    stacked_convs=0,
-    anchor_generator=dict(
-        type='mmdet.SSDAnchorGenerator',
-        scale_major=False,
-        min_sizes=[16, 32, 64],
-        max_sizes=[32, 64, 128],
-        strides=STRIDES,
-        ratios=[[2], [2, 3], [2]],
-    ),
-    train_cfg=dict(
-        assigner=dict(
-            type='mmdet.MaxIoUAssigner',
-            pos_iou_thr=0.5,
-            neg_iou_thr=0.5,
-            min_pos_iou=0.0,
-            ignore_iof_thr=-1,
-            gt_max_assign_all=False,
-        ),
-        sampler=dict(type='mmdet.PseudoSampler'),
-        smoothl1_beta=0.5,
-        allowed_border=-1,
-        pos_weight=-1,
-        neg_pos_ratio=3,
-        debug=False,
-    ),
-)
-
-
-BINARY = dict(type='mmdet.CrossEntropyLoss', use_sigmoid=True, reduction='sum')
-#: They compute losses of their own.
-ADAPTED_HEADS = {
-    'SSDHead': SSD_HEAD,
-    'YOLOV3Head': dict(
-        in_channels=(32, 32, 32),
-        out_channels=(32, 32, 32),
-        feat_channels=OMIT,
-        stacked_convs=OMIT,
-        featmap_strides=STRIDES,
-        anchor_generator=dict(
-            type='mmdet.YOLOAnchorGenerator',
-            base_sizes=[[(16, 20), (24, 16)], [(32, 40), (40, 28)], [(44, 52), (60, 60)]],
-            strides=STRIDES,
-        ),
-        loss_conf=BINARY,
-        loss_xy=dict(BINARY, loss_weight=2.0),
-        loss_wh=dict(type='mmdet.MSELoss', loss_weight=2.0, reduction='sum'),
-        train_cfg=dict(
-            assigner=dict(
-                type='mmdet.GridAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5, min_pos_iou=0
-            )
-        ),
-    ),
-}
-
 
 def build_covered(name, loss_cls, **kwargs):
     """A small head of the given name, listwise unless set otherwise."""
-    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS, **ADAPTED_HEADS}, **kwargs)
+    return build_head(name, loss_cls, heads={**HEADS, **MORE_HEADS}, **kwargs)
 
 
 def covered_inputs(name, boxes=True):
@@ -308,9 +227,7 @@ def covered_losses(name, head, boxes=True, epoch=0, leaves=False, labels=None, c
             else [level.detach().requires_grad_() for level in levels]
             for levels in outs
         ]
-    args, kwargs = [*outs, truths, metas], {}
+    args = [*outs, truths, metas]
     if name == 'LDHead':
         args.append([box.detach().roll(1, 1) for box in outs[1]])
-    if name == 'LADHead':
-        kwargs = dict(label_assignment_results=head.get_label_assignment(*args))
-    return outs, head.loss_by_feat(*args, **kwargs)
+    return outs, head.loss_by_feat(*args)

@@ -56,5 +56,4 @@ def assert_same_boxes(found, expected, pixels=1e-4):
         assert len(one) == len(other)
         torch.testing.assert_close(one.scores, other.scores, atol=1e-6, rtol=0)
         torch.testing.assert_close(one.labels, other.labels)
-        # PAA averages boxes by their scores.
         torch.testing.assert_close(one.bboxes, other.bboxes, atol=pixels, rtol=0)

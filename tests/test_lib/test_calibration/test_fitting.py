@@ -22,43 +22,35 @@ def made_up(counts=(900, 400), slope=2.0, offset=-1.0, seed=0):
     # Of the second class higher.
     chance = 1 / (1 + np.exp(-(slope * logits + offset + labels)))
     right = rng.random(len(labels)) < chance
-    ious = np.where(right, rng.uniform(0.5, 1, len(labels)), 0)
     return JudgedScores(
         'detection',
         tuple(f'class {i}' for i in range(len(counts))),
         torch.from_numpy(scores),
         torch.from_numpy(labels),
         torch.from_numpy(right),
-        torch.from_numpy(ious),
     )
 
 
 def likelihood(settings, logits, targets):
-    scale, offset = settings if len(settings) == 2 else (settings[0], 0)
+    scale, offset = settings
     z = scale * logits + offset
     return (np.logaddexp(0, z) - targets * z).sum()
 
 
-@pytest.mark.parametrize('target', ['precision', 'iou'])
-@pytest.mark.parametrize('method', ['platt', 'temperature'])
-def test_logit_maps_have_the_highest_likelihood(method, target):
+def test_platt_map_has_the_highest_likelihood():
     judged = made_up()
-    found = fit_calibration(judged, method, target)
+    found = fit_calibration(judged, 'platt')
     for label, one in enumerate(found.maps):
         mine = judged.of_class(label)
         scores = mine.scores.double().numpy()
         logits = np.log(scores) - np.log1p(-scores)
-        t = mine.is_right if target == 'precision' else mine.ious
-        t = t.double().numpy()
+        t = mine.is_right.double().numpy()
         # Platt 1999: (N+ + 1) / (N+ + 2) and 1 / (N- + 2).
         high = (t.sum() + 1) / (t.sum() + 2)
         low = 1 / (len(t) - t.sum() + 2)
         soft = low + t * (high - low)
-        start = [1.0, 0.0] if method == 'platt' else [1.0]
-        best = minimize(likelihood, start, (logits, soft), 'BFGS', options=dict(gtol=1e-8))
-        got = [one.scale, one.offset][: len(start)]
-        assert got == pytest.approx(best.x.tolist(), rel=1e-4)
-        assert method == 'platt' or one.offset == 0
+        best = minimize(likelihood, [1.0, 0.0], (logits, soft), 'BFGS', options=dict(gtol=1e-8))
+        assert [one.scale, one.offset] == pytest.approx(best.x.tolist(), rel=1e-4)
 
 
 def test_the_truth_is_found():
@@ -67,18 +59,16 @@ def test_the_truth_is_found():
     assert [two.scale, two.offset] == pytest.approx([2, 0], abs=0.1)
 
 
-@pytest.mark.parametrize('target', ['precision', 'iou'])
-def test_isotonic_map_is_that_of_scikit_learn(target):
+def test_isotonic_map_is_that_of_scikit_learn():
     from sklearn.isotonic import IsotonicRegression
 
     judged = made_up()
-    found = fit_calibration(judged, 'isotonic', target)
+    found = fit_calibration(judged, 'isotonic')
     new = torch.rand(300, generator=torch.Generator().manual_seed(0))
     for label in range(2):
         mine = judged.of_class(label)
-        t = mine.is_right if target == 'precision' else mine.ious
         fitted = IsotonicRegression(out_of_bounds='clip').fit(
-            mine.scores.double().numpy(), t.double().numpy()
+            mine.scores.double().numpy(), mine.is_right.double().numpy()
         )
         got = found.probabilities(new, torch.full((300,), label))
         expected = fitted.predict(new.double().numpy())
@@ -91,8 +81,7 @@ def test_probabilities_fit_scores_that_were_not_seen(method):
     new = made_up((3000, 3000), seed=1)
     before = expected_calibration_error(new.scores, new.is_right)
     after = expected_calibration_error(found.probabilities(new.scores, new.labels), new.is_right)
-    # A temperature cannot move the level.
-    assert after < (0.9 if method == 'temperature' else 0.4) * before
+    assert after < 0.4 * before
 
 
 def test_rare_classes_get_the_map_of_all():
@@ -116,7 +105,6 @@ def test_a_map_that_falls_is_that_of_all_or_an_error():
         torch.where(good.labels == 1, 1 - good.scores, good.scores),
         good.labels,
         good.is_right,
-        good.ious,
     )
     found = fit_calibration(worse, 'platt')
     assert [x.pooled for x in found.maps] == [False, True]
@@ -132,16 +120,9 @@ def test_a_map_that_falls_is_that_of_all_or_an_error():
 def test_nothing_to_fit_is_one_message(is_right, word):
     judged = made_up((20,))
     same = torch.full((20,), is_right)
-    judged = JudgedScores('detection', ('a',), judged.scores, judged.labels, same, same.double())
+    judged = JudgedScores('detection', ('a',), judged.scores, judged.labels, same)
     with pytest.raises(UserError, match=f'{word} box .* is right, of 20'):
         fit_calibration(judged)
-
-
-def test_samples_have_no_iou():
-    judged = made_up((20,))
-    samples = JudgedScores('classification', *list(vars(judged).values())[1:])
-    with pytest.raises(UserError, match="target='iou' is for boxes"):
-        fit_calibration(samples, target='iou')
 
 
 @pytest.mark.parametrize(

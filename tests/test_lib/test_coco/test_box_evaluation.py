@@ -13,7 +13,6 @@ from lib.coco.box_evaluation import (
     evaluate_boxes,
     load_ground_truth,
     load_predictions,
-    paired_iou,
     summary,
 )
 from lib.coco.evaluators import find_evaluators
@@ -124,12 +123,6 @@ def test_ids_of_objects_may_start_anywhere(tmp_path, first):
     assert best_f1_thresholds(found) == best_f1_thresholds(expected)
 
 
-def test_iou_of_pairs():
-    one = np.array([[0, 0, 10, 10], [0, 0, 4, 4], [0, 0, 0, 0]])
-    other = np.array([[5, 0, 10, 10], [50, 50, 4, 4], [0, 0, 0, 0]])
-    assert paired_iou(one, other).tolist() == pytest.approx([1 / 3, 0, 0])
-
-
 def name_images(document, boxes, names):
     """Give images other ids, in place; ``names`` by position."""
     ids = {image['id']: name for image, name in zip(document['images'], names)}
@@ -175,6 +168,4 @@ def test_ids_of_objects_past_a_double(tmp_path):
     truth = load_ground_truth(write_json(tmp_path / 'ann.json', document))
     evaluation = evaluate_boxes(truth, make_predictions(document, 0, 0.0, 0))
     classes = [class_matches(evaluation, cat_id, 0) for cat_id in truth.getCatIds()]
-    ious = np.concatenate([matches.ious(evaluation)[matches.is_right] for matches in classes])
-    assert len(ious) > 10
-    assert ious.min() > 0.9
+    assert sum(matches.is_right.sum() for matches in classes) > 10

@@ -148,7 +148,6 @@ def _judged(
         scores[torch.from_numpy(places)],
         torch.arange(len(found)).repeat_interleave(torch.tensor([len(x.scores) for x in found])),
         torch.from_numpy(np.concatenate([x.is_right for x in found])),
-        torch.from_numpy(np.concatenate([x.ious(evaluation) for x in found])),
     )
 
 

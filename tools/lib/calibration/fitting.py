@@ -9,24 +9,18 @@ from mmrank.errors import UserError
 
 from .splits import JudgedScores
 
-METHODS = ('isotonic', 'platt', 'temperature')
-TARGETS = ('precision', 'iou')
-
 
 def fit_calibration(
     judged: JudgedScores,
     method: str = 'isotonic',
-    target: str = 'precision',
     iou: float = 0.5,
     min_each: int = 10,
     pooled: bool = False,
     weights_sha256: str | None = None,
 ) -> Calibration:
     """Fit a map for each class; a class with too few scores gets the map of all together."""
-    if target == 'iou' and judged.task == 'classification':
-        raise UserError("target='iou' is for boxes, and samples have none. Fix: target='precision'")
-    targets = (judged.is_right if target == 'precision' else judged.ious).double().numpy()
-    fit = _fit_isotonic if method == 'isotonic' else _logit_fit(method)
+    targets = judged.is_right.double().numpy()
+    fit = METHODS[method]
     scores = judged.scores.double().numpy()
     labels = judged.labels.numpy()
     shared = None
@@ -39,8 +33,8 @@ def fit_calibration(
         if own is None and shared is None:
             shared = _fit_shared(judged, fit, scores, targets)
         maps.append(ClassMap(name, int(mine.sum()), right, own is None, **(own or shared)))
-    words = f'precision at IoU {iou:g}' + (' times mean IoU' if target == 'iou' else '')
-    words = 'share of samples with the class' if judged.task == 'classification' else words
+    of_boxes = judged.task == 'detection'
+    words = f'precision at IoU {iou:g}' if of_boxes else 'share of samples with the class'
     return Calibration(judged.task, method, words, tuple(maps), weights_sha256)
 
 
@@ -75,31 +69,28 @@ def _fit_isotonic(scores: np.ndarray, targets: np.ndarray) -> dict:
     )
 
 
-def _logit_fit(method: str) -> Callable[[np.ndarray, np.ndarray], dict | None]:
-    """Logistic regression on the logit, with or without an offset."""
+def _fit_platt(scores: np.ndarray, targets: np.ndarray) -> dict | None:
+    """Logistic regression on the logit; None if the scores do not rise with the targets."""
+    from sklearn.linear_model import LogisticRegression
 
-    def fit(scores: np.ndarray, targets: np.ndarray) -> dict | None:
-        from sklearn.linear_model import LogisticRegression
+    # The targets of Platt 1999, which a sigmoid can reach.
+    right = targets.sum()
+    lowest = 1 / (len(targets) - right + 2)
+    highest = (right + 1) / (right + 2)
+    soft = lowest + targets * (highest - lowest)
+    logits = np.clip(scores, 2.0**-150, 1 - 2.0**-25)
+    logits = np.log(logits) - np.log1p(-logits)
+    model = LogisticRegression(C=np.inf, solver='newton-cholesky', tol=1e-10, max_iter=200)
+    # A soft target is two samples with weights.
+    model.fit(
+        np.concatenate([logits, logits])[:, None],
+        np.repeat([1, 0], len(logits)),
+        np.concatenate([soft, 1 - soft]),
+    )
+    scale = float(model.coef_[0, 0])
+    if scale < LEAST_SCALE:
+        return None
+    return dict(scale=scale, offset=float(model.intercept_[0]))
 
-        # The targets of Platt 1999, which a sigmoid can reach.
-        right = targets.sum()
-        lowest = 1 / (len(targets) - right + 2)
-        highest = (right + 1) / (right + 2)
-        soft = lowest + targets * (highest - lowest)
-        logits = np.clip(scores, 2.0**-150, 1 - 2.0**-25)
-        logits = np.log(logits) - np.log1p(-logits)
-        options = dict(C=np.inf, solver='newton-cholesky', tol=1e-10, max_iter=200)
-        model = LogisticRegression(**options, fit_intercept=method == 'platt')
-        # A soft target is two samples with weights.
-        model.fit(
-            np.concatenate([logits, logits])[:, None],
-            np.repeat([1, 0], len(logits)),
-            np.concatenate([soft, 1 - soft]),
-        )
-        scale = float(model.coef_[0, 0])
-        offset = float(np.ravel(model.intercept_)[0])
-        if scale < LEAST_SCALE:
-            return None
-        return dict(scale=scale, offset=offset)
 
-    return fit
+METHODS = {'isotonic': _fit_isotonic, 'platt': _fit_platt}

@@ -9,11 +9,7 @@ from torch import Tensor
 
 from lib.common.tables import write_table
 from mmrank.calibration.calibration_file import Calibration
-from mmrank.functional import (
-    expected_calibration_error,
-    localisation_aware_calibration_error,
-    reliability_bins,
-)
+from mmrank.functional import expected_calibration_error, reliability_bins
 
 from .reliability_diagram import ReliabilityPanel, plot_reliability
 from .splits import JudgedScores, SampleSplit, SplitFigures
@@ -45,8 +41,8 @@ class CalibrationReport:
     def header(self) -> list[str]:
         """Column names of :meth:`rows`."""
         what = 'boxes' if self.judged.task == 'detection' else 'samples'
-        names = [f'{x} {y}' for x in self._errors() for y in _TIMES]
-        return ['class', what, 'right', *names, *(f'AP {x}' for x in _TIMES)]
+        names = [f'{x} {y}' for x in (self._error(), 'AP') for y in _TIMES]
+        return ['class', what, 'right', *names]
 
     def rows(self) -> list[list]:
         """A row for each class and one for all; figures in percent."""
@@ -63,17 +59,11 @@ class CalibrationReport:
         scores, right = self.judged.scores[mine], self.judged.is_right[mine]
         both = (scores, self.probabilities[mine])
         errors = [expected_calibration_error(x, right, self.num_bins) for x in both]
-        if self.judged.task == 'detection':
-            ious, labels = self.judged.ious[mine], self.judged.labels[mine]
-            errors += [
-                localisation_aware_calibration_error(x, ious, labels, self.num_bins) for x in both
-            ]
         figures = [100 * float(x) for x in (*errors, *aps)]
         return [name, len(scores), int(right.sum()), *figures]
 
-    def _errors(self) -> tuple[str, ...]:
-        is_detection = self.judged.task == 'detection'
-        return ('D-ECE', 'LaECE') if is_detection else ('ECE',)
+    def _error(self) -> str:
+        return 'D-ECE' if self.judged.task == 'detection' else 'ECE'
 
     def write(self, folder: str | os.PathLike, target: str) -> list[Path]:
         """Write ``<name>.md``, ``<name>.csv`` and ``<name>.png``."""
@@ -112,5 +102,5 @@ class CalibrationReport:
             right = self.judged.is_right[mine]
             both = (self.judged.scores[mine], self.probabilities[mine])
             bins = (reliability_bins(x, right, self.num_bins) for x in both)
-            panels.append(ReliabilityPanel(name, *bins, self._errors()[0], axis))
+            panels.append(ReliabilityPanel(name, *bins, self._error(), axis))
         return panels

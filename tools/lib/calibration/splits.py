@@ -22,13 +22,11 @@ class JudgedScores:
     scores: Tensor  # (n,) float32 in [0, 1]
     labels: Tensor  # (n,) int64 class of each score
     is_right: Tensor  # (n,) bool: whether the box matches an object, or the sample has the class
-    # (n,) float64 IoU of a box with its object, 0 for none; for samples as ``is_right``
-    ious: Tensor
 
     def of_class(self, label: int) -> 'JudgedScores':
         """The scores of one class."""
         mine = self.labels == label
-        columns = (self.scores, self.labels, self.is_right, self.ious)
+        columns = (self.scores, self.labels, self.is_right)
         return JudgedScores(self.task, self.classes, *(x[mine] for x in columns))
 
 
@@ -98,7 +96,7 @@ class SampleSplit:
             raise UserError(
                 'the scores of every sample sum to 1: they are a softmax over the classes, which '
                 'maps of single classes would break. Fix: calibrate one-vs-rest scores, as of '
-                'mmrank.OneVsRestHead; for a softmax fit one temperature'
+                'mmrank.OneVsRestHead'
             )
         try:
             target = one_vs_rest_targets(samples, number, torch.device('cpu'))
@@ -112,15 +110,13 @@ class SampleSplit:
     @property
     def judged(self) -> JudgedScores:
         """All scores in one list, class by class."""
-        right = self.is_positive.T.flatten()
         number, count = len(self.classes), len(self.scores)
         return JudgedScores(
             'classification',
             self.classes,
             self.scores.T.flatten(),
             torch.arange(number).repeat_interleave(count),
-            right,
-            right.double(),
+            self.is_positive.T.flatten(),
         )
 
     def figures(self, calibration: Calibration | None = None) -> SplitFigures:

@@ -262,61 +262,34 @@ def summary(evaluation: COCOeval) -> dict[str, float]:
 class ClassMatches:
     """Matches of the n boxes of one class; crowds, and boxes that match them, are left out.
 
-    ``found_ids`` are the ids of the boxes, from 1 in the order of the file, ``object_ids`` the ids
-    of the objects that they match, 0 for none.
+    ``found_ids`` are the ids of the boxes, from 1 in the order of the file.
     """
 
     scores: np.ndarray
     is_right: np.ndarray
     found_ids: np.ndarray
-    object_ids: np.ndarray
     num_objects: int
-
-    def ious(self, evaluation: COCOeval) -> np.ndarray:
-        """IoU of each box with the object that it matches in the evaluation, else 0, (n,)."""
-        found, objects = evaluation.cocoDt.anns, evaluation.cocoGt.anns
-        pairs = [
-            (found[one]['bbox'], objects[other]['bbox'])
-            for one, other in zip(self.found_ids, self.object_ids)
-            if other
-        ]
-        ious = np.zeros(len(self.scores))
-        if pairs:
-            ious[self.is_right] = paired_iou(*np.array(pairs).swapaxes(0, 1))
-        return ious
-
-
-def paired_iou(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """IoU of each of (n, 4) boxes x, y, width, height with its partner; 0 if both are empty."""
-    one, other = np.asarray(one, float), np.asarray(other, float)
-    top = np.maximum(one[:, :2], other[:, :2])
-    end = np.minimum(one[:, :2] + one[:, 2:], other[:, :2] + other[:, 2:])
-    both = (end - top).clip(min=0).prod(axis=1)
-    either = one[:, 2:].prod(axis=1) + other[:, 2:].prod(axis=1) - both
-    return np.where(either > 0, both / np.where(either > 0, either, 1), 0.0)
 
 
 def class_matches(evaluation: COCOeval, cat_id: int, level: int) -> ClassMatches:
     """Matches of one category at one IoU threshold, by its index, over all sizes of objects."""
-    parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int), np.zeros(0, int))]
+    parts = [(np.zeros(0), np.zeros(0), np.zeros(0, int))]
     num_objects = 0
     everything = list(evaluation.params.areaRng[0])
     for image in evaluation.evalImgs:
         if image is None or (image['category_id'], list(image['aRng'])) != (cat_id, everything):
             continue
         kept = ~np.asarray(image['dtIgnore'][level], bool)
-        objects = np.asarray(image['dtMatches'][level])[kept]
         parts.append(
             (
                 np.asarray(image['dtScores'], float)[kept],
-                objects > 0,
+                np.asarray(image['dtMatches'][level])[kept] > 0,
                 np.asarray(image['dtIds'], int)[kept],
-                objects.astype(int),
             )
         )
         num_objects += int((np.asarray(image['gtIgnore']) == 0).sum())
-    scores, is_right, found, objects = map(np.concatenate, zip(*parts))
-    return ClassMatches(scores, is_right.astype(bool), found, objects, num_objects)
+    scores, is_right, found = map(np.concatenate, zip(*parts))
+    return ClassMatches(scores, is_right.astype(bool), found, num_objects)
 
 
 def best_f1_thresholds(evaluation: COCOeval, iou: float = 0.5) -> dict[int, float]:
