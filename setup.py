@@ -108,7 +108,6 @@ EXTRAS = {
     'metric-learning': chosen(('pytorch-metric-learning',)),
     'text': read_requirements('text'),
     'adapters': read_requirements('adapters'),
-    'shards': read_requirements('shards'),
     'pretrained': read_requirements('pretrained'),
     'scale': read_requirements('scale'),
     'slurm': chosen(('submitit',), 'scale'),

@@ -15,12 +15,7 @@ from mmrank.retired import retired_name
 #: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
 #: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
 #: them.
-VERSIONS = {
-    'datasets': ('4', '5'),
-    'faiss': ('1.8', None),
-    'submitit': ('1.5', None),
-    'webdataset': ('1', '2'),
-}
+VERSIONS = {'faiss': ('1.8', None), 'submitit': ('1.5', None)}
 
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:

@@ -5,8 +5,13 @@ A config, an import or a setting that names one of them gets its sentence.
 
 from mmrank.errors import UserError
 
+_TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image_text.md'
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
-TYPES: dict[str, tuple[str, str]] = {}
+TYPES: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
+    'ShardSampler': ('DATA_SAMPLERS', _TAR),
+    'LoadImageFromBytes': ('TRANSFORMS', _TAR),
+}
 #: Other names of mmrank's packages.
 NAMES = {
     'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',

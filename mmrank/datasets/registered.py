@@ -16,7 +16,6 @@ _register('mmdet', 'checked_coco_dataset', 'CheckedCocoDataset', 'LVISDataset')
 _register(
     'mmpretrain', 'captions.caption_dataset', 'COCOCaptions', 'CaptionTable', 'KarpathyCaptions'
 )
-_register('mmpretrain', 'shards.sharded_captions', 'ShardedCaptions', 'StreamedCaptions')
 _register('mmpretrain', 'long_tail.cifar', 'CIFAR10LT', 'CIFAR100LT')
 _register('mmpretrain', 'long_tail.cifar', 'CIFAR10BinaryLT', 'CIFAR100BinaryLT')
 _register('mmpretrain', 'long_tail.chest_xray14', 'ChestXray14')

@@ -69,8 +69,6 @@ MORE_MISTAKES = [
         '--merge {root}/annotations/train.json',
         'train.json is the source',
     ),
-    ('dataset_converters/image_text_shards index shapes --out shapes', 'shapes', 'Fix'),
-    ('dataset_converters/image_text_shards pack captions shapes', 'shapes exists', 'Fix'),
     ('model_converters/gather_checkpoint . good.pth', 'Fix'),
     ('model_converters/to_stock det.py good.pth det', 'det.py', 'Fix: another'),
     (

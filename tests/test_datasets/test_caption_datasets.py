@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from forked_processes import run_script
-from image_shards import encoded, write_zip
+from image_archives import encoded, write_zip
 from mmengine.dataset import default_collate
 from mmengine.registry import DATASETS
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cifar_trees import coded_image, every_image, write_folders
-from image_shards import write_zip
+from image_archives import write_zip
 
 pytest.importorskip('mmpretrain')
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from image_shards import encoded, write_tar
+from image_archives import encoded
 from mmengine.config import Config
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
@@ -12,14 +12,8 @@ from mmengine.runner import Runner
 from torch import nn
 
 pytest.importorskip('mmpretrain')
-pytest.importorskip('datasets', minversion='4')
 from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
-from mmrank.datasets.shards.shard_index import ScannedShard, write_index
-from mmrank.datasets.shards.stream import index_stream
-from mmrank.datasets.shards.tar_shard import file_note, index_tars, scan_tar
 from mmrank.errors import UserError
-
-SIZES = (17, 9, 22)  # 48
 
 
 @MODELS.register_module(force=True)
@@ -38,7 +32,7 @@ class DrawingModel(BaseModel):
 
 
 @MODELS.register_module(force=True)
-class ShardModel(BaseModel):
+class CaptionModel(BaseModel):
     """Linear embeddings of pixels and of the letters of a caption, and state per sample."""
 
     def __init__(self) -> None:
@@ -145,74 +139,45 @@ def test_drawings_and_pk_batches(tmp_path, monkeypatch, loop, workers, checkpoin
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    folder, rng = tmp_path_factory.mktemp('shards'), np.random.default_rng(0)
-    for shard, size in enumerate(SIZES):
-        members = []
-        for number in range(size):
-            image = encoded(rng.integers(0, 255, (4, 4, 3), dtype=np.uint8))
-            members += [(f'{number}.png', image), (f'{number}.txt', f'n {number}'.encode())]
-        write_tar(folder / f'{shard}.tar', members)
-    index_tars(folder)
-    files = [str(folder / f'{i}.tar') for i in range(3)]
-    load = dict(path='webdataset', data_files=files, split='train')
-    index_stream(load, folder / 'stream', 'png', 'txt', '__key__')
+    folder, rng = tmp_path_factory.mktemp('captions'), np.random.default_rng(0)
+    lines = ['image\tcaption']
+    for number in range(48):
+        image = rng.integers(0, 255, (4, 4, 3), dtype=np.uint8)
+        (folder / f'{number}.png').write_bytes(encoded(image))
+        lines.append(f'{number}.png\tn {number}')
+    (folder / 'train.tsv').write_text('\n'.join(lines))
     return folder
 
 
-def train_on_shards(folder, work_dir, kind, workers, resume=None, **dataset):
+def train_on_captions(folder, work_dir, workers, resume=None):
     flip = [] if workers else [dict(type='RandomFlip', prob=0.5)]
-    place = dict(index=str(folder / 'stream'))
-    if kind == 'ShardedCaptions':
-        place = dict(data_root=str(folder))
     keys = dict(algorithm_keys=['text'], meta_keys=['sample_idx', 'image_id', 'text_id'])
-    pipeline = [dict(type='mmrank.LoadImageFromBytes'), *flip, dict(type='PackInputs', **keys)]
-    sampler = dict(type='mmrank.ShardSampler', batch_size=6, buffer=9, readers=2, infinite=True)
+    pipeline = [dict(type='LoadImageFromFile'), *flip, dict(type='PackInputs', **keys)]
+    dataset = dict(type='mmrank.CaptionTable', data_root=str(folder), ann_file='train.tsv')
     loader = dict(
         num_workers=workers,
         collate_fn=dict(type='mmrank.one_size_collate'),
-        sampler=dict(sampler, workers=max(workers, 1)),
-        dataset=dict(type=f'mmrank.{kind}', pipeline=pipeline, **{**place, **dataset}),
+        sampler=dict(type='mmrank.InBatchPairSampler', batch_size=6, infinite=True),
+        dataset=dict(dataset, pipeline=pipeline),
     )
     hooks = [dict(type='mmrank.SampleIndexHook')]
-    return train(work_dir, 'ShardModel', loader, hooks, False, 12, resume)
+    return train(work_dir, 'CaptionModel', loader, hooks, False, 12, resume)
 
 
-@pytest.mark.parametrize(
-    ('kind', 'workers'),
-    [
-        ('ShardedCaptions', 0),
-        pytest.param('StreamedCaptions', 0, marks=pytest.mark.slow),
-        pytest.param('ShardedCaptions', 2, marks=pytest.mark.slow),
-        pytest.param('StreamedCaptions', 2, marks=pytest.mark.slow),
-    ],
-)
-def test_shards_and_state_per_sample(folder, tmp_path, kind, workers):
-    whole, weights = train_on_shards(folder, tmp_path / 'a', kind, workers)
+@pytest.mark.parametrize('workers', [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_captions_and_state_per_sample(folder, tmp_path, workers):
+    whole, weights = train_on_captions(folder, tmp_path / 'a', workers)
     epoch = [index for _, order, _ in whole[:8] for index in order]
     assert sorted(epoch) == list(range(48))
     saved = tmp_path / 'a' / 'iter_5.pth'
-    again = train_on_shards(folder, tmp_path / 'b', kind, workers, saved)
+    again = train_on_captions(folder, tmp_path / 'b', workers, saved)
     assert_resumed(whole, weights, *again, 5)
 
 
-def test_another_index_is_not_resumed(folder, tmp_path):
-    kind = 'ShardedCaptions'
-    train_on_shards(folder, tmp_path / 'a', kind, 0)
+def test_numbers_of_tar_files_are_not_resumed(folder, tmp_path):
+    train_on_captions(folder, tmp_path / 'a', 0)
     checkpoint = tmp_path / 'a' / 'iter_5.pth'
     saved = torch.load(checkpoint, weights_only=False)
-    digest = saved['sample_index']
-    assert digest.endswith('-pair')
-    for change in (dict(unit='image'), dict(index=str(tmp_path / 'index'))):
-        if 'index' in change:
-            # The same samples, numbered from the last shard on.
-            found = [
-                (ScannedShard(name, scan_tar(folder / name)), file_note(folder / name))
-                for name in ('2.tar', '1.tar', '0.tar')
-            ]
-            source = dict(kind='tar', caption='txt')
-            write_index(tmp_path / 'index', source, found)
-        with pytest.raises(UserError, match='have other numbers than in'):
-            train_on_shards(folder, tmp_path / 'b', kind, 0, checkpoint, **change)
-    del saved['sample_index']
-    torch.save(saved, checkpoint)
-    train_on_shards(folder, tmp_path / 'c', kind, 0, checkpoint)  # with a warning
+    torch.save({**saved, 'sample_index': '0123-pair'}, checkpoint)
+    with pytest.raises(UserError, match='a training from tar files.* Fix: start a new training'):
+        train_on_captions(folder, tmp_path / 'b', 0, checkpoint)

@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from image_shards import encoded, write_zip
+from image_archives import encoded, write_zip
 
 TOOL = Path(__file__).resolve().parents[2] / 'tools/dataset_converters/omniglot.py'
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from mmrank.datasets.interactions import Interactions
 from mmrank.datasets.samplers import batch_stream
 from mmrank.registry import DATA_SAMPLERS
+from mmrank.retired import TYPES
 
 
 def pairs(sampling):
@@ -43,10 +44,6 @@ CASES = {
     'NaivePairSampler': (pairs('naive'), dict(batch_size=12)),
     'CrossPairSampler': (pairs('cross'), dict(num_rows=12, num_cols=5)),
     'ClassPairSampler': (Labels([i % 7 for i in range(60)]), dict(batch_size=12)),
-    'ShardSampler': (
-        SimpleNamespace(shard_sizes=np.array([20, 7, 5, 1, 31, 6])),
-        dict(batch_size=12, parts=12, buffer=7, readers=2),
-    ),
 }
 #: CRC-32 of the first 300 indices of seed 7: another one breaks the resume of older trainings.
 GOLDEN = {
@@ -59,7 +56,6 @@ GOLDEN = {
     'NaivePairSampler': 1382338743,
     'CrossPairSampler': 4022594056,
     'ClassPairSampler': 3941089202,
-    'ShardSampler': 630477345,
 }
 every_sampler = pytest.mark.parametrize('name', CASES)
 
@@ -83,7 +79,7 @@ def epochs(sampler, count):
 
 
 def test_every_registered_sampler_is_here():
-    assert {name.split()[0] for name in CASES} == set(DATA_SAMPLERS.module_dict)
+    assert {name.split()[0] for name in CASES} == {*DATA_SAMPLERS.module_dict} - {*TYPES}
 
 
 def joined(name, shares):
@@ -128,7 +124,7 @@ def test_epochs_are_pieces_of_the_stream(name):
     assert epochs(sampler, 3) == found
     assert found[0] != found[1] != found[2]
     assert list(chain(*found)) == list(islice(iter(build(name, infinite=True)), 3 * length))
-    if name in ('InBatchPairSampler', 'ShardSampler'):
+    if name == 'InBatchPairSampler':
         assert all(len(set(epoch)) == length for epoch in found), 'an item comes twice'
 
 
@@ -240,11 +236,6 @@ REFUSED = [
     ('CrossPairSampler', dict(num_rows=14), 'num_rows=14'),
     ('CrossPairSampler', dict(num_cols=0), 'num_cols=0'),
     ('ClassPairSampler', dict(dataset=Labels([0, 0, 1])), 'there are only 2 pairs'),
-    ('ShardSampler', dict(buffer=0), 'buffer must be at least 1'),
-    ('ShardSampler', dict(readers=0), 'readers must be at least 1'),
-    ('ShardSampler', dict(workers=0), 'workers must be at least 1'),
-    ('ShardSampler', dict(parts=5), 'parts=5 must be a multiple'),
-    ('ShardSampler', dict(batch_size=48, workers=2), '70 samples do not fill a batch'),
 ]
 
 
@@ -254,13 +245,9 @@ def test_refused_settings(name, settings, message):
         build(name, **settings)
 
 
-@pytest.mark.parametrize(
-    ('name', 'message'),
-    [('NaivePairSampler', 'InteractionDataset'), ('ShardSampler', 'has no shards; use')],
-)
-def test_data_sets_of_another_kind_are_refused(name, message):
-    with pytest.raises(TypeError, match=message):
-        build(name, dataset=[1, 2])
+def test_data_sets_of_another_kind_are_refused():
+    with pytest.raises(TypeError, match='InteractionDataset'):
+        build('NaivePairSampler', dataset=[1, 2])
 
 
 def _drawn(rank, name):

@@ -118,6 +118,26 @@ def test_thresholds_of_a_detector(tmp_path, monkeypatch, capsys):
     assert '  cat 0.6\n  dog inf\n' in capsys.readouterr().out
 
 
+def test_pairs_in_tar_files(tmp_path, monkeypatch):
+    """The numbers are those of the samples, and the state of each has moved."""
+    pytest.importorskip('webdataset')
+    (text,) = blocks(PAGES / 'users' / 'image_text.md', '{.python .needs-webdataset}')
+    assert len(text.splitlines()) <= 25
+    monkeypatch.chdir(tmp_path)
+    found = values_of(text)
+    seen = [
+        (int(number), caption)
+        for _, captions, numbers in found['pairs']
+        for number, caption in zip(numbers, captions)
+    ]
+    assert sorted(seen) == [(i, f'picture {i:06}') for i in range(64)]
+    state = found['loss'].state_dict()
+    fresh = type(found['loss'])(num_samples=64).state_dict()
+    moved = [(state[k] != fresh[k]) for k in state if state[k].shape[:1] == (64,)]
+    assert moved
+    assert torch.stack(moved).any(0).all()
+
+
 @pytest.mark.slow
 def test_export(tmp_path, monkeypatch):
     pytest.importorskip('mmdet')

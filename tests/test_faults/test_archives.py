@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cifar_trees import CIFAR10_NAMES
-from image_shards import encoded, png_that_claims, write_zip
+from image_archives import encoded, png_that_claims, write_zip
 
 from lib.common.archive import ArchiveError, ArchiveLimits, extract_archive
 from mmrank.files import path_fault, whole_folder

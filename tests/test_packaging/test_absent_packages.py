@@ -79,8 +79,6 @@ def refused(registry, package, **config):
 assert len(RETRIEVAL_DATASETS) == 5
 for name in RETRIEVAL_DATASETS:
     refused(DATASETS, 'mmpretrain', type=f'mmrank.{name}', data_root='')
-for name in ('ShardedCaptions', 'StreamedCaptions'):
-    refused(DATASETS, 'mmpretrain', type=f'mmrank.{name}', data_root='')
 refused(DATASETS, 'mmdet', type='mmrank.CheckedCocoDataset', ann_file='a')
 """
 HEADS = """

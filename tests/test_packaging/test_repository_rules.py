@@ -86,7 +86,7 @@ def test_versions_are_those_of_the_requirements():
     from packaging.specifiers import SpecifierSet
 
     asked = {}
-    for name in ('scale', 'shards', 'tests'):
+    for name in ('scale', 'tests'):
         text = (ROOT / 'requirements' / f'{name}.txt').read_text('utf-8')
         lines = [line.split('#')[0].strip() for line in text.splitlines()]
         for requirement in map(Requirement, filter(None, lines)):
@@ -135,7 +135,6 @@ REMOVERS = {
     '_install_folder _set_aside',
     'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
-    'mmrank/datasets/shards/shard_index.py': 'write_index',  # behind _check_replaceable
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
     'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
     'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names

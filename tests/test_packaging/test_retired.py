@@ -24,6 +24,13 @@ paired_iou
 SigmoidSSD
 JointMapTargets
 JointMapPredictions
+image_text_shards
+index_stream
+index_tars
+IndexedCaptions
+img_bytes
+shard_sampler
+tar_shard
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

@@ -88,8 +88,6 @@ BLOCKS = [
     (SCALING, 'GradCacheOptimWrapper'),
     # tests/test_tools/test_launchers.py waits so long for a lost machine.
     (SCALING, 'dist_cfg=dict(backend'),
-    # tests/test_datasets/test_data_resume.py has such a training.
-    (SCALING, 'mmrank.ShardSampler'),
     # tests/test_engine/test_sharded_tables.py trains such towers.
     (SCALING, 'mmrank.ShardedTablesParallel'),
     # tests/test_evaluation/test_gallery_index.py measures by them.

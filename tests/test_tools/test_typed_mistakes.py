@@ -224,7 +224,6 @@ MISTAKES = [
         'no.json',
         'Fix: correct the path',
     ),
-    ('dataset_converters/image_text_shards index .', 'tar', 'Fix'),
     ('dataset_converters/split_interactions mini.py out --share 2', 'share', '2'),
     ('model_converters/gather_checkpoint good.pth a.pth', 'good.pth'),
     ('misc/publish_model no.pth a.pth', 'no.pth'),

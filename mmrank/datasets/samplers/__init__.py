@@ -11,7 +11,6 @@ from mmrank.datasets.samplers.positive_samplers import (
     MultiLabelPositiveSampler,
     PositiveRateSampler,
 )
-from mmrank.datasets.samplers.shard_sampler import ShardSampler
 
 __all__ = [
     'ClassPairSampler',
@@ -21,5 +20,4 @@ __all__ = [
     'NaivePairSampler',
     'PKSampler',
     'PositiveRateSampler',
-    'ShardSampler',
 ]

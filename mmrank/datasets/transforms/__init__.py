@@ -1,12 +1,6 @@
 """Transforms of data pipelines. Imports mmcv."""
 
 from mmrank.datasets.transforms.load_cached_features import FeatureCache, LoadCachedFeatures
-from mmrank.datasets.transforms.transforms import CheckFinite, LoadImageFromBytes, RandomCaption
+from mmrank.datasets.transforms.transforms import CheckFinite, RandomCaption
 
-__all__ = [
-    'CheckFinite',
-    'FeatureCache',
-    'LoadCachedFeatures',
-    'LoadImageFromBytes',
-    'RandomCaption',
-]
+__all__ = ['CheckFinite', 'FeatureCache', 'LoadCachedFeatures', 'RandomCaption']

@@ -1,13 +1,9 @@
 """Transforms of images and captions."""
 
-from io import BytesIO
-
-import mmcv
 import numpy as np
-from mmcv.transforms import BaseTransform, LoadImageFromFile
+from mmcv.transforms import BaseTransform
 from mmcv.transforms.utils import cache_randomness
 
-from mmrank.datasets.image_header import image_size
 from mmrank.errors import UserError
 from mmrank.registry import TRANSFORMS
 
@@ -53,39 +49,6 @@ class CheckFinite(BaseTransform):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(key={self.key!r})'
-
-
-@TRANSFORMS.register_module()
-class LoadImageFromBytes(LoadImageFromFile):
-    """Decodes ``img_bytes``, as mmcv's ``LoadImageFromFile`` does a file.
-
-    For data sets whose images lie in shards, such as ``mmrank.ShardedCaptions``. See mmcv for
-    ``to_float32``, ``color_type`` and ``imdecode_backend``.
-
-    Raises:
-        UserError: If the bytes are not an image, or one of more than twice
-            ``PIL.Image.MAX_IMAGE_PIXELS``; tifffile has no limit.
-    """
-
-    def transform(self, results: dict) -> dict:
-        """Replace ``img_bytes`` by ``img``."""
-        data, cause = results.pop('img_bytes'), None
-        try:
-            # What tifffile alone reads, Pillow does not know.
-            if self.imdecode_backend != 'tifffile':
-                image_size(BytesIO(data))
-            image = mmcv.imfrombytes(data, flag=self.color_type, backend=self.imdecode_backend)
-            why = f'{len(data):,} bytes are no image'
-        except Exception as error:  # backends raise anything
-            image, cause, why = None, error, f'{type(error).__name__}: {error}'
-        if image is None:
-            raise UserError(
-                f'image {results.get("img_path")} (shard:row) cannot be decoded: {why}. Fix: write '
-                'the shard without it, or set imdecode_backend to one that reads it'
-            ) from cause
-        results['img'] = image.astype('float32') if self.to_float32 else image
-        results['img_shape'] = results['ori_shape'] = image.shape[:2]
-        return results
 
 
 @TRANSFORMS.register_module()

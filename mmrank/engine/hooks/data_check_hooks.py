@@ -19,8 +19,6 @@ from mmrank.errors import UserError
 from mmrank.files import check_output
 from mmrank.registry import HOOKS
 
-#: What a checkpoint keeps of the index of data in shards.
-DIGEST_KEY = 'sample_index'
 #: Settings of metrics that name files, and what is added.
 _METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': ''}
 
@@ -66,34 +64,27 @@ class SampleIndexHook(Hook):
     """Refuses to train where samples and their state would not match.
 
     Before training it looks at every loss of the model that keeps state per sample
-    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). It loads no image. The digest of the index
-    of data in shards (``mmrank.ShardedCaptions``, ``mmrank.StreamedCaptions``) goes into each
-    checkpoint.
+    (``mmrank.SogCLRLoss``, ``mmrank.ISogCLRLoss``, ...). It loads no image.
 
     Raises:
         ValueError: Before training, if two samples have one index, as in mmengine's
             ``ConcatDataset``; if samples are not counted from 0; or if ``num_samples`` of a loss is
             not their number.
-        UserError: Before training, if a batch is a single sample, or a training that resumes had
-            another index.
+        UserError: Before training, if a batch is a single sample; at a resume, if samples were
+            numbered in tar files.
     """
 
-    def __init__(self) -> None:
-        self._resumed: str | None = None
-
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        self._resumed = checkpoint.get(DIGEST_KEY)
-
-    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        digest = _digest(runner.train_loop.dataloader.dataset)
-        if digest:
-            checkpoint[DIGEST_KEY] = digest
+        if runner._resume and 'sample_index' in checkpoint:
+            raise UserError(
+                'the checkpoint is of a training from tar files, whose samples mmrank numbers no '
+                'longer: state per sample would go to other samples. Fix: start a new training '
+                'with load_from=CHECKPOINT and load_state=False of the loss; or, if your samples '
+                "have the numbers of before, remove 'sample_index' from the checkpoint"
+            )
 
     def before_train(self, runner) -> None:
         loader = runner.train_loop.dataloader
-        digest = _digest(loader.dataset)
-        if digest and runner.iter > 0:
-            self._check_digest(runner, digest)
         keepers = modules_with(runner, 'keeps_samples')
         if not keepers:
             runner.logger.info('SampleIndexHook: no loss has sample state.')
@@ -112,20 +103,6 @@ class SampleIndexHook(Hook):
                 'train_dataloader.batch_size=1: the negatives of a sample are the others of its '
                 f'batch, so {", ".join(keepers)} learns nothing. Fix: train_dataloader.batch_size '
                 'of at least 2; the papers take 256'
-            )
-
-    def _check_digest(self, runner, digest: str) -> None:
-        if not self._resumed:
-            runner.logger.warning(
-                'The checkpoint does not tell the index of its samples: it is not compared with '
-                'this training set.'
-            )
-        elif digest != self._resumed:
-            raise UserError(
-                'the samples of the training set have other numbers than in the checkpoint: '
-                f'the digest of its index is {digest}, then {self._resumed}. State per sample '
-                'would go to other samples. Fix: resume with the shards, their index and the '
-                'unit of before; or restart, with load_from'
             )
 
 
@@ -229,7 +206,7 @@ def _check_files(metrics) -> None:
 
 def _check_pipeline(dataset, split: str) -> None:
     """Refuse one without the transform that makes ``inputs`` of all others' results."""
-    for place, part in _datasets_with('pipeline', dataset, f'{split}_dataloader.dataset'):
+    for place, part in _with_pipelines(dataset, f'{split}_dataloader.dataset'):
         steps = getattr(part.pipeline, 'transforms', part.pipeline)
         if not steps:
             continue
@@ -245,19 +222,19 @@ def _check_pipeline(dataset, split: str) -> None:
             )
 
 
-def _datasets_with(attribute: str, dataset, place: str = '') -> Iterator[tuple[str, Any]]:
-    """Place of each data set with an attribute, within wrappers and joined parts, and the data set.
+def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:
+    """Place of each data set with a pipeline, within wrappers and joined parts, and the data set.
 
-    A wrapper that has it itself, as ``MultiImageMixDataset`` has a pipeline, stands for what is in
-    it: it makes the samples of what that returns.
+    A wrapper that has one itself, as ``MultiImageMixDataset``, stands for what is in it: it makes
+    the samples of what that returns.
     """
-    if getattr(dataset, attribute, None) is not None:
+    if getattr(dataset, 'pipeline', None) is not None:
         yield place, dataset
         return
     for index, part in enumerate(getattr(dataset, 'datasets', ())):
-        yield from _datasets_with(attribute, part, f'{place}.datasets.{index}')
+        yield from _with_pipelines(part, f'{place}.datasets.{index}')
     if getattr(dataset, 'dataset', None) is not None:
-        yield from _datasets_with(attribute, dataset.dataset, f'{place}.dataset')
+        yield from _with_pipelines(dataset.dataset, f'{place}.dataset')
 
 
 def _metric_names(metric) -> list[str]:
@@ -282,11 +259,6 @@ def _check_save_best(runner, names: Collection[str]) -> None:
                         f'default_hooks.checkpoint.save_best={name!r} is not a metric of the '
                         f'validation. Fix: one of {", ".join(sorted(map(str, names)))}'
                     )
-
-
-def _digest(dataset) -> str:
-    """Digests of the indices of data in shards; empty without any."""
-    return ' '.join(part.index_digest for _, part in _datasets_with('index_digest', dataset))
 
 
 def count_indices(dataset) -> int:

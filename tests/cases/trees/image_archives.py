@@ -1,8 +1,6 @@
 """Small images, and archives of them as any tool writes them."""
 
-import io
 import struct
-import tarfile
 import zipfile
 import zlib
 
@@ -13,16 +11,6 @@ import numpy as np
 def encoded(pixels):
     """Bytes of an image file of uint8 pixels."""
     return cv2.imencode('.png', np.asarray(pixels, dtype=np.uint8))[1].tobytes()
-
-
-def write_tar(path, members):
-    """Write names with their bytes by the standard library."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, 'w') as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
 
 
 def write_zip(path, members, mode=None, method=zipfile.ZIP_DEFLATED):

@@ -1,1 +1,0 @@
-"""Images with captions in shards, local or streamed, with stable indices."""
