@@ -109,9 +109,7 @@ EXTRAS = {
     'text': read_requirements('text'),
     'adapters': read_requirements('adapters'),
     'pretrained': read_requirements('pretrained'),
-    'scale': read_requirements('scale'),
-    'slurm': chosen(('submitit',), 'scale'),
-    'faiss': chosen(('faiss',), 'scale'),
+    'slurm': read_requirements('slurm'),
     'tests': read_requirements('tests'),
 }
 EXTRAS['all'] = sorted({line for lines in EXTRAS.values() for line in lines})

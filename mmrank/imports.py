@@ -12,10 +12,9 @@ from pathlib import Path
 from mmrank.errors import UserImportError
 from mmrank.retired import retired_name
 
-#: Oldest version that mmrank works with and the oldest that does not work any more (None: unknown),
-#: by the name of the import. The files of ``requirements/`` ask pip for the same; a test compares
-#: them.
-VERSIONS = {'faiss': ('1.8', None), 'submitit': ('1.5', None)}
+#: Oldest version that mmrank works with, by the name of the import. The files of ``requirements/``
+#: ask pip for the same; a test compares them.
+VERSIONS = {'submitit': '1.5'}
 
 
 def missing_name(package: str, name: str, names: Sequence[str]) -> Exception:
@@ -69,16 +68,11 @@ def required_package(package: str, user: str, install: str) -> Iterator[None]:
         raise UserImportError(
             f'{user} requires {package}, which is not installed. Fix: {install}'
         ) from error
-    least, above = VERSIONS.get(package, (None, None))
+    least = VERSIONS.get(package)
     found = getattr(sys.modules.get(package), '__version__', None)
-    wanted = None
     if least and found and _numbers(found) < _numbers(least):
-        wanted = f'{least} or later'
-    elif above and found and _numbers(found) >= _numbers(above):
-        wanted = f'below {above}'
-    if wanted:
         raise UserImportError(
-            f'{user} requires {package} {wanted}; {found} is installed. Fix: {install}'
+            f'{user} requires {package} {least} or later; {found} is installed. Fix: {install}'
         )
 
 

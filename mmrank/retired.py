@@ -16,11 +16,14 @@ TYPES: dict[str, tuple[str, str]] = {
 NAMES = {
     'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
+    'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
+    'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
+    'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
 }
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
+from mmrank.losses.setting_names import refuse_unknown
 
 
 def device_or_default(device: str | None) -> str:
@@ -39,7 +40,9 @@ class FeatureMetric(BaseMetric):
         collect_device: str = 'cpu',
         prefix: str | None = None,
         collect_dir: str | None = None,
+        **unknown,
     ) -> None:
+        refuse_unknown(type(self), unknown)
         super().__init__(collect_device, prefix, collect_dir)
         self.label_key = label_key
         self.device = device
@@ -62,12 +65,9 @@ class FeatureMetric(BaseMetric):
         features = torch.stack([self._feature(x) for x in data_samples])
         if features.dtype == torch.bfloat16:  # NumPy has no such type
             features = features.float()
-        self.keep(features.detach().cpu(), data_samples)
-
-    def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
-        """Keep (n, D) features on the CPU and their n samples until :meth:`gather`."""
         # As an array a row is sent to other ranks without its whole batch.
-        self.results.extend(zip(features.numpy(), map(self.describe, samples)))
+        rows = features.detach().cpu().numpy()
+        self.results.extend(zip(rows, map(self.describe, data_samples)))
 
     def evaluate(self, size: int) -> dict[str, float]:
         """Compute the figures on all ranks; the padding of a sampler behind ``size`` is dropped.

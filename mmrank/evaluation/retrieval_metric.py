@@ -1,20 +1,18 @@
 """Exact retrieval figures as a metric of an mmengine runner."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
 import torch
-from mmengine.dist import collect_results, is_main_process
 from mmengine.logging import print_log
 from torch import Tensor
 
 from mmrank.checks import check_at_least, one_of
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
-from mmrank.evaluation.gallery_index import GalleryIndex, index_options, index_summary
-from mmrank.evaluation.retrieval_features import RetrievalFeatures, StoredFeatures, save_features
+from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
@@ -73,13 +71,6 @@ class RetrievalMetric(FeatureMetric):
     Several processes share the work: each ranks its part of the queries, and all return the figures
     of a single process.
 
-    Where the embeddings do not fit the memory, ``memory`` keeps them in a file, and the figures are
-    the same. Where the time is too long, ``index`` lets faiss search, and gives Recall@K alone:
-    mAP, R-Precision and MAP@R depend on the whole ranking, which an index does not make. The figure
-    of an index of type ``'ivf'`` is called ``approximate_recall@K``, in addition to
-    ``neighbours_found@10``, the share of the true ten nearest samples among the ten that it finds,
-    over 256 queries at random.
-
     Where ``gt_label`` has several levels, from coarse to fine, the figures above are of the finest,
     and ``H_AP`` and ``NDCG@K`` with the K of ``recall_at`` are added, see
     ``mmrank.functional.level_metrics``; each process computes them.
@@ -106,13 +97,6 @@ class RetrievalMetric(FeatureMetric):
         recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
             for each of its positives.
         memory_limit: Bytes of temporary tensors.
-        memory: MiB of embeddings and temporary tensors together: the embeddings are kept in a file
-            in ``collect_dir``, as is a sorted copy while they are ranked, on the CPU. In addition
-            to these a sample takes about 100 bytes. None keeps them in memory.
-        index: ``'flat'`` (exact but for rounding), ``'ivf'`` (approximate), or
-            ``dict(type='ivf', lists=4000, probes=250)``; see
-            :class:`mmrank.evaluation.gallery_index.GalleryIndex`. Needs
-            ``pip install 'mmrank[faiss]'``. None: exact, all figures.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
             ``tools/analysis_tools/retrieval_report.py`` reads. None: none.
         path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
@@ -135,8 +119,6 @@ class RetrievalMetric(FeatureMetric):
         multi_label: bool = False,
         recall_only: bool = False,
         memory_limit: int = 2**30,
-        memory: int | None = None,
-        index: str | Mapping | None = None,
         out_file: str | None = None,
         path_key: str = 'img_path',
         **kwargs,
@@ -154,7 +136,7 @@ class RetrievalMetric(FeatureMetric):
                     )
         rules = dict(query_key=query_key, leave_out=leave_out, multi_label=multi_label)
         rules = {name: value for name, value in rules.items() if value}
-        others = dict(memory=memory, index=index, out_file=out_file)
+        others = dict(out_file=out_file)
         if multi_label:
             others['gallery_per_class'] = gallery_per_class
         used = [name for name, value in others.items() if value is not None]
@@ -164,9 +146,6 @@ class RetrievalMetric(FeatureMetric):
             )
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
-        if memory is not None:
-            check_at_least(1, memory=memory)
-            memory_limit = memory * 2**20
         self.gallery_key = gallery_key
         self.query_key = query_key
         self.leave_out = leave_out
@@ -178,11 +157,8 @@ class RetrievalMetric(FeatureMetric):
         self.multi_label = multi_label
         self.recall_only = recall_only
         self.memory_limit = memory_limit
-        self.memory = memory
-        self.index = None if index is None else index_options(index)
         self.out_file = out_file
         self.path_key = path_key
-        self._stored: StoredFeatures | None = None
 
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""
@@ -198,42 +174,10 @@ class RetrievalMetric(FeatureMetric):
             save_features(samples, self.out_file)
         return samples
 
-    def keep(self, features: Tensor, samples: Sequence[dict]) -> None:
-        """Keep a batch, in a file with ``memory``."""
-        if self.memory is None:
-            return super().keep(features, samples)
-        self._stored = self._stored or StoredFeatures(self.collect_dir)
-        described = [self.describe(x) for x in samples]
-        labels = [x['labels'] for x in described]
-        self._stored.append(features, labels, [x.get('in_gallery') for x in described])
-        self.results.extend(x.get('paths') for x in described)
-
-    def gather(self, size: int) -> RetrievalFeatures:
-        """All samples, on every rank."""
-        if self.memory is None:
-            return super().gather(size)
-        # A rank without a sample takes part, too.
-        self._stored = self._stored or StoredFeatures(self.collect_dir)
-        samples = self._stored.gather(size, self.similarity)
-        paths = collect_results(self.results, size)
-        self.results.clear()
-        if self.out_file is not None and is_main_process():
-            paths = None if None in paths else paths
-            classes = (self.dataset_meta or {}).get('classes')
-            save_features(replace(samples, paths=paths, classes=classes), self.out_file)
-        return samples
-
-    def evaluate(self, size: int) -> dict[str, float]:
-        """Compute the figures on all ranks, then forget the samples."""
-        try:
-            return super().evaluate(size)
-        finally:
-            self._stored = None
-
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """mAP, R_precision, MAP_at_R and recall@K in percent, and counts.
 
-        With ``recall_only`` or an index the first three are left out; see the class.
+        With ``recall_only`` the first three are left out; see the class.
         """
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:
@@ -251,25 +195,21 @@ class RetrievalMetric(FeatureMetric):
         }
 
     def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
-        if self.index is None:
-            found = retrieval_metrics(
-                *samples.sets(),
-                similarity=self.similarity,
-                recall_only=self.recall_only,
-                memory_limit=self.memory_limit,
-                scratch=self.collect_dir,
-                progress=RetrievalProgress(),
-                group=group,
-                leave_out=samples.left_out(),
-            ).summary(self.recall_at)
-            return found if samples.levels is None else found | self._of_levels(samples)
-        index = GalleryIndex(samples.gallery_embeddings(), similarity=self.similarity, **self.index)
-        return index_summary(samples, index, self.recall_at, group)
+        found = retrieval_metrics(
+            *samples.sets(),
+            similarity=self.similarity,
+            recall_only=self.recall_only,
+            memory_limit=self.memory_limit,
+            progress=RetrievalProgress(),
+            group=group,
+            leave_out=samples.left_out(),
+        ).summary(self.recall_at)
+        return found if samples.levels is None else found | self._of_levels(samples)
 
     def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
         sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
         figures = level_metrics(
-            *cast(tuple[Tensor, ...], sets),
+            *sets,
             similarity=self.similarity,
             ndcg_at=self.recall_at,
             memory_limit=self.memory_limit,
@@ -285,11 +225,10 @@ class RetrievalMetric(FeatureMetric):
         if value.dim() != 1 or value.numel() < 2 or value.is_floating_point():
             return super().label(sample)
         rules = self.query_key or self.leave_out
-        if self.memory is not None or self.index is not None or self.recall_only or rules:
+        if self.recall_only or rules:
             raise UserError(
-                f'{self.label_key} has {value.numel()} levels, of which memory=, index=, '
-                'query_key=, leave_out= and recall_only=True know nothing. Fix: leave these out, '
-                'or give one label'
+                f'{self.label_key} has {value.numel()} levels, of which query_key=, leave_out= and '
+                'recall_only=True know nothing. Fix: leave these out, or give one label'
             )
         return value.tolist()
 

@@ -47,7 +47,7 @@ class NamedSettings(nn.Module):
 
 
 def refuse_unknown(cls: type, unknown: dict) -> None:
-    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` of a loss took."""
+    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` took."""
     for name in unknown:
         if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
             raise UnknownSettingError(f'{cls.__name__} does not take {name}. Fix: {fix}')
@@ -55,7 +55,7 @@ def refuse_unknown(cls: type, unknown: dict) -> None:
         listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
         raise UnknownSettingError(
             f'{cls.__name__} does not take {listed}. A config that inherits '
-            'from another one keeps the settings of the loss that was there. '
+            'from another one keeps the settings of what was there. '
             f"Fix: dict(_delete_=True, type='mmrank.{cls.__name__}', ...) "
             'removes them. If you wrote them yourself, correct the name; '
             f'{cls.__name__} takes {", ".join(settings_of(cls))}'

@@ -7,7 +7,6 @@ import pytest
 import torch
 from gloo_processes import run_on_ranks
 
-from mmrank.errors import UserError
 from mmrank.registry import METRICS
 
 SIZE = 61
@@ -81,7 +80,7 @@ CASES = {
             dict(gallery_key='to_gallery'),
             dict(gallery_per_class=2, num_splits=3, similarity='dot'),
             dict(recall_only=True, recall_at=(1, 3)),
-            dict(memory=4, gallery_key='to_gallery', similarity='dot'),
+            dict(gallery_key='to_gallery', similarity='dot'),
         ],
     ),
     'TopKMetric': (top_k_samples, (), [dict(k=(1, 5)), dict(k=(2,))]),
@@ -211,8 +210,6 @@ def test_ranks_equal_one_process(tmp_path, ranks):
             'gallery_per_class must be at least 1, got 0',
         ),
         ('RetrievalMetric', dict(out_file='x.pkl'), ValueError, r"end in \.npz, got 'x.pkl'"),
-        ('RetrievalMetric', dict(memory=0), ValueError, 'memory must be at least 1, got 0'),
-        ('RetrievalMetric', dict(index='tree'), UserError, "index is 'tree'"),
         ('TopKMetric', dict(k=()), ValueError, 'k must be positive'),
     ],
 )

@@ -86,16 +86,14 @@ def test_versions_are_those_of_the_requirements():
     from packaging.specifiers import SpecifierSet
 
     asked = {}
-    for name in ('scale', 'tests'):
+    for name in ('slurm', 'tests'):
         text = (ROOT / 'requirements' / f'{name}.txt').read_text('utf-8')
         lines = [line.split('#')[0].strip() for line in text.splitlines()]
         for requirement in map(Requirement, filter(None, lines)):
-            package = requirement.name.removesuffix('-cpu')
-            asked.setdefault(package, []).append(requirement.specifier)
-    for package, (least, above) in VERSIONS.items():
-        wanted = SpecifierSet(f'>={least}' + (f',<{above}' if above else ''))
+            asked.setdefault(requirement.name, []).append(requirement.specifier)
+    for package, least in VERSIONS.items():
         assert asked[package]
-        assert all(found == wanted for found in asked[package])
+        assert all(found == SpecifierSet(f'>={least}') for found in asked[package])
 
 
 def test_plain_pytest_leaves_slow_tests_out():
@@ -130,13 +128,11 @@ def test_bandit_finds_nothing():
 #: Functions that remove files, and whose they are.
 REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
-    'mmrank/evaluation/retrieval_features.py': '_remove',  # a file that this run opened
     'mmrank/engine/resume/whole_checkpoint.py': 'whole_checkpoint remove_checkpoint '
     '_install_folder _set_aside',
     'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
-    'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
     'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names
     'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself

@@ -31,6 +31,12 @@ IndexedCaptions
 img_bytes
 shard_sampler
 tar_shard
+gallery_index
+GalleryIndex
+gallery_past_memory
+StoredFeatures
+approximate_recall
+neighbours_found
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

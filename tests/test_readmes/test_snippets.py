@@ -90,8 +90,6 @@ BLOCKS = [
     (SCALING, 'dist_cfg=dict(backend'),
     # tests/test_engine/test_sharded_tables.py trains such towers.
     (SCALING, 'mmrank.ShardedTablesParallel'),
-    # tests/test_evaluation/test_gallery_index.py measures by them.
-    (SCALING, 'mmrank.RetrievalMetric'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),
     # tests/test_tools/test_stock_deployment.py runs it.

@@ -22,21 +22,6 @@ def run_alone(script, *arguments, status=0):
     return done.stdout + done.stderr
 
 
-def test_gallery_past_memory(run):
-    out = run(
-        'benchmarks/gallery_past_memory',
-        '--queries 40 --gallery 500 --dimensions 8',
-        '--memory 2 --plan-queries 1000 --plan-gallery 2000',
-    )
-    rows = re.findall(r'│ (on disk, memory=2|in memory) +│(.*)│', out)
-    assert len(rows) == 2
-    # All but time and memory.
-    assert rows[0][1].split('│')[3:] == rows[1][1].split('│')[3:]
-    apart = re.search(r'On disk and in memory: largest difference (\S+)', out)
-    assert float(apart.group(1).rstrip('.')) < 1e-12
-    assert '1,000 x 2,000 x 8: 0 billion scores at ' in out
-
-
 @pytest.mark.slow
 def test_training_step(run, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -1,9 +1,7 @@
 """The command line of the retrieval report: features, configs, errors."""
 
-import csv
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -83,54 +81,6 @@ def test_report_without_sheets(call, tmp_path, images):
     assert 'sheet_' not in call(a, '--sheets')
     a = write_features(tmp_path / 'a.npz', images, paths=None)
     assert 'No sheets: the features have no image paths' in call(a)
-
-
-@pytest.mark.slow
-def test_embeddings_may_stay_on_disk(call, tmp_path, images):
-    a = write_features(tmp_path / 'a.npz', images)
-    words = (a, '--num-queries', 2, '--recall-at', 1, 5)
-    call(*words)
-    out = tmp_path / 'out'
-    expected = {x.name: x.read_bytes() for x in out.iterdir()}
-    call(*words, '--memory', 8)
-    assert {x.name: x.read_bytes() for x in out.iterdir()} == expected
-
-
-@pytest.mark.slow
-def test_report_by_an_index(call, tmp_path, images):
-    pytest.importorskip('faiss')
-    a = write_features(tmp_path / 'a.npz', images)
-    words = (a, '--num-queries', 2, '--recall-at', 1, 5)
-    call(*words)
-    with open(tmp_path / 'out' / 'retrieval.csv') as file:
-        exact = next(csv.DictReader(file))
-    shutil.rmtree(tmp_path / 'out')
-    for more in ((), ('--memory', 8)):
-        text = call(*words, '--index', 'flat', *more)
-        assert 'searched by an exact index; mAP is not computed' in text
-        with open(tmp_path / 'out' / 'retrieval.csv') as file:
-            got = next(csv.DictReader(file))
-        assert got == {k: v for k, v in exact.items() if k in got}
-        assert 'recall@5' in got
-        assert 'mAP' not in got
-        written = {p.name for p in (tmp_path / 'out').iterdir()}
-        assert written == {
-            *('retrieval.md', 'retrieval.csv', 'curves.json'),
-            *('recall_at_k.png', 'sheet_random_a.png'),
-        }
-    with pytest.raises(UserError, match='worst.* average precision'):
-        call(*words, '--index', 'ivf', '--sheets', 'worst')
-
-
-@pytest.mark.slow
-def test_what_is_approximate_says_so(call, tmp_path, images, monkeypatch):
-    pytest.importorskip('faiss')
-    monkeypatch.setattr('mmrank.evaluation.gallery_index.GalleryIndex.is_approximate', True)
-    a = write_features(tmp_path / 'a.npz', images)
-    text = call(a, '--recall-at', 1, 5, '--index', 'ivf')
-    assert 'searched by an approximate index' in text
-    assert '≈R@5' in text
-    assert 'approximate_recall@5' in ((tmp_path / 'out' / 'retrieval.csv').read_text())
 
 
 @pytest.mark.slow

@@ -6,9 +6,6 @@ r"""Find the images that a trained model takes for nearest to a picture.
   # in features that a test has kept (RetrievalMetric(out_file=...))
   python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
       --features features.npz
-  # in millions of them, by an approximate index, which is kept beside the features
-  python tools/analysis_tools/nearest_images.py CONFIG CHECKPOINT picture.jpg \
-      --features features.npz --index ivf
 
 Images go through the pipeline of the config's test set. The picture itself is left out.
 """
@@ -29,9 +26,8 @@ from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_o
 from mmrank.apis.models import trained_model
 from mmrank.datasets.image_header import IMAGE_SUFFIXES, image_fault
 from mmrank.errors import UserError, show_user_errors
-from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 from mmrank.evaluation.retrieval_features import load_features
-from mmrank.functional import StoredEmbeddings, nearest_in_gallery
+from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, new_panels, save
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -89,21 +85,13 @@ def embed_images(
 
 
 def nearest_images(
-    query: Tensor,
-    gallery: Tensor | StoredEmbeddings,
-    paths: Sequence[str],
-    count: int = 10,
-    index: GalleryIndex | None = None,
+    query: Tensor, gallery: Tensor, paths: Sequence[str], count: int = 10
 ) -> list[NearImage]:
-    """Find the nearest of N files with (N, D) embeddings, best first; an index may miss some."""
-    if index is None:
-        scores, rows = nearest_in_gallery(query[None], gallery, count)
-    else:
-        scores, rows = index.search(query[None], min(count, len(paths)))
+    """Find the nearest of N files with (N, D) embeddings, best first."""
+    scores, rows = nearest_in_gallery(query[None], gallery, count)
     return [
         NearImage(str(paths[row]), score)
         for score, row in zip(scores[0].tolist(), rows[0].tolist())
-        if row >= 0
     ]
 
 
@@ -115,13 +103,6 @@ def parse_args() -> argparse.Namespace:
     gallery = parser.add_mutually_exclusive_group(required=True)
     gallery.add_argument('--gallery', help='folder of images to search')
     gallery.add_argument('--features', help='.npz file of features to search')
-    parser.add_argument(
-        '--index',
-        choices=INDICES,
-        help="search by faiss, pip install 'mmrank[faiss]': flat compares "
-        'with all images, ivf with those near by, and may miss some '
-        '(default: all images, in memory)',
-    )
     parser.add_argument('--out', help='picture to write as well')
     add_config_option(parser)
     add_trust_option(parser)
@@ -145,16 +126,6 @@ def draw(image: str, found: list[NearImage], path: str) -> Path:
     return save(figure, path)
 
 
-def make_index(args: argparse.Namespace, gallery: Tensor | StoredEmbeddings) -> GalleryIndex:
-    """An index over the gallery; kept beside the features, if there are."""
-    path = None
-    if args.features and args.index == 'ivf':
-        path = Path(args.features).with_suffix('.ivf.faiss')
-        if path.is_file() and path.stat().st_mtime_ns < Path(args.features).stat().st_mtime_ns:
-            path.unlink()
-    return GalleryIndex(gallery, args.index, path=path)
-
-
 @show_user_errors(OSError, ValueError, ImportError)
 def main() -> None:
     args = parse_args()
@@ -171,7 +142,7 @@ def main() -> None:
     pipeline = cfg.test_dataloader.dataset.pipeline
     (query,) = torch.cat(list(embed_images(model, pipeline, [args.image])))
     if args.features:
-        kept = load_features(args.features, stored=args.index is not None)
+        kept = load_features(args.features)
         if kept.paths is None:
             raise UserError(
                 f'{args.features} has no image files. Fix: write it with '
@@ -193,13 +164,8 @@ def main() -> None:
     own = sum(map(is_picture, paths))
     if own == len(paths):
         raise UserError('the gallery has no other image than the picture')
-    index = None
-    if args.index is not None:
-        index = make_index(args, gallery)
-    found = nearest_images(query, gallery, paths, args.top_k + own, index)
+    found = nearest_images(query, gallery, paths, args.top_k + own)
     found = [near for near in found if not is_picture(near.path)][: args.top_k]
-    if index is not None and index.is_approximate:
-        print('An approximate search, which may have missed some.')
     print('rank  similarity  image')
     for rank, near in enumerate(found, 1):
         print(f'{rank:4}  {near.score:10.4f}  {near.path}')

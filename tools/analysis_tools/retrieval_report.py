@@ -9,8 +9,6 @@ written (RetrievalMetric(out_file='features.npz')), on several GPUs, too.
 
 Written to the out dir: retrieval.md and .csv, precision_recall.png, recall_at_k.png, curves.json,
 and sheets with the best images of some queries: random, worst, and those where models differ most.
---memory 512 computes the same figures within 512 MiB, plus 1 KB a sample; --index flat or ivf
-lets faiss search, for Recall@K and the random sheet alone (≈ marks what is approximate).
 """
 
 from mmrank.interruption import AGAIN, end_on_signals
@@ -25,7 +23,6 @@ from pathlib import Path
 from rich.console import Console
 
 from mmrank.errors import show_user_errors
-from mmrank.evaluation.gallery_index import INDICES, GalleryIndex
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -59,27 +56,11 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--sheets',
         nargs='*',
         choices=CHOICES,
-        help='queries to draw; nothing after it for no sheets (default: random worst differing; '
-        'random with --index)',
+        default=['random', 'worst', 'differing'],
+        help='queries to draw; nothing after it for no sheets (default: random worst differing)',
     )
     add('--device', help='where to rank: cpu, cuda, ... (default: a GPU if there is one)')
-    add(
-        '--memory',
-        type=int,
-        metavar='MIB',
-        help='memory for embeddings and their ranks, on the CPU (default: all are in memory)',
-    )
-    add(
-        '--index',
-        choices=INDICES,
-        help="search by faiss, pip install 'mmrank[faiss]' (default: rank all images, exactly)",
-    )
-    args = parse_at_least(parser, arguments, num_queries=1, top_k=1, memory=1)
-    if args.sheets is None:
-        args.sheets = ['random']
-        if args.index is None:
-            args.sheets += ['worst', 'differing']
-    return args
+    return parse_at_least(parser, arguments, num_queries=1, top_k=1)
 
 
 def say(console: Console, text: str) -> None:
@@ -92,33 +73,24 @@ def run(args: argparse.Namespace, console: Console) -> None:
     from mmengine.device import get_device
 
     device = args.device or get_device()
-    models = features_by_name(
-        args, args.out_dir, partial(say, console), stored=args.memory is not None
-    )
-    budget = {}
-    if args.memory is not None:
-        budget = dict(memory_limit=args.memory * 2**20, scratch=args.out_dir)
-        Path(args.out_dir).mkdir(parents=True, exist_ok=True)
+    models = features_by_name(args, args.out_dir, partial(say, console))
     results = []
-    indices = {}
     for name, features in models.items():
         with console.status('') as status:
 
             def show(done, total, name=name, status=status):
                 status.update(f'{name}: {done} of {total} queries ranked')
 
-            if args.index is not None:
-                indices[name] = GalleryIndex(
-                    features.gallery_embeddings(), args.index, features.similarity
+            results.append(
+                evaluate_features(
+                    name, features.to(device), recall_at=args.recall_at, progress=show
                 )
-            options = dict(budget, recall_at=args.recall_at, index=indices.get(name))
-            results.append(evaluate_features(name, features.to(device), progress=show, **options))
+            )
     say(console, describe_test_set(results[0]))
     console.print(rich_retrieval(results))
     out = Path(args.out_dir)
     paths = write_retrieval_table(results, out)
-    if args.index is None:
-        paths.append(plot_precision_recall(results, out / 'precision_recall.png'))
+    paths.append(plot_precision_recall(results, out / 'precision_recall.png'))
     paths.append(plot_recall_at_k(results, out / 'recall_at_k.png'))
     paths.append(write_curves(results, out / 'curves.json'))
     if args.sheets and any(f.paths is None for f in models.values()):
@@ -128,8 +100,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         )
     elif args.sheets:
         options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}
-        options.update(root=args.image_root, indices=indices)
-        paths += draw_sheets(models, results, out, **options)
+        paths += draw_sheets(models, results, out, root=args.image_root, **options)
     for text in [*(f'wrote {path}' for path in paths), *foreign_pictures(out, paths)]:
         say(console, text)
 

@@ -294,7 +294,7 @@ def test_wrong_extra_has_one_message(version, tmp_path, monkeypatch, run_script)
     tool = Path(__file__).parents[3] / 'tools' / 'benchmarks' / 'run_seeds.py'
     status, _, errors = run_script(tool, '--plan', tmp_path / 'plan.json', '--executor', 'slurm')
     assert status == 2
-    least, _ = VERSIONS['submitit']
+    least = VERSIONS['submitit']
     wrong = {
         None: 'submitit, which is not installed.',
         '0.9.1': f'submitit {least} or later; 0.9.1 is installed.',

@@ -85,14 +85,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def features_by_name(
-    args: argparse.Namespace,
-    out_dir: str | os.PathLike,
-    say: Callable[[str], None] = print,
-    stored: bool = False,
+    args: argparse.Namespace, out_dir: str | os.PathLike, say: Callable[[str], None] = print
 ) -> dict[str, RetrievalFeatures]:
     """Read or make the features of every model of a command line."""
     models = {
-        entry.name: load_features(_features_of(entry, args, out_dir, say), stored)
+        entry.name: load_features(_features_of(entry, args, out_dir, say))
         for entry in parse_entries(args.models)
     }
     check_same_test_set(models)

@@ -15,7 +15,6 @@ from rich.table import Table
 from lib.common.names import best_cells
 from lib.common.tables import console_table, markdown_table
 from mmrank.errors import UserError
-from mmrank.evaluation.gallery_index import GalleryIndex, index_figures, index_summary
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.files import write_atomically, write_csv_atomically
 from mmrank.functional import recall_curve, retrieval_curves
@@ -28,7 +27,7 @@ _CUTOFFS = 60
 
 @dataclass(frozen=True)
 class RetrievalResult:
-    """One model. Curves and average precision are empty where an index searched."""
+    """One model."""
 
     name: str  # Name of the model
     metrics: dict[str, float]  # ``mAP``, ``R_precision``, ``MAP_at_R`` and ``recall@K`` in [0, 1]
@@ -41,12 +40,6 @@ class RetrievalResult:
     recall_at: list[float]  # Recall@K at these
     average_precision: np.ndarray  # (Q,) per query, NaN without a positive
     num_positives: np.ndarray  # (Q,) per query
-    is_approximate: bool = False  # Whether an index may have missed a neighbour
-
-    @property
-    def has_ranking(self) -> bool:
-        """Whether the whole ranking was made, and so average precision."""
-        return self.recall.size > 0
 
 
 def evaluate_features(
@@ -55,25 +48,17 @@ def evaluate_features(
     *,
     recall_at: Sequence[int] = (1, 10, 100, 1000),
     points: int = 101,
-    memory_limit: int = 2**30,
-    scratch: str | None = None,
-    index: GalleryIndex | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RetrievalResult:
     """Compute all figures and curves in one pass over the gallery."""
     rows = features.rows_of_gallery()
     size = rows.numel() - int(features.in_gallery is None)
     recall_at = [k for k in recall_at if k <= size]
-    if index is None:
-        limits = dict(memory_limit=memory_limit, scratch=scratch, progress=progress)
-        shape = dict(similarity=features.similarity, points=points)
-        curves = retrieval_curves(*features.sets(), **shape, **limits)
-        figures = curves.figures
-        summary = figures.summary(recall_at)
-    else:
-        curves = None
-        figures = index_figures(features, index, max(recall_at, default=1))
-        summary = index_summary(features, index, recall_at, figures=figures)
+    curves = retrieval_curves(
+        *features.sets(), similarity=features.similarity, points=points, progress=progress
+    )
+    figures = curves.figures
+    summary = figures.summary(recall_at)
     queries = summary.pop('queries')
     without = summary.pop('queries_without_positive')
     if queries == 0:
@@ -89,13 +74,12 @@ def evaluate_features(
         queries=queries,
         queries_without_positive=without,
         gallery_size=rows.numel(),
-        recall=np.empty(0) if curves is None else curves.recall.cpu().numpy(),
-        precision=np.empty(0) if curves is None else curves.mean_precision().cpu().numpy(),
+        recall=curves.recall.cpu().numpy(),
+        precision=curves.mean_precision().cpu().numpy(),
         cutoffs=cutoffs,
         recall_at=recall_curve(figures, cutoffs),
         average_precision=figures.average_precision.cpu().numpy(),
         num_positives=figures.num_positives.cpu().numpy(),
-        is_approximate=index is not None and index.is_approximate,
     )
 
 
@@ -123,13 +107,8 @@ _TITLES = {'mAP': 'mAP', 'R_precision': 'R-Precision', 'MAP_at_R': 'MAP@R'}
 
 
 def metric_title(name: str) -> str:
-    """Name of a metric for people: ``'R@10'``, or ``'≈R@10'`` of an approximate search."""
-    return _TITLES.get(
-        name,
-        name.replace('approximate_recall@', '≈R@')
-        .replace('recall@', 'R@')
-        .replace('neighbours_found@', 'neighbours found, of '),
-    )
+    """Name of a metric for people, such as ``'R@10'``."""
+    return _TITLES.get(name, name.replace('recall@', 'R@'))
 
 
 def retrieval_cells(
@@ -149,13 +128,6 @@ def retrieval_cells(
 def describe_test_set(result: RetrievalResult) -> str:
     """Describe in a sentence what was searched."""
     text = f'{result.queries:,} queries in a gallery of {result.gallery_size:,}'
-    if result.is_approximate:
-        text += (
-            ', searched by an approximate index: ≈R@K misses what it misses, '
-            'and mAP is not computed'
-        )
-    elif not result.has_ranking:
-        text += ', searched by an exact index; mAP is not computed'
     if result.queries_without_positive:
         text += f'; {result.queries_without_positive:,} queries without a positive are left out'
     return text + '.'
@@ -198,8 +170,7 @@ def plot_recall_at_k(results: Sequence[RetrievalResult], path: str | os.PathLike
     """Draw Recall@K over K for each model."""
     figure, ((axis,),) = new_panels(1, 1, 5.2, 4.6)
     for result, style in zip(results, _styles(results)):
-        metric = '≈R@1' if result.is_approximate else 'R@1'
-        label = _label(result, metric, result.recall_at[0])
+        label = _label(result, 'R@1', result.recall_at[0])
         axis.plot(result.cutoffs, result.recall_at, label=label, **style)
     last = max(result.cutoffs[-1] for result in results)
     lowest = min(result.recall_at[0] for result in results)

@@ -16,7 +16,6 @@ from PIL import Image, ImageOps
 from lib.common.command_line import safe_name
 from lib.retrieval.report import RetrievalResult
 from mmrank.errors import MissingFileError, UserError
-from mmrank.evaluation.gallery_index import GalleryIndex, read_rows
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
 from mmrank.functional import nearest_in_gallery
 from mmrank.visualization.figures import fit_text, fit_two_lines, shorten
@@ -68,7 +67,7 @@ class Neighbours:
     model: str  # Name of the model
     path: Path  # Image file of the query
     label: str  # Name of its class
-    average_precision: float  # Of this query, in [0, 1]; NaN where an index searched
+    average_precision: float  # Of this query, in [0, 1]; NaN without a positive
     num_positives: int  # Right images in the gallery
     found: tuple[Neighbour, ...]  # Best first
 
@@ -79,7 +78,6 @@ def find_neighbours(
     queries: Sequence[int],
     count: int = 10,
     root: str | os.PathLike = '.',
-    index: GalleryIndex | None = None,
 ) -> list[Neighbours]:
     """Search the gallery for a few queries."""
     if features.paths is None:
@@ -92,15 +90,13 @@ def find_neighbours(
     positions = torch.as_tensor(list(queries), device=gallery.device)
     rows = features.rows_of_queries()[positions]
     own = positions if features.in_gallery is None else None
-    wanted = read_rows(features.embeddings(), rows)
-    stored = features.gallery_embeddings()
-    if index is None:
-        scores, found = nearest_in_gallery(
-            wanted, stored, count, similarity=features.similarity, own=own
-        )
-    else:
-        count = min(count, len(stored) - int(own is not None))
-        scores, found = index.search(wanted, count, own)
+    scores, found = nearest_in_gallery(
+        features.features[rows],
+        features.gallery_embeddings(),
+        count,
+        similarity=features.similarity,
+        own=own,
+    )
     found = gallery.cpu()[found.cpu()].tolist()
     labels = features.labels.tolist()
     root = Path(root)
@@ -108,10 +104,9 @@ def find_neighbours(
     for query, row, of_query, of_scores in zip(queries, rows.tolist(), found, scores.tolist()):
         neighbours = []
         for i, score in zip(of_query, of_scores):
-            if score > float('-inf'):  # an index may find fewer
-                name = _class_name(features, labels[i])
-                is_right = labels[i] == labels[row]
-                neighbours.append(Neighbour(root / features.paths[i], score, name, is_right))
+            name = _class_name(features, labels[i])
+            is_right = labels[i] == labels[row]
+            neighbours.append(Neighbour(root / features.paths[i], score, name, is_right))
         ap = result.average_precision[query]
         positives = result.num_positives[query]
         label = _class_name(features, labels[row])
@@ -250,29 +245,16 @@ def draw_sheets(
     top_k: int = 10,
     seed: int = 0,
     root: str | os.PathLike = '.',
-    indices: Mapping[str, GalleryIndex] | None = None,
 ) -> list[Path]:
     """Draw ``sheet_<choice>_<model>.png`` and ``sheet_differing.png``."""
     folder = Path(folder)
     first = next(iter(models.values()))
     labels = first.labels[first.rows_of_queries()].cpu().numpy()
-    precision = [
-        result.average_precision
-        if result.has_ranking
-        else np.where(result.num_positives > 0, 0.0, np.nan)
-        for result in results
-    ]
-    if indices and set(sheets) - {'random'}:
-        raise UserError(
-            f'sheets {sorted(set(sheets) - {"random"})} choose queries by average precision, which '
-            'an index does not give. Fix: leave out --index, or draw --sheets random'
-        )
+    precision = [result.average_precision for result in results]
     paths = []
 
     def search(result, queries):
-        features = models[result.name]
-        index = indices[result.name] if indices else None
-        return find_neighbours(features, result, queries, top_k, root, index)
+        return find_neighbours(models[result.name], result, queries, top_k, root)
 
     for how in sheets:
         if how == 'differing':
@@ -292,8 +274,6 @@ def draw_sheets(
             chosen = select_queries([own], labels, how, num_queries, seed)
             path = folder / f'sheet_{how}_{safe_name(result.name)}.png'
             title = f'{shorten(result.name, 40)}: {_TITLES[how]}'
-            if result.is_approximate:
-                title += ', approximate search'
             rows = search(result, chosen)
             paths.append(draw_retrieval_sheet(rows, path, title))
     return paths

@@ -1,11 +1,7 @@
-"""Embeddings and labels, in memory or in files: checked, normalised and in order of class."""
+"""Embeddings and labels: checked, normalised and in order of class."""
 
-import mmap
-import os
-import tempfile
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -18,70 +14,12 @@ SIMILARITIES = ('cosine', 'dot')
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
 QUERY_TILE = 48
 GALLERY_TILE = 192
-# A page that is read brings its neighbours along.
-_PAGES = 2**16
-
-
-class StoredEmbeddings:
-    """Rows of a ``numpy.memmap``, in an order of one's own.
-
-    Args:
-        array: (M, D) floats, mapped from a file.
-        rows: (N,) int64 rows of it; None for all, in their order.
-
-    Raises:
-        TypeError: If it is not a ``numpy.memmap``.
-
-    Example:
-        >>> array = np.memmap('x.npy', 'float32', 'r', 128, (1000, 64))
-        >>> StoredEmbeddings(array, torch.arange(10)).shape
-        (10, 64)
-    """
-
-    device = torch.device('cpu')
-
-    def __init__(self, array: np.memmap, rows: Tensor | None = None) -> None:
-        if not isinstance(array, np.memmap):
-            raise TypeError(
-                f'array must be a numpy.memmap, got {type(array).__name__}; '
-                "read an .npy file with np.load(path, mmap_mode='r')"
-            )
-        self.array = array
-        self.rows = None if rows is None else rows.cpu()
-        self.shape = (len(array) if rows is None else len(rows), *array.shape[1:])
-        self.dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
-        self.folder = os.path.abspath(os.path.dirname(array.filename or ''))
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def read(self, rows: Tensor) -> Tensor:
-        """Copy of (n,) int64 rows among the N, (n, D) on the CPU."""
-        if self.rows is not None:
-            rows = self.rows[rows]
-        found = np.array(self.array[rows.numpy()], subok=False)
-        self._forget_pages()
-        return torch.from_numpy(found)
-
-    def rows_at_a_time(self, limit: int) -> int:
-        """Number of rows that may be read at once within ``limit`` bytes."""
-        row = max(self.shape[1] * self.array.itemsize, 1)
-        return max(limit // max(4 * row, _PAGES), 2)
-
-    def _forget_pages(self) -> None:
-        """Pages that were read count as memory of this process until then."""
-        base = self.array
-        while isinstance(base, np.ndarray):
-            base = base.base
-        # What was written to a private copy is nowhere else.
-        if isinstance(base, mmap.mmap) and self.array.mode != 'c':
-            base.madvise(mmap.MADV_DONTNEED)
 
 
 class RetrievalSets(NamedTuple):
     """Queries and gallery, ready to be ranked."""
 
-    queries: Tensor  # (Q, D) float32 or float64, in memory or mapped from a file
+    queries: Tensor  # (Q, D) float32 or float64
     gallery: Tensor  # (N, D), likewise, samples of one class next to each other
     begin: Tensor  # (Q,) int64 first gallery row of the query's class
     size: Tensor  # (Q,) int64 gallery samples of the query's class
@@ -89,9 +27,6 @@ class RetrievalSets(NamedTuple):
     #: of its class: itself, or what has its id, too. None: nothing is.
     left_out: Tensor | None
     num_rows: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
-    #: (Q,) int64 query in each row of ``queries``, by class. None for sets in memory, whose row i
-    #: is query i.
-    order: Tensor | None
 
 
 def whole_tiles(count, tile: int):
@@ -120,13 +55,11 @@ def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, Tensor]
 
 
 def prepare_sets(
-    queries: Tensor | StoredEmbeddings,
+    queries: Tensor,
     query_labels: Tensor,
-    gallery: Tensor | StoredEmbeddings | None,
+    gallery: Tensor | None,
     gallery_labels: Tensor | None,
     similarity: str,
-    memory_limit: int = 2**30,
-    scratch: str | None = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalSets:
     """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
@@ -160,28 +93,15 @@ def prepare_sets(
         order, left_out = _leave_out(query_labels, gallery_labels, *ids)
     begin, size = class_ranges(gallery_labels[order], query_labels)
     count = len(order)
-    query_order = None
-    if isinstance(queries, StoredEmbeddings):
-
-        def sort(embeddings: object, order: Tensor, name: str) -> tuple[Tensor, float]:
-            stored = cast(StoredEmbeddings, embeddings)  # the gallery is, where the queries are
-            folder = scratch or stored.folder
-            return _sorted_on_disk(stored, order, dtype, similarity, name, memory_limit, folder)
-
-        query_order = order if same_set else query_labels.argsort(stable=True)
-        rows, largest = sort(queries, query_order, 'queries')
-        sorted_gallery, other = (rows, largest) if same_set else sort(gallery, order, 'gallery')
-    else:
-        gallery = cast(Tensor, gallery)
-        largest = _largest_value(queries, 'queries')
-        other = largest if same_set else _largest_value(gallery, 'gallery')
-        # The first row, which is not a sample there, fills the last tile.
-        order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
-        rows = queries.detach().to(dtype)
-        sorted_gallery = gallery.detach().to(dtype)[order]
-        if similarity == 'cosine':
-            rows = unit_rows(rows)
-            sorted_gallery = unit_rows(sorted_gallery)
+    largest = _largest_value(queries, 'queries')
+    other = largest if same_set else _largest_value(gallery, 'gallery')
+    # The first row, which is not a sample there, fills the last tile.
+    order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
+    rows = queries.detach().to(dtype)
+    sorted_gallery = gallery.detach().to(dtype)[order]
+    if similarity == 'cosine':
+        rows = unit_rows(rows)
+        sorted_gallery = unit_rows(sorted_gallery)
     dimensions = queries.shape[1]
     if similarity == 'dot' and not largest * other * dimensions < torch.finfo(dtype).max / 4:
         raise ValueError(
@@ -189,14 +109,11 @@ def prepare_sets(
             f'overflow {dtype}; scale the embeddings down or use '
             "similarity='cosine'"
         )
-    return RetrievalSets(rows, sorted_gallery, begin, size, left_out, count, query_order)
+    return RetrievalSets(rows, sorted_gallery, begin, size, left_out, count)
 
 
 def check_ids(
-    leave_out: Tensor | tuple[Tensor, Tensor],
-    queries: Tensor | StoredEmbeddings,
-    gallery: Tensor | StoredEmbeddings,
-    same_set: bool,
+    leave_out: Tensor | tuple[Tensor, Tensor], queries: Tensor, gallery: Tensor, same_set: bool
 ) -> tuple[Tensor, Tensor]:
     """(Q,) and (N,) ids as int64."""
     parts = (leave_out,) if isinstance(leave_out, Tensor) else tuple(leave_out)
@@ -220,33 +137,6 @@ def _leave_out(
     return order, torch.stack(class_ranges(pair[count:][order], pair[:count]), 1)
 
 
-def _sorted_on_disk(
-    stored: StoredEmbeddings,
-    order: Tensor,
-    dtype: torch.dtype,
-    similarity: str,
-    name: str,
-    memory_limit: int,
-    folder: str,
-) -> tuple[Tensor, float]:
-    """Rows in an order, mapped from a file without a name, and the largest absolute value."""
-    rows = whole_tiles(len(order), GALLERY_TILE)
-    dimensions = stored.shape[1]
-    largest = 0.0
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for part in order.split(stored.rows_at_a_time(memory_limit // 8)) if len(order) else ():
-            found = stored.read(part)
-            largest = max(largest, _largest_value(found, name, part))
-            found = found.to(dtype)
-            file.write((unit_rows(found) if similarity == 'cosine' else found).numpy().data)
-        if rows == 0:
-            return torch.empty(0, dimensions, dtype=dtype), largest
-        file.truncate(rows * dimensions * dtype.itemsize)
-        kind = torch.empty(0, dtype=dtype).numpy().dtype
-        # A private copy is writable, without which torch warns; nobody writes to it.
-        return torch.from_numpy(np.memmap(file, kind, 'c', 0, (rows, dimensions))), largest
-
-
 def check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
     """UserError if a gallery that is the queries themselves has other labels."""
     check_tensors(gallery_labels=gallery_labels)
@@ -258,9 +148,8 @@ def check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None
         )
 
 
-def _check_embeddings(x: Tensor | StoredEmbeddings, name: str) -> None:
-    if not isinstance(x, StoredEmbeddings):
-        check_tensors(**{name: x})
+def _check_embeddings(x: Tensor, name: str) -> None:
+    check_tensors(**{name: x})
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise ValueError(
             f'{name} must be of shape (samples, dimensions) with at least '
@@ -270,12 +159,7 @@ def _check_embeddings(x: Tensor | StoredEmbeddings, name: str) -> None:
         raise TypeError(f'{name} must be of a float dtype, got {x.dtype}; call {name}.float()')
 
 
-def _check_gallery(x: Tensor | StoredEmbeddings, queries: Tensor | StoredEmbeddings) -> None:
-    places = ['in a file' if isinstance(y, StoredEmbeddings) else 'a tensor' for y in (queries, x)]
-    if len(set(places)) > 1:
-        raise TypeError(
-            f'queries are {places[0]} and the gallery is {places[1]}; pass both as StoredEmbeddings'
-        )
+def _check_gallery(x: Tensor, queries: Tensor) -> None:
     _check_embeddings(x, 'gallery')
     if x.shape[1] != queries.shape[1]:
         raise ValueError(
@@ -288,7 +172,7 @@ def _check_gallery(x: Tensor | StoredEmbeddings, queries: Tensor | StoredEmbeddi
         )
 
 
-def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
+def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
     """Labels as int64 on the embeddings' device, if there is one for each."""
     check_tensors(**{name: labels})
     if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
@@ -305,15 +189,14 @@ def _check_labels(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: s
     return labels.to(embeddings.device, torch.int64)
 
 
-def _largest_value(x: Tensor, name: str, rows: Tensor | None = None) -> float:
-    """Largest absolute value, after a check that all of the (n,) ``rows`` are finite."""
+def _largest_value(x: Tensor, name: str) -> float:
+    """Largest absolute value, after a check that all rows are finite."""
     if x.numel() == 0:
         return 0.0
     largest = max(-x.min().item(), x.max().item())  # NaN wins in both
     if not float('-inf') < largest < float('inf'):
         finite = x.isfinite().all(1)
         row = int(finite.logical_not().nonzero()[0])
-        row = row if rows is None else int(rows[row])
         raise ValueError(
             f'{name}[{row}] holds NaN or infinity ({int((~finite).sum())} of {x.size(0)} rows read '
             'do); such scores cannot be ranked: check the model and its input'

@@ -11,7 +11,7 @@ from torch import Tensor
 from mmrank.checks import check_at_least
 from mmrank.tensors import check_index, check_tensors
 
-from .input import StoredEmbeddings, prepare_sets
+from .input import prepare_sets
 from .ranking import count_positives, rank_positives
 from .shared_labels import rank_shared, share_labels
 
@@ -73,15 +73,14 @@ def check_recall_at(recall_at: Sequence[int]) -> None:
 
 @torch.no_grad()
 def retrieval_metrics(
-    queries: Tensor | StoredEmbeddings,
+    queries: Tensor,
     query_labels: Tensor,
-    gallery: Tensor | StoredEmbeddings | None = None,
+    gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
     similarity: str = 'cosine',
     recall_only: bool = False,
     memory_limit: int = 2**30,
-    scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -102,11 +101,6 @@ def retrieval_metrics(
     Scores are float64 for float64 embeddings and float32 otherwise, in the precision of
     ``torch.mm`` (TF32 if you switched it on).
 
-    Embeddings may be in files: ``StoredEmbeddings`` for queries and gallery give the same figures
-    on the CPU, with no more than ``memory_limit`` bytes of them, and of what follows from them, in
-    memory, plus about 100 bytes for each row. A score is then an entry of a matrix product of
-    another shape, which may differ in its last bit; so may a figure where two scores are that near.
-
     Args:
         queries: (Q, D) embeddings of any float dtype.
         query_labels: (Q,) integers of any dtype, one class per sample. Or (Q, C) zeros and ones,
@@ -118,11 +112,7 @@ def retrieval_metrics(
         recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
             query's scores, not one for each positive. The other figures are NaN.
         memory_limit: Bytes of temporary tensors, in addition to normalised copies of queries and
-            gallery and a few indices for each row of them. With stored embeddings these copies are
-            in files.
-        scratch: Folder of these files, which are as large as queries and gallery in the scores'
-            dtype and have no names; None for the dtype of the embeddings. Each process of a group
-            has its own.
+            gallery and a few indices for each row of them.
         progress: Called as ``progress(done, total)`` after each panel, with numbers of queries, of
             this process alone with ``group``.
         group: Processes that share the work. All pass the same input and get the same figures,
@@ -154,7 +144,6 @@ def retrieval_metrics(
         (queries, query_labels, gallery, gallery_labels),
         similarity=similarity,
         memory_limit=memory_limit,
-        scratch=scratch,
         leave_out=leave_out,
         best_only=recall_only,
     )
@@ -167,15 +156,14 @@ def retrieval_metrics(
 
 @torch.no_grad()
 def retrieval_curves(
-    queries: Tensor | StoredEmbeddings,
+    queries: Tensor,
     query_labels: Tensor,
-    gallery: Tensor | StoredEmbeddings | None = None,
+    gallery: Tensor | None = None,
     gallery_labels: Tensor | None = None,
     *,
     similarity: str = 'cosine',
     points: int = 101,
     memory_limit: int = 2**30,
-    scratch: str | None = None,
     progress: Callable[[int, int], None] | None = None,
     group: 'dist.ProcessGroup | None' = None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
@@ -207,7 +195,6 @@ def retrieval_curves(
         (queries, query_labels, gallery, gallery_labels),
         similarity=similarity,
         memory_limit=memory_limit,
-        scratch=scratch,
         leave_out=leave_out,
         bytes_per_query=_BYTES_PER_POINT * points,
     )
@@ -238,7 +225,7 @@ def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
 @torch.no_grad()
 def nearest_in_gallery(
     queries: Tensor,
-    gallery: Tensor | StoredEmbeddings,
+    gallery: Tensor,
     count: int,
     *,
     similarity: str = 'cosine',
@@ -250,8 +237,7 @@ def nearest_in_gallery(
 
     Args:
         queries: (Q, D) float embeddings.
-        gallery: (N, D) float embeddings on the same device, or in a file, of which 256 MiB are in
-            memory at a time.
+        gallery: (N, D) float embeddings on the same device.
         count: Samples per query, at least 1.
         similarity: ``'cosine'`` or ``'dot'``.
         own: (Q,) int64 gallery rows of the queries themselves, which are left out; None for
@@ -272,8 +258,6 @@ def nearest_in_gallery(
     check_tensors(own=own)
     if own is not None:
         check_index('own', own, len(gallery), 'the row of each query in the gallery')
-    if isinstance(gallery, StoredEmbeddings):
-        return _nearest_stored(queries, gallery, count, similarity, own)
     # One class: the gallery keeps its order.
     labels = [torch.zeros(len(x), dtype=torch.int64) for x in (queries, gallery)]
     sets = prepare_sets(queries, labels[0], gallery, labels[1], similarity)
@@ -293,37 +277,11 @@ def nearest_in_gallery(
     return scores, rows
 
 
-def _nearest_stored(
-    queries: Tensor, gallery: StoredEmbeddings, count: int, similarity: str, own: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The best of each block, and of these the best."""
-    wanted = count + int(own is not None)
-    scores = []
-    rows = []
-    for block in torch.arange(len(gallery)).split(max(_BLOCK // gallery.shape[1], 1)):
-        parts = block.split(gallery.rows_at_a_time(4 * _BLOCK))
-        in_memory = torch.cat([gallery.read(part) for part in parts])
-        found = nearest_in_gallery(queries.cpu(), in_memory, wanted, similarity=similarity)
-        scores.append(found[0])
-        rows.append(found[1] + int(block[0]))
-    best, place = torch.cat(scores, 1).sort(dim=1, descending=True, stable=True)
-    rows = torch.cat(rows, 1).gather(1, place)
-    if own is not None:
-        # Stable: the query itself goes behind, the others keep their order.
-        is_own = (rows == own.cpu()[:, None]).to(torch.int8)
-        kept = is_own.argsort(dim=1, stable=True)
-        best = best.gather(1, kept)
-        rows = rows.gather(1, kept)
-    count = min(count, len(gallery) - int(own is not None))
-    return best[:, :count].contiguous(), rows[:, :count].contiguous()
-
-
 def _ranker(
     inputs: tuple,
     *,
     similarity: str,
     memory_limit: int,
-    scratch: str | None,
     leave_out: Tensor | tuple[Tensor, Tensor] | None,
     best_only: bool = False,
     bytes_per_query: int = 0,
@@ -334,7 +292,7 @@ def _ranker(
         shared = share_labels(*inputs, similarity, leave_out)
         rank = partial(rank_shared, shared, memory_limit=memory_limit, best_only=best_only)
         return rank, shared.count_positives(memory_limit)
-    sets = prepare_sets(*inputs, similarity, memory_limit, scratch, leave_out)
+    sets = prepare_sets(*inputs, similarity, leave_out)
     rank = partial(
         rank_positives,
         sets,

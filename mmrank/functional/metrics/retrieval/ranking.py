@@ -1,15 +1,13 @@
-"""The rank of every positive of every query, a block of scores at a time.
+"""The rank of every positive of every query, a panel of queries at a time.
 
-A panel of queries goes through the gallery in blocks: first through the blocks of its own classes,
-for the scores of the positives, then through all, to count the scores at or above each. A gallery
-in memory is one block, and one product serves both. Both passes compare scores of equal products,
-so rounding cannot make them disagree. Ranks of a process group take whole panels in turn: the
-products of a panel do not depend on how many processes there are, and so no figure does.
+One product of a panel with the whole gallery gives the scores of the positives and those that are
+counted at or above each, so rounding cannot make them disagree. Ranks of a process group take whole
+panels in turn: the products of a panel do not depend on how many processes there are, and so no
+figure does.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 
 import torch
 import torch.distributed as dist
@@ -17,13 +15,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .counting import BYTES_PER_SCORE, count_rows_at_or_above
-from .input import GALLERY_TILE, QUERY_TILE, RetrievalSets, whole_tiles
+from .input import QUERY_TILE, RetrievalSets, whole_tiles
 
-# A product of a whole gallery gains nothing from more queries at once, nor one of a block from more
-# queries or gallery rows.
+# A product gains nothing from more queries at once.
 _MOST_QUERIES = 480
-_MOST_STREAMED = 2**14
-_MOST_ROWS = 2**12
 # Scores that are ranked at once: so many that the calls cost little compared with the counting,
 # which goes through fewer on its own.
 _TILE = {'cpu': 2**21, 'other': 2**24}
@@ -95,19 +90,14 @@ def rank_positives(
     of scores, of the best positive alone. Other arguments: see ``retrieval_metrics``.
     """
     positives = count_positives(sets)
-    if sets.order is None:
-        # Queries with equally many positives share a panel, so that little of its table of
-        # positives is padding.
-        rows = chosen = positives.argsort(descending=True, stable=True)[: (positives > 0).sum()]
-    else:
-        rows = (positives[sets.order] > 0).nonzero()[:, 0]
-        chosen = sets.order[rows]
+    # Queries with equally many positives share a panel, so that little of its table of positives is
+    # padding.
+    chosen = positives.argsort(descending=True, stable=True)[: (positives > 0).sum()]
     if len(chosen) == 0:
         return
     sizes = positives[chosen].cpu()
     with _RowWorkers(sets.queries.device) as workers:
-        plan = plan_panels if sets.order is None else plan_blocks
-        shape, tile, panels = plan(sets, sizes, memory_limit, workers.count, bytes_per_query)
+        shape, tile, panels = plan_panels(sets, sizes, memory_limit, workers.count, bytes_per_query)
         # One buffer serves all panels: fresh pages cost the system as much as the ranks.
         buffer = sets.queries.new_empty(shape[0], shape[1] + _GAP)[:, : shape[1]]
         if group is not None:
@@ -115,17 +105,18 @@ def rank_positives(
         spare = _most_left_out(sets)
         done = 0
         total = sum(end - begin for begin, end in panels)
+
+        def rank(tile: Tensor, scores: Tensor, most: int) -> Sequence[Tensor]:
+            return reduce(*_ranks(sets, tile, scores, most, spare, best_only))
+
         for begin, end in panels:
-            part = slice(begin, end)
-            scores = _PanelScores(sets, rows[part], chosen[part], buffer, spare)
-            tiles = [
-                _Tile(sets, x, int(most.max()), spare, best_only)
-                for x, most in zip(chosen[part].split(tile), sizes[part].split(tile))
-            ]
-            _rank(sets, chosen[part], tiles, scores, tile, shape[1], workers)
-            for one, values in zip(tiles, workers.map(lambda x: reduce(*x.ranks()), tiles)):
+            panel = chosen[begin:end]
+            tiles = panel.split(tile)
+            scores = _panel_scores(sets, panel, buffer, spare).split(tile)
+            most = [int(x.max()) for x in sizes[begin:end].split(tile)]
+            for rows, values in zip(tiles, workers.map(rank, tiles, scores, most)):
                 for whole, of_tile in zip(results, values):
-                    whole[one.chosen] = of_tile
+                    whole[rows] = of_tile
             done += end - begin
             if progress is not None:
                 progress(done, total)
@@ -133,103 +124,36 @@ def rank_positives(
         join_results(results, group)
 
 
-class _PanelScores:
-    """Products of some queries with blocks of the gallery, the last one kept."""
-
-    def __init__(
-        self, sets: RetrievalSets, rows: Tensor, chosen: Tensor, buffer: Tensor, spare: int
-    ) -> None:
-        self._sets = sets
-        self._buffer = buffer
-        self._count = len(rows)
-        # Fewer than whole tiles where there is no memory.
-        filled = min(whole_tiles(len(rows), QUERY_TILE), len(buffer))
-        self._queries = sets.queries[pad(rows, (0, filled - len(rows)))]
-        self._left_out = None
-        if sets.left_out is not None:
-            first, count = sets.left_out[chosen].unbind(1)
-            place = torch.arange(spare, device=first.device)
-            # -1 behind the last one.
-            column = first[:, None] + place
-            self._left_out = column.masked_fill(place >= count[:, None], -1)
-        self._first = None
-
-    def of_block(self, first: int) -> Tensor:
-        """Scores of the gallery rows from ``first``, -inf where there is nothing to rank."""
-        gallery = self._sets.gallery[first : first + self._buffer.size(1)]
-        out = self._buffer[: len(self._queries), : len(gallery)]
-        if first != self._first:
-            torch.mm(self._queries, gallery.T, out=out)
-            out[:, max(self._sets.num_rows - first, 0) :] = float('-inf')
-            if self._left_out is not None:
-                column = self._left_out - first
-                here = (self._left_out >= first) & (column < len(gallery))
-                row, place = here.nonzero(as_tuple=True)
-                out[row, column[row, place]] = float('-inf')
-            self._first = first
-        return out[: self._count]
+def _panel_scores(sets: RetrievalSets, panel: Tensor, buffer: Tensor, spare: int) -> Tensor:
+    """Scores of some queries, -inf where there is nothing to rank, in the buffer."""
+    # Fewer than whole tiles where there is no memory.
+    filled = min(whole_tiles(len(panel), QUERY_TILE), len(buffer))
+    queries = sets.queries[pad(panel, (0, filled - len(panel)))]
+    scores = buffer[:filled, : len(sets.gallery)]
+    torch.mm(queries, sets.gallery.T, out=scores)
+    scores[:, sets.num_rows :] = float('-inf')
+    if sets.left_out is not None:
+        first, count = sets.left_out[panel].unbind(1)
+        place = torch.arange(spare, device=first.device)
+        row, place = (place < count[:, None]).nonzero(as_tuple=True)
+        scores[row, first[row] + place] = float('-inf')
+    return scores[: len(panel)]
 
 
-class _Tile:
-    """The positives of some queries of a panel, ranked by one worker."""
-
-    def __init__(
-        self, sets: RetrievalSets, chosen: Tensor, most: int, spare: int, best_only: bool
-    ) -> None:
-        self.chosen = chosen
-        self._most = most
-        self._best_only = best_only
-        self._begin = sets.begin[chosen]
-        self._size = sets.size[chosen]
-        self._sizes = count_positives(sets)[chosen]
-        self._found = sets.queries.new_full((len(chosen), most + spare), float('-inf'))
-        self._counts = torch.empty(0)  # (n, P), once the positives are sorted
-
-    def take_positives(self, first: int, scores: Tensor) -> None:
-        """Keep the scores of the positives that are in a block."""
-        place = torch.arange(self._found.size(1), device=scores.device)
-        column = self._begin[:, None] + place - first
-        here = (column >= 0) & (column < scores.size(1)) & (place < self._size[:, None])
-        found = scores.gather(1, column.clamp_(0, scores.size(1) - 1))
-        # Not in place: a worker may not change tensors of the caller's inference mode.
-        self._found = torch.where(here, found, self._found)
-
-    def sort_positives(self) -> None:
-        """Put them in descending order, what is left out after them, before the padding."""
-        found = self._found.sort(1, descending=True).values[:, : self._most].contiguous()
-        real = torch.arange(self._most, device=found.device) < self._sizes[:, None]
-        thresholds = found.masked_fill(~real, float('inf'))
-        self._found = found
-        self._thresholds = thresholds[:, :1] if self._best_only else thresholds
-        self._counts = torch.zeros_like(self._thresholds, dtype=torch.int64)
-
-    def count(self, scores: Tensor) -> None:
-        """Add the scores of a block at or above each positive."""
-        self._counts = self._counts + count_rows_at_or_above(scores, self._thresholds)
-
-    def ranks(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Arguments of ``reduce``."""
-        return self._found, self._sizes, self._counts
-
-
-def _rank(
-    sets: RetrievalSets,
-    chosen: Tensor,
-    tiles: list[_Tile],
-    scores: _PanelScores,
-    tile: int,
-    width: int,
-    workers: _RowWorkers,
-) -> None:
-    """Rank the positives of a panel, in blocks of ``width`` gallery rows."""
-    begin = sets.begin[chosen]
-    first_of_classes = int(begin.min()) // width * width
-    for first in range(first_of_classes, int((begin + sets.size[chosen]).max()), width):
-        parts = scores.of_block(first).split(tile)
-        list(workers.map(_Tile.take_positives, tiles, repeat(first), parts))
-    list(workers.map(_Tile.sort_positives, tiles))
-    for first in range(0, sets.num_rows, width):
-        list(workers.map(_Tile.count, tiles, scores.of_block(first).split(tile)))
+def _ranks(
+    sets: RetrievalSets, tile: Tensor, scores: Tensor, most: int, spare: int, best_only: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What ``Reduce`` takes, of some queries with their scores; at most ``most`` positives each."""
+    sizes = count_positives(sets)[tile]
+    place = torch.arange(most + spare, device=scores.device)
+    column = sets.begin[tile, None] + place
+    found = scores.gather(1, column.clamp_(max=scores.size(1) - 1))
+    found = found.masked_fill(place >= sets.size[tile, None], float('-inf'))
+    # What is left out comes after the positives, before the padding.
+    found = found.sort(1, descending=True).values[:, :most].contiguous()
+    thresholds = found.masked_fill(place[:most] >= sizes[:, None], float('inf'))
+    thresholds = thresholds[:, :1] if best_only else thresholds
+    return found, sizes, count_rows_at_or_above(scores, thresholds)
 
 
 def plan_panels(
@@ -261,47 +185,6 @@ def plan_panels(
     rows -= rows % QUERY_TILE if rows > QUERY_TILE else 0
     panels = [(begin, min(begin + rows, total)) for begin in range(0, total, rows)]
     return (min(rows, whole_tiles(total, QUERY_TILE)), width), tile, panels
-
-
-def plan_blocks(
-    sets: RetrievalSets, sizes: Tensor, memory_limit: int, workers: int, bytes_per_query: int = 0
-) -> tuple[tuple[int, int], int, list[tuple[int, int]]]:
-    """Plan panels that go through the blocks of a gallery on disk; see :func:`plan_panels`.
-
-    A block, and the counting in it, take at most an eighth of the memory each, a panel with its
-    tables of positives half.
-    """
-    item = sets.queries.element_size()
-    part = memory_limit // 8
-    row_bytes = item * sets.queries.size(1)
-
-    def too_small(least: int) -> ValueError:
-        return ValueError(
-            f'memory_limit={memory_limit} is too small: one query against {sets.num_rows} stored '
-            f'gallery samples needs about {least} bytes'
-        )
-
-    of_row = max(row_bytes, BYTES_PER_SCORE * workers)
-    block = min(part // of_row, _MOST_ROWS)
-    block -= block % GALLERY_TILE
-    if block == 0:
-        raise too_small(8 * of_row * GALLERY_TILE)
-    block = min(block, whole_tiles(sets.num_rows, GALLERY_TILE))
-    panels = []
-    begin = 0
-    spare = max(_most_left_out(sets), 1)
-    while begin < len(sizes):
-        widest = sizes[begin : begin + _MOST_STREAMED].cummax(0).values + spare
-        rows = torch.arange(1, len(widest) + 1)
-        needed = rows * (_BYTES_PER_POSITIVE * widest + bytes_per_query)
-        needed += whole_tiles(rows, QUERY_TILE) * (block * item + 2 * row_bytes)
-        count = int((needed <= memory_limit // 2).sum())
-        if count == 0:
-            raise too_small(2 * int(needed[0]))
-        panels.append((begin, begin + count))
-        begin += count
-    rows = whole_tiles(max(end - begin for begin, end in panels), QUERY_TILE)
-    return (rows, block), max(part // (BYTES_PER_SCORE * workers * block), 1), panels
 
 
 def join_results(results: Sequence[Tensor], group: dist.ProcessGroup) -> None:

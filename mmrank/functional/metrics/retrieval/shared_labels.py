@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.errors import UserError
 from mmrank.tensors import check_tensors
 
-from .input import RetrievalSets, StoredEmbeddings, check_ids, check_labels_of_itself, prepare_sets
+from .input import RetrievalSets, check_ids, check_labels_of_itself, prepare_sets
 from .ranking import Reduce, join_results
 
 # Bytes of temporary tensors for a score.
@@ -49,19 +49,14 @@ class SharedLabels(NamedTuple):
 
 
 def share_labels(
-    queries: Tensor | StoredEmbeddings,
+    queries: Tensor,
     query_labels: Tensor,
-    gallery: Tensor | StoredEmbeddings | None,
+    gallery: Tensor | None,
     gallery_labels: Tensor | None,
     similarity: str,
     leave_out: Tensor | tuple[Tensor, Tensor] | None,
 ) -> SharedLabels:
     """Check and normalise (rows, C) multi-hot labels with their embeddings."""
-    if isinstance(queries, StoredEmbeddings):
-        raise UserError(
-            f'query_labels of shape {tuple(query_labels.shape)} hold several labels a sample, and '
-            'the embeddings are in a file. Fix: pass the embeddings as a tensor'
-        )
     own = _multi_hot(query_labels, queries, 'query_labels')
     one_class = torch.zeros(len(queries), dtype=torch.int64)
     if gallery is queries and gallery_labels is not None:
@@ -126,7 +121,7 @@ def rank_shared(
         join_results(results, group)
 
 
-def _multi_hot(labels: Tensor, embeddings: Tensor | StoredEmbeddings, name: str) -> Tensor:
+def _multi_hot(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
     """(rows, C) labels as float32 zeros and ones."""
     check_tensors(**{name: labels})
     if labels.dim() != 2 or len(labels) != len(embeddings) or labels.size(1) < 2:
