@@ -138,7 +138,6 @@ REMOVERS = {
     'mmrank/datasets/shards/shard_index.py': 'write_index',  # behind _check_replaceable
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
     'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
-    'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names
     'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp

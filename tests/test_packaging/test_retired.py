@@ -18,6 +18,8 @@ fixed_and_pooled_ap
 AP-fixed
 AP-pool
 federated_cost
+build_release
+folded_centres
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
