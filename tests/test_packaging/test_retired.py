@@ -22,6 +22,11 @@ build_release
 folded_centres
 --look-up
 sets_on_record
+archive_source
+ArchiveLimits
+--max-gigabytes
+--max-members
+--max-ratio
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
