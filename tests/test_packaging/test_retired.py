@@ -27,6 +27,7 @@ ArchiveLimits
 --max-gigabytes
 --max-members
 --max-ratio
+loss_checks_scripts
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
