@@ -72,9 +72,9 @@ def index_folder() -> Path:
     )
 
 
-def read_model_index(folder: Path | None = None) -> dict[str, dict]:
-    """Entries of the model index by name; ``folder`` holds ``model-index.yml``."""
-    folder = folder or index_folder()
+def read_model_index() -> dict[str, dict]:
+    """Entries of the model index by name."""
+    folder = index_folder()
     files = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))['Import']
     return {
         entry['Name']: entry

@@ -88,7 +88,7 @@ def test_a_model_is_loaded_by_name(checkout):
 
 
 def test_the_index_and_the_page_agree():
-    index = read_model_index(ROOT)
+    index = read_model_index()
     page = (ROOT / 'docs/pages/models.md').read_text('utf-8').splitlines()
     released = {name: entry for name, entry in index.items() if entry.get('Weights')}
     assert set(released_models()) == set(released)
