@@ -25,12 +25,12 @@ def write_tar(path, members):
             tar.addfile(info, io.BytesIO(data))
 
 
-def write_zip(path, members, mode=None, method=zipfile.ZIP_DEFLATED):
+def write_zip(path, members, mode=None):
     """Write names with their content to a zip file; ``mode`` is that of a file system."""
     with zipfile.ZipFile(path, 'w') as archive:
         for name, data in members:
             info = zipfile.ZipInfo(name)
-            info.compress_type = method
+            info.compress_type = zipfile.ZIP_DEFLATED
             if mode is not None:
                 info.external_attr = mode << 16
             archive.writestr(info, data)
