@@ -6,7 +6,7 @@ r"""Which loss for my data: measured on your own detector and images, in minutes
 stores what the backbone makes of your images once (with --checkpoint also the neck), trains the
 head of your config with each loss and several seeds, and compares them on its validation data by
 its own metric. A short trial first tells how many steps and seeds the budget gives. The same
-command goes on after an interruption, and gives the same table. --look-up ANN.json trains nothing.
+command goes on after an interruption, and gives the same table.
 
 A loss is a name of docs/pages/losses.md, with settings as in GradedAPLoss:loss_weight=0.3, or own:
 the loss of the config as it is. Of losses that are level, GradedAPLoss is recommended for a
@@ -52,7 +52,6 @@ from lib.own_data.head_losses import (
     usual_name,
     winner_text,
 )
-from lib.own_data.look_up import look_up
 from lib.seeds.executors import LocalExecutor, preload_modules, start_fork_server
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
@@ -71,9 +70,7 @@ FEWEST_SEEDS, MOST_SEEDS = 3, 10
 def parse_args() -> argparse.Namespace:
     parser = tool_parser(__doc__)
     add = parser.add_argument
-    add('config', nargs='?', help='your config, of mmdet or mmpretrain')
-    text = 'train nothing: say which sets on record resemble these boxes, and what won there'
-    add('--look-up', metavar='ANN.json', type=Path, help=text)
+    add('config', help='your config, of mmdet or mmpretrain')
     add('--losses', nargs='+', default=[OWN, 'GradedAPLoss', 'RankSortLoss'], metavar='LOSS')
     add('--checkpoint', help='weights of backbone and neck, such as those of a model of COCO')
     add('--budget', default='20m', help='time of the trainings: 90s, 20m or 2h (default: 20m)')
@@ -83,10 +80,7 @@ def parse_args() -> argparse.Namespace:
     add('--disk', type=float, default=8.0, help='GB that stored features may take (default: 8)')
     add('--metric', help='key of the metric (default: the first mAP of the evaluator)')
     add_trust_option(parser)
-    args = parser.parse_args()
-    if args.config is None and args.look_up is None:
-        parser.error('set CONFIG, or --look-up ANN.json')
-    return args
+    return parser.parse_args()
 
 
 def seconds_of(text: str) -> float:
@@ -319,9 +313,6 @@ def compare(args: argparse.Namespace, console: Console) -> int:
 @show_user_errors(OSError, on_interrupt=AGAIN)
 def main() -> int:
     args = parse_args()
-    if args.look_up is not None:
-        print(look_up(args.look_up))
-        return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     args.out = Path(args.out or f'work_dirs/compare_{Path(args.config).stem}')
     seconds_of(args.budget)

@@ -13,12 +13,7 @@ from torch import nn
 import mmrank
 from mmrank.apis.entry_point import check_packages, read_config
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint, sha256_of
-from mmrank.engine.resume.matching import (
-    compare_states,
-    differences_table,
-    model_state,
-    without_folded,
-)
+from mmrank.engine.resume.matching import compare_states, differences_table, model_state
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
 
@@ -45,7 +40,7 @@ def read_weights(path: str, trust: bool = False) -> dict:
 def load_all(model: nn.Module, checkpoint: Mapping, name: str) -> None:
     """Load all weights of checkpoint ``name``; a UserError if they are not this model's."""
     state = model_state(checkpoint)
-    found = without_folded(compare_states(model, state), checkpoint)
+    found = compare_states(model, state)
     if found:
         raise CheckpointError(
             f'checkpoint {name} does not fit this config:\n{differences_table(found)}\n  Fix: pass '
@@ -77,9 +72,9 @@ def index_folder() -> Path:
     )
 
 
-def read_model_index(folder: Path | None = None) -> dict[str, dict]:
-    """Entries of the model index by name; ``folder`` holds ``model-index.yml``."""
-    folder = folder or index_folder()
+def read_model_index() -> dict[str, dict]:
+    """Entries of the model index by name."""
+    folder = index_folder()
     files = yaml.safe_load((folder / INDEX_NAME).read_text('utf-8'))['Import']
     return {
         entry['Name']: entry
@@ -134,10 +129,11 @@ def _absent(name: str, folder: Path) -> str:
     weights = str(read_model_index()[name]['Weights'])
     file = weights.rpartition('/')[2]
     what = 'has no file of it' if folder.is_dir() else 'does not exist'
-    fix = f'get it from {weights} and put it there' if '://' in weights else 'build it'
+    source = f'get it from {weights} and put' if '://' in weights else 'put'
     return (
-        f'{name}: folder {str(folder)!r} {what}; expected {file}.\n  Fix: {fix}, or: '
-        f'python tools/misc/build_release.py --out {folder} {name}'
+        f'{name}: folder {str(folder)!r} {what}; expected {file}.\n  Fix: {source} it there, or '
+        'train its config, publish the checkpoint with tools/misc/publish_model.py, and pass '
+        'config=... to load your own'
     )
 
 

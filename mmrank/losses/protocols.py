@@ -88,8 +88,8 @@ class HasLogitCentre(Protocol):
 class ShiftsLogits(Protocol):
     """Keeps its state right when a constant is added to the raw scores.
 
-    A published file holds the centre of the scores in the bias of the last layer; a loss with a
-    ``logit_centre`` and without this cannot have that.
+    A stock model holds the centre of the scores in the bias of the last layer; that of a loss with
+    a ``logit_centre`` and without this cannot.
     """
 
     def shift_logits(self, offset: Any) -> None:

@@ -22,7 +22,6 @@ def of_each(paths):
 README = 'README.md'
 START = 'docs/pages/get_started.md'
 WITHOUT_COMPILING = 'docs/pages/openmmlab_without_compiling.md'
-FEDERATED = 'docs/pages/results/federated.md'
 #: Commands that no test runs as they stand: document, a part of the block,
 #: and why. Tools and files that they name are checked below.
 NOT_RUN = [
@@ -39,7 +38,6 @@ NOT_RUN = [
     (WITHOUT_COMPILING, '--compile-mmcv', 'compiles; test_bootstrap.py'),
     (START, 'pip wheel', 'conftest.py does the same, in another folder'),
     (START, 'mim train', 'needs openmim and COCO; test_distribution.py'),
-    (FEDERATED, 'federated_cost.py', 'a minute; test_theory_tools.py'),
     ('configs/clip/README.md', 'caption_losses', 'data and hours'),
     ('configs/clip/README.md', 'grocery', 'data'),
     ('configs/clip/README.md', 'captions_claim', 'data and a quarter of an hour'),

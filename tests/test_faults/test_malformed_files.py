@@ -12,7 +12,7 @@ from malformed_files import good_files, malformed
 
 from dataset_converters.check_coco import clean_coco
 from dataset_converters.split_interactions import split_file
-from lib.common.archive import ArchiveError, extract_archive
+from lib.common.archive import unpacked
 from mmrank.datasets.captions.caption_files import (
     read_caption_table,
     read_coco_captions,
@@ -51,10 +51,10 @@ def check_coco(path):
 
 
 def extract(path):
-    extract_archive(path, path.parent / 'out')
-    names = [p.name for p in path.parent.iterdir()]
-    assert sorted(names) == [path.name, 'images', 'out']
-    assert not any(p.is_symlink() for p in path.parent.rglob('*'))
+    with unpacked(path, path.parent / 'out', str.strip) as folder:
+        names = [p.name for p in path.parent.iterdir()]
+        assert sorted(names) == [folder.parent.name, path.name, 'images']
+        assert not any(p.is_symlink() for p in path.parent.rglob('*'))
 
 
 def check_list(read):
@@ -136,7 +136,7 @@ def complaint(name, error):
     """What is wrong with an error; None for one that a user understands."""
     kind, text = type(error), str(error)
     # Not a subclass, as of json or of codecs: those name no file.
-    if kind not in (UserError, ArchiveError, ValueError):
+    if kind not in (UserError, ValueError):
         return f'{kind.__name__}: {text[:300]}'
     if name not in text:
         return f'the message does not name the file: {text[:300]}'

@@ -133,7 +133,6 @@ REMOVERS = {
     'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
-    'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names
     'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp

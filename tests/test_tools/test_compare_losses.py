@@ -1,6 +1,5 @@
 """tools/compare_losses.py: the user's head with several losses, on stored features."""
 
-import json
 import shlex
 import sys
 from dataclasses import replace
@@ -23,7 +22,6 @@ from lib.own_data.head_losses import (
     usual_name,
     winner_text,
 )
-from lib.own_data.look_up import Counts, count, look_up, unlike
 from lib.own_data.stored_features import StackStoredMaps, StoredSamples, write_samples
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.runs import Outcome
@@ -236,64 +234,6 @@ def test_the_usual_loss_of_a_model(model, usual):
     }
     assert usual_name(model, losses) == usual
     assert usual_name(model, {'own': 'own'}) is None
-
-
-def boxes_file(path, sides, image_side=100):
-    """A COCO file of images with square boxes: sides and classes of each image."""
-    images = [
-        dict(id=i, file_name=f'{i}.jpg', width=image_side, height=image_side)
-        for i in range(len(sides))
-    ]
-    entries = [
-        dict(image_id=i, category_id=label, bbox=[1, 1, side, side], area=side * side, iscrowd=0)
-        for i, own in enumerate(sides)
-        for side, label in own
-    ]
-    entries = [dict(entry, id=number) for number, entry in enumerate(entries)]
-    categories = [dict(id=i, name=f'c{i}') for i in range(1, 8)]
-    path.write_text(json.dumps(dict(images=images, annotations=entries, categories=categories)))
-    return path
-
-
-def test_a_set_is_looked_up_by_its_counts(tmp_path):
-    path = boxes_file(tmp_path / 'a.json', [[(20, 1), (30, 1)], [(40, 2), (50, 1)], []])
-    found = count(path)
-    assert found == Counts(images=2, boxes_an_image=2.0, classes=2, side=0.35, imbalance=3.0)
-    near = replace(found, images=5000, classes=6, boxes_an_image=0.7)
-    assert unlike(found, near) == []
-    far = replace(found, side=0.1, imbalance=10.0)
-    assert unlike(found, far) == [
-        'size of a box 3.5 times larger',
-        'imbalance of the classes 3.3 times smaller',
-    ]
-    empty = boxes_file(tmp_path / 'b.json', [[]])
-    with pytest.raises(UserError, match=r'has no box|no annotation'):
-        count(empty)
-
-
-def test_the_sets_that_resemble_are_named_with_what_won_there(tmp_path):
-    cards = [[(32, 1 + i % 6), (30, 1 + (i + 1) % 6)] for i in range(60)]
-    text = look_up(boxes_file(tmp_path / 'cards.json', cards))
-    assert 'Resembles playing cards: 218 images' in text
-    assert 'Resembles blood cells' not in text
-    (line,) = [x for x in text.splitlines() if 'dense head on ImageNet features' in x]
-    assert 'graded AP-Loss 38.48 mAP' in line
-    assert 'level with Rank & Sort, balanced, +0.22 [-1.05, +1.49]' in line
-    tiny = [[(1, 1)] * 100]
-    text = look_up(boxes_file(tmp_path / 'tiny.json', tiny))
-    assert 'Resembles' not in text
-    assert 'Unlike all sets on record' in text
-
-
-def test_a_look_up_needs_no_config(tmp_path, run_script):
-    path = boxes_file(tmp_path / 'a.json', [[(20, 1)]])
-    script = ROOT / 'tools/compare_losses.py'
-    status, output, _ = run_script(script, '--look-up', path)
-    assert status == 0
-    assert 'compare_losses.py CONFIG' in output
-    status, _, errors = run_script(script)
-    assert status == 2
-    assert 'set CONFIG, or --look-up' in errors
 
 
 @pytest.mark.slow

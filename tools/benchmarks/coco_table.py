@@ -12,8 +12,7 @@ first. --evaluator both checks two evaluators against each other.
 
 Written to the out dir: coco_table.md and .csv, classes.csv, metrics.png, pr_curves.png,
 side_by_side.jpg, and runs/, from which the same command goes on. LVIS annotations are evaluated by
-the package lvis; their table also has AP-fixed and AP-pool, for predictions without a limit for
-each image (test_cfg.max_per_img).
+the package lvis.
 """
 
 from mmrank.interruption import AGAIN, end_on_signals

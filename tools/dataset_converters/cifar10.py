@@ -24,7 +24,7 @@ from mmrank.files import write_atomically
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.archive_source import add_archive_options, unpacked
+from lib.common.archive import unpacked
 from lib.common.command_line import tool_parser
 from lib.common.tables import console_table
 
@@ -37,7 +37,6 @@ def parse_args() -> argparse.Namespace:
     add('out', metavar='OUT', help='folder to write to')
     classes = 'CIFAR-10 or CIFAR-100 (default: %(default)s)'
     add('--classes', type=int, choices=(10, 100), default=10, help=classes)
-    add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 32:
         parser.error(f'--size must be in 1 to 32, got {args.size}')
@@ -73,7 +72,7 @@ def convert(source: Path, out: Path, size: int, num_classes: int) -> Table:
 def main() -> None:
     args = parse_args()
     source, out = Path(args.source), Path(args.out)
-    with unpacked(source, out, args, lambda x: x.startswith(('train/', 'test/'))) as folder:
+    with unpacked(source, out, lambda x: x.startswith(('train/', 'test/'))) as folder:
         if source.is_file() and not any(folder.iterdir()):
             raise UserError(
                 f'{source} holds neither train/ nor test/. Fix: pass a zip or '

@@ -34,7 +34,7 @@ from mmrank.files import path_fault, whole_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.archive_source import add_archive_options, unpacked
+from lib.common.archive import unpacked
 from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import console_table
 from lib.synthetic.captions import class_captions, object_captions
@@ -56,7 +56,6 @@ def parse_args() -> argparse.Namespace:
     add('out', metavar='OUT', help='folder to write to')
     add('--images', help='folder of the COCO images')
     add('--size', type=int, help='side of the images (default: as they are)')
-    add_archive_options(parser)
     args = parse_at_least(parser, size=1, captions=1, per_class=1, val_per_class=1)
     if args.source.endswith('.json') and not args.images:
         parser.error('a COCO annotation file needs --images FOLDER')
@@ -188,7 +187,7 @@ def main() -> None:
         if args.images:
             counts = write([*object_items(source, Path(args.images))], args, out)
         else:
-            with unpacked(source, args.out, args, is_image) as folder:
+            with unpacked(source, args.out, is_image) as folder:
                 counts = write([*class_items(class_images(folder), args)], args, out)
     names = sorted({name for part in counts.values() for name in part})
     rows = [[part, *(images[name] for name in names)] for part, images in counts.items()]

@@ -23,7 +23,7 @@ from mmrank.files import whole_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from lib.common.archive_source import add_archive_options, unpacked
+from lib.common.archive import unpacked
 from lib.common.command_line import tool_parser
 from lib.common.tables import console_table
 
@@ -34,7 +34,6 @@ def parse_args() -> argparse.Namespace:
     zips = 'images_background*.zip or images_evaluation.zip, or a folder with its content'
     parser.add_argument('zips', nargs='+', metavar='ZIP', help=zips)
     parser.add_argument('out', metavar='OUT', help='folder to write to')
-    add_archive_options(parser)
     args = parser.parse_args()
     if not 1 <= args.size <= 105:
         parser.error(f'--size must be in 1 to 105, got {args.size}')
@@ -78,7 +77,7 @@ def main() -> None:
     rows = []
     with whole_folder(args.out) as out:
         for name in args.zips:
-            with unpacked(name, args.out, args, lambda x: x.endswith('.png')) as folder:
+            with unpacked(name, args.out, lambda x: x.endswith('.png')) as folder:
                 counts = shrink(folder, out, args.size)
             for alphabet, characters in sorted(counts.items()):
                 rows.append([alphabet, len(characters), sum(characters.values())])

@@ -47,7 +47,7 @@ class HeadCentre:
         return bool(self.centre) and not self.reason
 
 
-def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
+def fold_centres(model: nn.Module) -> list[HeadCentre]:
     """Move the centre of each head's scores into its classification layer, in place.
 
     The bias falls by the centre and the state of the loss moves along, so that its centre is 0
@@ -55,9 +55,9 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
     Whether the scores of a head move as they should is tried on random features first.
 
     A model without such a head is left as it is, and so are a head with ``centre_scores=False``,
-    which shows what a stock head shows, and one that was folded before. With ``box_heads`` the
-    heads of a second stage are folded too; only a stock head with one sigmoid per class shows the
-    same then (``mmdet.CrossEntropyCustomLoss`` with ``use_sigmoid=True``).
+    which shows what a stock head shows, and one that was folded before. Of a second stage only a
+    stock head with one sigmoid per class shows the same (``mmdet.CrossEntropyCustomLoss`` with
+    ``use_sigmoid=True``).
 
     Returns one entry for each head with a ranking loss: whether its centre moved, and why not.
     """
@@ -70,16 +70,8 @@ def fold_centres(model: nn.Module, box_heads: bool = False) -> list[HeadCentre]:
             if head.centre_scores:
                 found.append(_fold_query_head(name, head))
         elif isinstance(getattr(head, 'loss_cls', None), HeadLoss) and hasattr(head, 'fc_cls'):
-            if box_heads:
-                stage = re.fullmatch(r'(.+)\.\d+', name)
-                stages.setdefault(stage[1] if stage else name, {})[name] = head
-                continue
-            reason = (
-                'the stock box head has a softmax over C + 1 channels, which no bias turns into '
-                'the C sigmoids of a ranking loss. tools/model_converters/to_stock.py writes a '
-                'stock config with C sigmoids'
-            )
-            found.append(HeadCentre(name, _numbers(head.loss_cls.logit_centre()), reason))
+            stage = re.fullmatch(r'(.+)\.\d+', name)
+            stages.setdefault(stage[1] if stage else name, {})[name] = head
     for heads in stages.values():
         found += _fold_box_heads(model, heads)
     return found

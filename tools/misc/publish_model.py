@@ -2,10 +2,8 @@
 
   python tools/misc/publish_model.py work_dirs/NAME/epoch_12.pth NAME.pth
 
-writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. Its config
-names no folder of this machine. The centre of the scores of mmrank's heads moves into the bias of
-the classification layer, so that mmdet's own config of the same head shows the same scores; what
-could not be moved is printed.
+writes NAME-1a2b3c4d.pth, which torch.load(weights_only=True) reads. Its config names no folder of
+this machine. For mmdet without mmrank convert it with tools/model_converters/to_stock.py.
 """
 
 import sys
@@ -17,7 +15,7 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
-from lib.publishing import describe_centre, publish_model
+from lib.publishing import publish_model
 
 
 @show_user_errors(OSError)
@@ -25,17 +23,11 @@ def main() -> None:
     parser = tool_parser(__doc__)
     parser.add_argument('checkpoint', help='.pth file of a training')
     parser.add_argument('out', help='name of the new file; the hash goes before its .pth')
-    parser.add_argument(
-        '--config', help='config of the training (default: the text in the checkpoint)'
-    )
     add_trust_option(parser)
     args = parser.parse_args()
-    published = publish_model(args.checkpoint, args.out, args.trust_checkpoint, args.config)
-    size = published.path.stat().st_size / 1e6
-    print(f'Wrote {published.path}, {size:.1f} MB')
-    print(f'sha256 {published.sha256}')
-    for centre in published.centres:
-        print(describe_centre(centre))
+    path, digest = publish_model(args.checkpoint, args.out, args.trust_checkpoint)
+    print(f'Wrote {path}, {path.stat().st_size / 1e6:.1f} MB')
+    print(f'sha256 {digest}')
 
 
 if __name__ == '__main__':

@@ -34,7 +34,6 @@ PR_SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).resolve().parents[2]
 #: What is in the page's name, the line that opens a block or its text, and why it is not run.
 SKIPPED = [
-    (r'loss_checks_scripts', 'ends in an error: it shows a fault of another library'),
     (r'--8<--', 'a file that is shown; the commands of the page run it'),
     (r'^(pip|mim) ', 'network'),
     (r'compile-mmcv', 'compiles for an hour'),

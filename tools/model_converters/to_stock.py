@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.centre_folding import HeadCentre, fold_centres
 from lib.common.command_line import tool_parser
-from lib.publishing import describe_centre, has_ranking_head, plain_value, saved_bytes
+from lib.publishing import saved_weights
 from mmrank.apis.entry_point import add_config_option, add_trust_option, apply_options, read_config
 from mmrank.apis.models import load_all, read_weights
 from mmrank.checkpoint_loading import guard_checkpoints
@@ -37,9 +37,6 @@ from mmrank.errors import UserError, show_user_errors
 from mmrank.files import check_output, write_atomically
 from mmrank.registry import MODELS
 from model_converters.stock_config import NAME, stock_config
-
-#: What a user of the weights needs to know of the training.
-_META = ('dataset_meta', 'epoch', 'iter', 'seed', 'mmengine_version')
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def write_stock_model(
     paths = stock_paths(out)
     for path in paths:
         check_output(path, *filter(None, (cfg.filename, checkpoint)))
-    if not has_ranking_head(cfg.get('model')):
+    if not _has_ranking_head(cfg.get('model')):
         raise UserError(
             f'{cfg.filename or "the config"} has no detection head of {NAME} that a stock head '
             'could replace.\n  Fix: pass the config of the training, with '
@@ -71,14 +68,11 @@ def write_stock_model(
     model = _build(cfg)
     _check_classes(model, loaded, checkpoint)
     load_all(model, loaded, checkpoint)
-    centres = fold_centres(model, box_heads=True)
+    centres = fold_centres(model)
     _check_folded(model, centres)
     state = _stock_state(model, _build(stock_cfg))
     text = _config_text(stock_cfg)
-    meta = loaded.get('meta')
-    meta = meta if isinstance(meta, Mapping) else {}
-    kept = {key: plain_value(meta[key]) for key in _META if key in meta}
-    weights = saved_bytes(dict(meta=dict(kept, cfg=text), state_dict=state))
+    weights = saved_weights(state, loaded.get('meta'), text)
     if NAME.encode() in weights:
         raise UserError(
             f'{checkpoint} names {NAME} in meta.dataset_meta, and a stock file must not.\n  Fix: '
@@ -96,6 +90,17 @@ def stock_paths(out: str | Path) -> tuple[Path, Path]:
         fix = f'pass a name in it, such as {Path(name) / "detector"}'
         raise UserError(f'out={str(out)!r} is a folder.\n  Fix: {fix}')
     return Path(f'{name}.py'), Path(f'{name}.pth')
+
+
+def _has_ranking_head(model: object) -> bool:
+    """Whether a head of a model config has a loss of mmrank."""
+    if isinstance(model, Mapping):
+        loss = model.get('loss_cls')
+        kind = str(loss.get('type')) if isinstance(loss, Mapping) else ''
+        if 'mmrank.Listwise' in str(model.get('type')) or kind.startswith('mmrank.'):
+            return True
+        model = list(model.values())
+    return isinstance(model, list | tuple) and any(map(_has_ranking_head, model))
 
 
 def _build(cfg: Config) -> nn.Module:
@@ -195,6 +200,11 @@ def _config_text(cfg: Config) -> str:
     return text
 
 
+def _describe(centre: tuple[float, ...]) -> str:
+    numbers = [f'{x:.2f}' for x in centre[:4]] + ['...'] * (len(centre) > 4)
+    return f'the centre of the scores, {", ".join(numbers)}, is in the bias'
+
+
 @show_user_errors(OSError)
 def main() -> None:
     parser = tool_parser(__doc__)
@@ -211,7 +221,7 @@ def main() -> None:
     for change in model.changes:
         print(change)
     for one in model.centres:
-        print(describe_centre(one) if one.folded else f'{one.head}: {one.reason}')
+        print(f'{one.head}: {one.reason or _describe(one.centre)}')
     print('Wrote {} and {}'.format(*stock_paths(args.out)))
 
 

@@ -31,7 +31,6 @@ from lib.seeds.plan import read_plan
 from lib.seeds.statistics import difference_text
 from mmrank.apis.entry_point import load, train_or_test_parser
 from mmrank.errors import UserError, show_user_errors
-from research.sets_on_record import shown
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / 'tools/research/records'
@@ -140,7 +139,12 @@ def _order(values: dict[str, dict[str, float]]) -> str:
     """The losses with their means, best first."""
     means = dict(zip(values, _means(values)))
     best_first = sorted(means, key=lambda name: -means[name])
-    return ', '.join(f'{shown(name)} {means[name]:.2f}' for name in best_first)
+    return ', '.join(f'{_shown(name)} {means[name]:.2f}' for name in best_first)
+
+
+def _shown(method: str) -> str:
+    """A name without its detector."""
+    return method.removeprefix('atss_').removeprefix('faster_rcnn_').replace('_', ' ')
 
 
 def own_config(spec: dict, out: Path) -> Path:

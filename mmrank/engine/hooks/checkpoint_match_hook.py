@@ -15,7 +15,6 @@ from mmrank.engine.resume.matching import (
     missing_centre,
     model_state,
     other_classes,
-    without_folded,
 )
 from mmrank.engine.runners import has_global_state
 from mmrank.errors import UserError
@@ -82,7 +81,7 @@ class CheckpointMatchHook(Hook):
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)
-        found = without_folded(compare_states(runner.model, state), checkpoint)
+        found = compare_states(runner.model, state)
         if runner._resume:
             schedulers = len(runner.param_schedulers or [])
             has_ema = any(isinstance(hook, EMAHook) for hook in runner.hooks)

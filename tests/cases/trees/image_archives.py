@@ -13,12 +13,12 @@ def encoded(pixels):
     return cv2.imencode('.png', np.asarray(pixels, dtype=np.uint8))[1].tobytes()
 
 
-def write_zip(path, members, mode=None, method=zipfile.ZIP_DEFLATED):
+def write_zip(path, members, mode=None):
     """Write names with their content to a zip file; ``mode`` is that of a file system."""
     with zipfile.ZipFile(path, 'w') as archive:
         for name, data in members:
             info = zipfile.ZipInfo(name)
-            info.compress_type = method
+            info.compress_type = zipfile.ZIP_DEFLATED
             if mode is not None:
                 info.external_attr = mode << 16
             archive.writestr(info, data)

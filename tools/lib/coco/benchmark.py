@@ -13,7 +13,6 @@ from lib.coco.evaluators import (
     find_evaluators,
     lvis_summary,
 )
-from lib.coco.fixed_and_pooled_ap import describe_limit, fixed_and_pooled_ap
 from lib.coco.pr_curves import PRCurves
 from lib.coco.runs import ModelResult
 from lib.coco.tables import BenchmarkRow
@@ -151,12 +150,6 @@ def _evaluate_lvis(
 ) -> None:
     for result in results:
         on_step(f'{result.name}: lvis')
-        boxes = models[result.name]
-        evaluation = evaluate_lvis(benchmark.ann_file, boxes)
-        on_step(f'{result.name}: AP-fixed and AP-pool')
-        figures = lvis_summary(evaluation)
-        figures |= fixed_and_pooled_ap(read_coco_json(benchmark.ann_file), boxes)
-        if limit := describe_limit(boxes):
-            benchmark.notes.append(f'{result.name}: {limit}')
+        evaluation = evaluate_lvis(benchmark.ann_file, models[result.name])
         curves = PRCurves.from_lvis_eval(evaluation)
-        benchmark._add(result, evaluation, figures, curves)
+        benchmark._add(result, evaluation, lvis_summary(evaluation), curves)

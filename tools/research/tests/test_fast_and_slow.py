@@ -1,34 +1,9 @@
-"""The frozen comparison against whole trainings, and what is known of the sets on record."""
-
-import json
+"""The frozen comparison against whole trainings."""
 
 import pytest
 
-from lib.own_data.look_up import FILE
-from research import fast_and_slow, sets_on_record
+from research import fast_and_slow
 from research.fast_and_slow import Compared, chance_of
-
-
-def test_the_sets_on_record_are_what_the_records_say():
-    assert json.loads(FILE.read_text()) == sets_on_record.sets_on_record(None)
-
-
-def test_the_winner_is_compared_with_the_next_and_the_stock_loss(tmp_path):
-    path = tmp_path / 'x.csv'
-    lines = ['method,seed,step,commit,seconds,settings,mAP']
-    for name, values in dict(focal=(0.1, 0.2), near=(0.3, 0.42), best=(0.4, 0.5)).items():
-        lines += [f'{name},{seed},9,abc,1,{{}},{value}' for seed, value in enumerate(values)]
-    lines.append('once,0,9,abc,1,{},0.9')  # of one seed, where the others have two
-    path.write_text('\n'.join(lines) + '\n')
-    found = sets_on_record.winner(path, 'a head')
-    assert (found['best'], found['mean'], found['seeds'], found['methods']) == ('best', 45.0, 2, 3)
-    assert found['next']['name'] == 'near'
-    assert found['next']['difference'] == pytest.approx(9)
-    low, high = found['next']['interval']
-    assert low < 0 < high
-    path.write_text('\n'.join([*lines[:2], *lines[3:4]]) + '\n')
-    assert sets_on_record.winner(path, 'a head') is None
-    assert found['stock'] == dict(name='focal', difference=30.0, interval=[30.0, 30.0])
 
 
 def test_correlation_and_what_following_costs():
