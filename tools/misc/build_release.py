@@ -29,8 +29,8 @@ from mmrank.errors import UserError, show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import tool_parser
+from lib.common.folder_lock import lock_folder
 from lib.release import Asset, Record, build, chosen_assets, read_record, register, state_of
-from lib.seeds.runs import lock_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
