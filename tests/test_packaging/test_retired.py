@@ -18,6 +18,8 @@ FolderLock
 FolderHeldError
 lock_work_dir
 call_at_end
+_CLOCKS_DIFFER
+_is_left_behind
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
