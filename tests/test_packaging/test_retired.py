@@ -20,6 +20,8 @@ lock_work_dir
 call_at_end
 _CLOCKS_DIFFER
 _is_left_behind
+accumulated_gradients
+accumulates_gradients
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
