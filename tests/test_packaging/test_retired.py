@@ -22,6 +22,8 @@ _CLOCKS_DIFFER
 _is_left_behind
 accumulated_gradients
 accumulates_gradients
+load_from_ceph
+petrel
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
