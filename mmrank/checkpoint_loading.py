@@ -2,8 +2,8 @@
 
 torch's ``weights_only`` reader of pickles calls listed functions only. mmengine lists ``getattr``,
 which reaches any global, and NumPy's own functions, which lay references over raw bytes; and it
-falls back to the reader that calls everything. So the list here holds stand-ins, which check the
-state of NumPy's arrays and mmengine's log history and build plain objects.
+falls back to the reader that calls everything. So :data:`_ALLOWED` takes the place of all lists
+while a checkpoint is read.
 """
 
 import hashlib
@@ -11,7 +11,6 @@ import os
 import pickle
 import re
 import zipfile
-from collections import OrderedDict
 from contextlib import nullcontext
 from functools import wraps
 from typing import Any, BinaryIO
@@ -68,7 +67,7 @@ def load_checkpoint(
     torch.serialization.clear_safe_globals()
     try:
         with torch.serialization.safe_globals(_ALLOWED):
-            loaded = _restore(_torch_load(file, weights_only=True, **options), {})
+            loaded = _torch_load(file, weights_only=True, **options)
     except (FileNotFoundError, PermissionError, MemoryError):
         raise
     except Exception as error:
@@ -218,42 +217,41 @@ def _explain_fetch(name: str, error: Exception) -> str:
     return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 
-class _StandIn:
-    """Takes the pickled state of an object; ``value`` is the object."""
+class _Dtype:
+    """A NumPy dtype; the rest of its state could lay Python references over raw bytes."""
 
-    value: Any = None
-
-
-class _Dtype(_StandIn):
     def __init__(self, name: str, *_: Any) -> None:
         self.value = np.dtype(str(name))
         if self.value.kind not in 'biufcSUmM':  # those without references to other objects
             raise pickle.UnpicklingError(f'GLOBAL numpy.dtype({name!r}) refers to Python objects')
 
     def __setstate__(self, state: tuple) -> None:
-        # The rest of the state could lay Python references over raw bytes.
         if state[1] in ('<', '>'):
             self.value = self.value.newbyteorder(state[1])
 
 
-class _Array(_StandIn):
-    def __init__(self, *_: Any) -> None:
-        self.value = np.empty(0)
+class _Array(np.ndarray):
+    """An array that was read; saved again, it is NumPy's own."""
+
+    def __new__(cls, *_: Any) -> '_Array':
+        return super().__new__(cls, 0)
 
     def __setstate__(self, state: tuple) -> None:
-        _, shape, kind, is_fortran, data = state
-        order = 'F' if is_fortran else 'C'
-        array = np.frombuffer(bytes(data), _plain_dtype(kind))
-        self.value = array.reshape(shape, order=order).copy(order)
+        version, shape, kind, is_fortran, data = state
+        super().__setstate__((version, shape, _plain_dtype(kind), is_fortran, bytes(data)))
+
+    def __reduce__(self) -> tuple:
+        return np.asarray(self).__reduce__()
 
 
-class _History(_StandIn):
+class _History(HistoryBuffer):
+    """Its own state would let a file replace the statistics of all histories of the process."""
+
     def __setstate__(self, state: dict) -> None:
-        # Its own `__setstate__` would let a file replace the statistics of
-        # all histories of the process.
-        self.value = HistoryBuffer(max_length=int(state['max_length']))
-        for name in ('_log_history', '_count_history'):
-            setattr(self.value, name, np.asarray(_restore(state[name], {})))
+        super().__init__(max_length=int(state['max_length']))
+        self._log_history = np.asarray(state['_log_history'])
+        self._count_history = np.asarray(state['_count_history'])
+        self.__class__ = HistoryBuffer
 
 
 def _scalar(kind: _Dtype, data: bytes) -> np.generic:
@@ -266,7 +264,7 @@ def _plain_dtype(kind: Any) -> np.dtype:
     return kind.value
 
 
-#: Stand-ins by the name under which torch's reader looks them up.
+#: What a checkpoint may call, by the name under which torch's reader looks it up.
 _ALLOWED = [
     ConfigDict,
     (_Dtype, 'numpy.dtype'),
@@ -278,23 +276,3 @@ _ALLOWED = [
     *((_Array, f'{core}.multiarray._reconstruct') for core in ('numpy.core', 'numpy._core')),
     *((_scalar, f'{core}.multiarray.scalar') for core in ('numpy.core', 'numpy._core')),
 ]
-
-
-def _restore(node: Any, memo: dict[int, Any]) -> Any:
-    """Replace the stand-ins in nested containers, which stay the same."""
-    if id(node) in memo:
-        return memo[id(node)][1]
-    if isinstance(node, _StandIn):
-        return node.value
-    made = node
-    if type(node) is tuple:
-        made = tuple(_restore(item, memo) for item in node)
-        if all(new is old for new, old in zip(made, node)):
-            made = node
-    memo[id(node)] = (node, made)  # before the items of what may hold itself
-    if type(node) is list:
-        node[:] = [_restore(item, memo) for item in node]
-    elif type(node) in (dict, OrderedDict, ConfigDict):
-        for key, item in dict.items(node):
-            dict.__setitem__(node, key, _restore(item, memo))
-    return made

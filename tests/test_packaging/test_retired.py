@@ -24,6 +24,7 @@ accumulated_gradients
 accumulates_gradients
 load_from_ceph
 petrel
+_StandIn
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
