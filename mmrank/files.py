@@ -200,9 +200,9 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def process_lives(pid: object) -> bool:
+def process_lives(pid: int) -> bool:
     """Whether a process of this machine lives; True where nobody can tell."""
-    if os.name != 'posix' or type(pid) is not int or pid <= 0:
+    if os.name != 'posix' or pid <= 0:
         return True
     try:
         os.kill(pid, 0)
