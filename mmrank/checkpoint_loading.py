@@ -213,7 +213,7 @@ def _explain_fetch(name: str, error: Exception) -> str:
         reason = f'no network, or no such server: {getattr(error, "reason", error)}'
         fix = 'check the address and the network'
     else:
-        reason, fix = str(error), 'correct the address'
+        reason, fix = str(error).rstrip('.'), 'correct the address'
     return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 
