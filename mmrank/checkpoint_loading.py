@@ -2,20 +2,17 @@
 
 torch's ``weights_only`` reader of pickles calls listed functions only. mmengine lists ``getattr``,
 which reaches any global, and NumPy's own functions, which lay references over raw bytes; and it
-falls back to the reader that calls everything. So the list here holds stand-ins, which check the
-state of NumPy's arrays and mmengine's log history and build plain objects.
+falls back to the reader that calls everything. So :data:`_ALLOWED` takes the place of all lists
+while a checkpoint is read.
 """
 
 import hashlib
-import io
 import os
 import pickle
 import re
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -23,7 +20,6 @@ from urllib.parse import urlsplit
 import numpy as np
 import torch
 from mmengine.config import ConfigDict
-from mmengine.fileio import get_file_backend
 from mmengine.logging import HistoryBuffer
 
 from mmrank.errors import UserError
@@ -31,12 +27,11 @@ from mmrank.errors import UserError
 _COPY = 'copy or download it again, or pass another file'
 _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
-#: Makes torch.load read tensors and plain containers alone, whatever its caller wants.
+#: Makes torch.load read tensors and plain containers alone, also in processes started from here.
 _SWITCH = 'TORCH_FORCE_WEIGHTS_ONLY_LOAD'
-#: Start of a SHA-256 in the name of a file, as OpenMMLab and torchvision give it; a date is none.
-_HASH_IN_NAME = re.compile(r'-(?!20\d{6}\.)([0-9a-f]{8,64})\.[a-z]+$')
 #: Asks for the opposite, which upstream mmengine needs. torch loads nothing where both are set.
 _OPPOSITE = 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD'
+_torch_load = torch.load
 _is_trusting = False
 
 
@@ -44,7 +39,9 @@ class CheckpointError(UserError):
     """A checkpoint cannot be used; the message says why and what to do."""
 
 
-def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = None) -> Any:
+def load_checkpoint(
+    file: Any, map_location: Any = None, trust: bool | None = None, **options: Any
+) -> Any:
     """Load a checkpoint without running code from it: tensors, NumPy arrays and plain containers.
 
     Args:
@@ -52,6 +49,7 @@ def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = No
         map_location: See :func:`torch.load`.
         trust: Let the file run code after all. None: as :func:`guard_checkpoints` was told, else
             False.
+        **options: See :func:`torch.load`.
 
     Raises:
         CheckpointError: The file needs anything else, or is damaged.
@@ -59,12 +57,27 @@ def load_checkpoint(file: Any, map_location: Any = None, trust: bool | None = No
     """
     is_path = isinstance(file, str | os.PathLike)
     name = os.fspath(file) if is_path else getattr(file, 'name', 'data')
-    with open(file, 'rb') if is_path else nullcontext(file) as opened:
-        refuse_damage(opened, name)
-    load = partial(torch.load, file, map_location=map_location)
+    if not options.get('mmap'):  # which is for files that are read in part
+        with open(file, 'rb') if is_path else nullcontext(file) as opened:
+            refuse_damage(opened, name)
+    options.update(map_location=map_location)
     if _is_trusting if trust is None else trust:
-        return load(weights_only=False)
-    return _as_data(name, partial(load, weights_only=True), Exception)
+        return _torch_load(file, weights_only=False, **options)
+    others = torch.serialization.get_safe_globals()
+    torch.serialization.clear_safe_globals()
+    try:
+        with torch.serialization.safe_globals(_ALLOWED):
+            loaded = _torch_load(file, weights_only=True, **options)
+    except (FileNotFoundError, PermissionError, MemoryError):
+        raise
+    except Exception as error:
+        raise CheckpointError(_explain(name, error)) from error
+    finally:
+        torch.serialization.add_safe_globals(others)
+    if isinstance(loaded, dict) and isinstance(loaded.get('meta'), dict):
+        # mmengine runs this text, which its own hooks no longer write, as Python when it resumes.
+        loaded['meta'].pop('config', None)
+    return loaded
 
 
 def refuse_damage(file: BinaryIO, name: str) -> None:
@@ -99,11 +112,11 @@ def record_damage(archive: zipfile.ZipFile) -> str | None:
 
 
 def guard_checkpoints(trust: bool = False) -> None:
-    """Let mmengine load all checkpoints of this process through :func:`load_checkpoint`.
+    """Let this process load all checkpoints through :func:`load_checkpoint`.
 
-    That covers ``load_from``, ``resume``, ``init_cfg=dict(type='Pretrained')`` and URLs. What
-    others load by ``torch.load`` has to be tensors and plain containers, also in processes started
-    from here. ``trust`` lets checkpoints run code after all.
+    ``torch.load`` becomes that function, so that ``load_from``, ``resume``,
+    ``init_cfg=dict(type='Pretrained')``, URLs and caches of other libraries are read as data.
+    ``trust`` lets checkpoints run code after all.
     """
     global _is_trusting
     _is_trusting = trust
@@ -112,41 +125,26 @@ def guard_checkpoints(trust: bool = False) -> None:
     else:
         os.environ[_SWITCH] = '1'
         os.environ.pop(_OPPOSITE, None)
+    torch.load = _load
     # Imports what all models need, which the help of a tool need not wait for.
     from mmengine.runner import CheckpointLoader, checkpoint
-    from mmengine.utils.dl_utils import load_url
 
-    checkpoint.load_url = _checked(load_url)
+    fetch = CheckpointLoader.load_checkpoint
 
-    @wraps(checkpoint.load_from_local)
-    def load_from_local(filename: str, map_location: Any = None) -> Any:
-        filename = os.path.expanduser(filename)
-        if not os.path.isfile(filename):
+    @wraps(fetch)
+    def load(filename: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fetch(filename, *args, **kwargs)
+        except FileNotFoundError as error:
             raise CheckpointError(
                 f'checkpoint {filename} does not exist.\n  Fix: the path of a .pth file, from '
                 f'{os.getcwd()} on, in load_from or init_cfg.checkpoint'
-            )
-        return load_checkpoint(filename, map_location)
-
-    @wraps(checkpoint.load_from_ceph)
-    def load_from_ceph(filename: str, map_location: Any = None, backend: str = 'petrel') -> Any:
-        try:
-            storage = get_file_backend(filename, backend_args={'backend': backend})
-        except ImportError as error:
-            raise CheckpointError(
-                f'checkpoint {filename}: {error}\n  Fix: copy it to this machine and name the file'
             ) from error
-        return load_checkpoint(io.BytesIO(storage.get(filename)), map_location)
+        except (URLError, ConnectionError, TimeoutError, KeyError, ImportError) as error:
+            raise CheckpointError(_explain_fetch(filename, error)) from error
 
-    for prefixes, load in (
-        ('', load_from_local),
-        ([r'(\S+\:)?s3://', r'(\S+\:)?petrel://'], load_from_ceph),
-        (['http://', 'https://'], _guarded(checkpoint.load_from_http)),
-        (['modelzoo://', 'torchvision://'], _guarded(checkpoint.load_from_torchvision)),
-        (['open-mmlab://', 'openmmlab://'], _guarded(checkpoint.load_from_openmmlab)),
-        ('mmcls://', _guarded(checkpoint.load_from_mmcls)),
-    ):
-        CheckpointLoader.register_scheme(prefixes, load, force=True)
+    checkpoint.load_url = _load_url
+    CheckpointLoader.load_checkpoint = staticmethod(load)
 
 
 def sha256_of(path: str | os.PathLike) -> str:
@@ -158,71 +156,27 @@ def sha256_of(path: str | os.PathLike) -> str:
     return digest.hexdigest()
 
 
-def _checked(load_url: Callable) -> Callable:
-    """A download whose hash is the one in its file name, if that has one, before it is read."""
-
-    @wraps(load_url)
-    def load(url: str, model_dir: str | None = None, **options: Any) -> Any:
-        name = os.path.basename(urlsplit(url).path)
-        expected = _HASH_IN_NAME.search(name)
-        if expected is not None:
-            folder = model_dir or os.path.join(torch.hub.get_dir(), 'checkpoints')
-            path = os.path.join(folder, name)
-            if not os.path.exists(path):
-                os.makedirs(folder, exist_ok=True)
-                torch.hub.download_url_to_file(url, path, progress=options.get('progress', True))
-            digest = sha256_of(path)
-            if not digest.startswith(expected[1]):
-                raise CheckpointError(
-                    f'checkpoint {url}: {path} has a SHA-256 that begins with '
-                    f'{digest[: len(expected[1])]}, and its name says {expected[1]}: it is cut '
-                    'off, or another file.\n  Fix: delete it and start again; if it is right, '
-                    'name the file in place of the address'
-                )
-        return load_url(url, model_dir=model_dir, **options)
-
-    return load
+@wraps(torch.load)
+def _load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only=None,
+    **options: Any,
+) -> Any:
+    return load_checkpoint(f, map_location, **options)
 
 
-def _guarded(load: Callable) -> Callable:
-    """A download of mmengine, read as data."""
-
-    @wraps(load)
-    def guarded(filename: str, map_location: Any = None) -> Any:
-        def fetch() -> Any:
-            try:
-                return load(filename, map_location=map_location)
-            except (HTTPError, URLError, ConnectionError, TimeoutError, KeyError) as error:
-                raise CheckpointError(_explain_fetch(filename, error)) from error
-
-        if _is_trusting:
-            return fetch()
-        return _as_data(filename, fetch, (pickle.UnpicklingError, RuntimeError, EOFError))
-
-    return guarded
-
-
-def _as_data(name: str, load: Callable, damage: type[Exception] | tuple) -> Any:
-    """Load with the list of stand-ins alone; explain what torch's reader refuses.
-
-    ``torch.serialization.safe_globals`` would add to lists with what the stand-ins replace.
-    """
-    others = torch.serialization.get_safe_globals()
-    torch.serialization.clear_safe_globals()
-    torch.serialization.add_safe_globals(_ALLOWED)
+def _load_url(url: str, **options: Any) -> Any:
+    """A download of mmengine; torch compares its hash with the one in the file name, if any."""
+    found = torch.hub.HASH_REGEX.search(os.path.basename(urlsplit(url).path))
+    # OpenMMLab and torchvision write a hash there, or a date.
+    is_hash = found is not None and re.fullmatch(r'(?!20\d{6}$)[0-9a-f]{8,64}', found[1])
     try:
-        loaded = _restore(load(), {})
-    except (CheckpointError, FileNotFoundError, PermissionError, MemoryError):
-        raise
-    except damage as error:
-        raise CheckpointError(_explain(name, error)) from error
-    finally:
-        torch.serialization.clear_safe_globals()
-        torch.serialization.add_safe_globals(others)
-    if isinstance(loaded, dict) and isinstance(loaded.get('meta'), dict):
-        # mmengine runs this text, which its own hooks no longer write, as Python when it resumes.
-        loaded['meta'].pop('config', None)
-    return loaded
+        return torch.hub.load_state_dict_from_url(url, check_hash=bool(is_hash), **options)
+    except RuntimeError as error:  # another hash
+        raise CheckpointError(_explain_fetch(url, error)) from error
 
 
 def _explain(name: str, error: Exception) -> str:
@@ -255,48 +209,49 @@ def _explain_fetch(name: str, error: Exception) -> str:
         reason, fix = f'the server answers {error.code} {error.reason}', 'correct the address'
     elif isinstance(error, KeyError):
         reason, fix = f'there are no weights named {error}', 'correct the name'
-    else:
+    elif isinstance(error, URLError | ConnectionError | TimeoutError):
         reason = f'no network, or no such server: {getattr(error, "reason", error)}'
         fix = 'check the address and the network'
+    else:
+        reason, fix = str(error).rstrip('.'), 'correct the address'
     return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 
-class _StandIn:
-    """Takes the pickled state of an object; ``value`` is the object."""
+class _Dtype:
+    """A NumPy dtype; the rest of its state could lay Python references over raw bytes."""
 
-    value: Any = None
-
-
-class _Dtype(_StandIn):
     def __init__(self, name: str, *_: Any) -> None:
         self.value = np.dtype(str(name))
         if self.value.kind not in 'biufcSUmM':  # those without references to other objects
             raise pickle.UnpicklingError(f'GLOBAL numpy.dtype({name!r}) refers to Python objects')
 
     def __setstate__(self, state: tuple) -> None:
-        # The rest of the state could lay Python references over raw bytes.
         if state[1] in ('<', '>'):
             self.value = self.value.newbyteorder(state[1])
 
 
-class _Array(_StandIn):
-    def __init__(self, *_: Any) -> None:
-        self.value = np.empty(0)
+class _Array(np.ndarray):
+    """An array that was read; saved again, it is NumPy's own."""
+
+    def __new__(cls, *_: Any) -> '_Array':
+        return super().__new__(cls, 0)
 
     def __setstate__(self, state: tuple) -> None:
-        _, shape, kind, is_fortran, data = state
-        order = 'F' if is_fortran else 'C'
-        array = np.frombuffer(bytes(data), _plain_dtype(kind))
-        self.value = array.reshape(shape, order=order).copy(order)
+        version, shape, kind, is_fortran, data = state
+        super().__setstate__((version, shape, _plain_dtype(kind), is_fortran, bytes(data)))
+
+    def __reduce__(self) -> tuple:
+        return np.asarray(self).__reduce__()
 
 
-class _History(_StandIn):
+class _History(HistoryBuffer):
+    """Its own state would let a file replace the statistics of all histories of the process."""
+
     def __setstate__(self, state: dict) -> None:
-        # Its own `__setstate__` would let a file replace the statistics of
-        # all histories of the process.
-        self.value = HistoryBuffer(max_length=int(state['max_length']))
-        for name in ('_log_history', '_count_history'):
-            setattr(self.value, name, np.asarray(_restore(state[name], {})))
+        super().__init__(max_length=int(state['max_length']))
+        self._log_history = np.asarray(state['_log_history'])
+        self._count_history = np.asarray(state['_count_history'])
+        self.__class__ = HistoryBuffer
 
 
 def _scalar(kind: _Dtype, data: bytes) -> np.generic:
@@ -309,7 +264,7 @@ def _plain_dtype(kind: Any) -> np.dtype:
     return kind.value
 
 
-#: Stand-ins by the name under which torch's reader looks them up.
+#: What a checkpoint may call, by the name under which torch's reader looks it up.
 _ALLOWED = [
     ConfigDict,
     (_Dtype, 'numpy.dtype'),
@@ -321,23 +276,3 @@ _ALLOWED = [
     *((_Array, f'{core}.multiarray._reconstruct') for core in ('numpy.core', 'numpy._core')),
     *((_scalar, f'{core}.multiarray.scalar') for core in ('numpy.core', 'numpy._core')),
 ]
-
-
-def _restore(node: Any, memo: dict[int, Any]) -> Any:
-    """Replace the stand-ins in nested containers, which stay the same."""
-    if id(node) in memo:
-        return memo[id(node)][1]
-    if isinstance(node, _StandIn):
-        return node.value
-    made = node
-    if type(node) is tuple:
-        made = tuple(_restore(item, memo) for item in node)
-        if all(new is old for new, old in zip(made, node)):
-            made = node
-    memo[id(node)] = (node, made)  # before the items of what may hold itself
-    if type(node) is list:
-        node[:] = [_restore(item, memo) for item in node]
-    elif type(node) in (dict, OrderedDict, ConfigDict):
-        for key, item in dict.items(node):
-            dict.__setitem__(node, key, _restore(item, memo))
-    return made

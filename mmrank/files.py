@@ -10,7 +10,6 @@ import shutil
 import socket
 import stat
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,9 +17,8 @@ from pathlib import Path
 from mmrank.errors import UserError
 
 _SUFFIX = '.tmp'
-#: Names of :func:`temporary_name`; older versions wrote no host.
-_TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})(@(?P<host>[\w-]+))?\.tmp')
-_DAY = 24 * 3600
+#: Names of :func:`temporary_name`.
+_TEMP_NAME = re.compile(r'\.(?P<name>.+)\.(?P<pid>\d{1,10})@(?P<host>[\w-]+)\.tmp')
 #: Bytes that common file systems allow in one part of a path, and in all.
 _PART_BYTES, _PATH_BYTES = 255, 4095
 
@@ -127,16 +125,18 @@ def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
 
 
 def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
-    """Yield temporary files of dead processes, and the names, mark included, they were to get."""
+    """Yield temporary files of dead processes, and the names, mark included, they were to get.
+
+    Files of other hosts are left out: nobody can tell whether their processes live.
+    """
     for temp in Path(folder).glob(f'.*{_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
-        with suppress(FileNotFoundError):
-            if match is not None and _is_left_behind(temp, match):
-                yield temp, match['name']
+        if match is not None and match['host'] == _host() and _is_dead(int(match['pid'])):
+            yield temp, match['name']
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what dead processes left, another host's after a day."""
+    """Remove what dead processes of this host left."""
     for temp, _ in left_behind(folder):
         remove_path(temp)
 
@@ -200,9 +200,9 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
-def process_lives(pid: object) -> bool:
+def process_lives(pid: int) -> bool:
     """Whether a process of this machine lives; True where nobody can tell."""
-    if os.name != 'posix' or type(pid) is not int or pid <= 0:
+    if os.name != 'posix' or pid <= 0:
         return True
     try:
         os.kill(pid, 0)
@@ -263,10 +263,7 @@ def _move_into(source: Path, target: Path) -> None:
             path.replace(there)
 
 
-def _is_left_behind(temp: Path, match: re.Match) -> bool:
-    if match['host'] not in (None, _host()):
-        return time.time() - temp.stat().st_mtime > _DAY
-    pid = int(match['pid'])
+def _is_dead(pid: int) -> bool:
     # A process in a container may have the number of the one that died.
     return pid == os.getpid() or not process_lives(pid)
 

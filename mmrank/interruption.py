@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -32,7 +31,6 @@ _RESUME = (
 
 _message = _RESUME
 _before: dict[int, object] = {}  # handlers to put back
-_cleanups: list[Callable[[], None]] = []
 _owner = 0
 _is_deferred = False
 _received: int | None = None
@@ -60,7 +58,6 @@ def restore_signals() -> None:
     for number, handler in _before.items():
         signal.signal(number, handler)
     _before.clear()
-    _cleanups.clear()
     _received, _is_deferred = None, False
 
 
@@ -84,11 +81,6 @@ def take_signal(number: int) -> None:
     """Take a signal that another process received, to end with its status."""
     global _received
     _received = _received or number
-
-
-def call_at_end(cleanup: Callable[[], None]) -> None:
-    """Call a function when a signal ends the process on the spot."""
-    _cleanups.append(cleanup)
 
 
 def leave(number: int) -> NoReturn:
@@ -121,9 +113,6 @@ def _handle(number: int, frame: object) -> None:
             'Interrupted: the training ends after this iteration. A second signal ends it at once.'
         )
     elif not _is_deferred or time.monotonic() - _received_at > _SAME_SIGNAL:
-        for cleanup in _cleanups:
-            with suppress(Exception):
-                cleanup()
         leave(number)
 
 

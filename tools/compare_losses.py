@@ -41,6 +41,7 @@ from mmrank.files import remove_path, write_atomically
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from lib.common.command_line import digest_run, tool_parser
+from lib.common.folder_lock import lock_folder
 from lib.own_data.answer import answer
 from lib.own_data.head_losses import (
     OWN,
@@ -55,7 +56,7 @@ from lib.own_data.head_losses import (
 from lib.seeds.executors import LocalExecutor, preload_modules, start_fork_server
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, lock_folder, read_result, train_command
+from lib.seeds.runs import RunQueue, read_result, train_command
 from lib.seeds.statistics import collect_values
 
 TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py').replace(

@@ -2,7 +2,6 @@
 
 from mmengine.hooks import EMAHook, SyncBuffersHook
 from mmengine.model import is_model_wrapper
-from mmengine.optim import OptimWrapperDict
 from mmengine.runner import FlexibleRunner
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -82,13 +81,6 @@ def writes_itself(runner) -> bool:
     return isinstance(runner, FlexibleRunner) and not getattr(
         runner, 'saves_whole_checkpoints', False
     )
-
-
-def accumulates_gradients(optim_wrapper) -> bool:
-    """Whether a step of an optimiser, or of one of several, sums gradients of some iterations."""
-    several = isinstance(optim_wrapper, OptimWrapperDict)
-    wrappers = optim_wrapper.values() if several else [optim_wrapper]
-    return any(getattr(wrapper, '_accumulative_counts', 1) > 1 for wrapper in wrappers)
 
 
 def has_own_statistics(runner) -> bool:

@@ -25,12 +25,14 @@ def own_environment():
 @contextmanager
 def own_loading():
     """Undo in the end that this process loads checkpoints as data only."""
-    from mmengine.runner import CheckpointLoader
+    from mmengine.runner import CheckpointLoader, checkpoint
 
     from mmrank import checkpoint_loading
 
     with pytest.MonkeyPatch.context() as own:
-        own.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
+        own.setattr(torch, 'load', torch.load)
+        own.setattr(checkpoint, 'load_url', checkpoint.load_url)
+        own.setattr(CheckpointLoader, 'load_checkpoint', CheckpointLoader.load_checkpoint)
         own.setattr(checkpoint_loading, '_is_trusting', False)
         own.setenv(checkpoint_loading._SWITCH, '0')
         yield

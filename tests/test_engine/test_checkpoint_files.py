@@ -94,23 +94,6 @@ def test_checkpoint_written_after_its_pointer_counts(tmp_path):
     assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
 
 
-@pytest.mark.parametrize('is_target_ahead', [False, True])
-def test_a_pointer_ahead_of_the_clock_hides_nothing(tmp_path, is_target_ahead, monkeypatch):
-    warnings = []
-    monkeypatch.setattr(checkpoint, '_warn', warnings.append)
-    save(tmp_path / 'epoch_1.pth')
-    point(tmp_path, tmp_path / 'epoch_1.pth')
-    set_age(tmp_path / 'epoch_1.pth', -3000 if is_target_ahead else 10)
-    set_age(tmp_path / 'last_checkpoint', -3000)
-    save(tmp_path / 'epoch_2.pth')
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_2.pth')
-    assert 'dated ahead of the clock' in warnings[0]
-    # Later the clock is past both.
-    monkeypatch.setattr(checkpoint, '_CLOCKS_DIFFER', 9999)
-    assert find_last_whole_checkpoint(tmp_path).endswith('epoch_1.pth')
-    assert 'epoch_2.pth is passed over: it is older than last_checkpoint' in warnings[1]
-
-
 def test_checkpoint_of_an_older_training_does_not(tmp_path):
     save(tmp_path / 'epoch_12.pth')
     set_age(tmp_path / 'epoch_12.pth', 1000)
@@ -171,7 +154,7 @@ def test_only_own_temporary_files_are_removed(tmp_path):
     with subprocess.Popen(['true']) as dead:
         pass
     old, host = f'.epoch_1.pth.{dead.pid}', files._host()
-    removed = [f'{old}.tmp', f'{old}@{host}.tmp', f'{old}@away-1.tmp']
+    removed = [f'{old}@{host}.tmp']
     kept = [
         f'.epoch_1.pth.{os.getppid()}@{host}.tmp',  # its writer lives
         f'.epoch_2.pth.{dead.pid}@away-1.tmp',  # it may
@@ -180,6 +163,5 @@ def test_only_own_temporary_files_are_removed(tmp_path):
     ]
     for name in removed + kept:
         (tmp_path / name).touch()
-    set_age(tmp_path / removed[-1], 100_000)
     remove_temporary_files(tmp_path)
     assert {item.name for item in tmp_path.iterdir()} == set(kept)

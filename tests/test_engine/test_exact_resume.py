@@ -11,7 +11,8 @@ from training_ends import assert_same, read_losses
 SGD = {}
 ADAM = {'optimizer': {'type': 'AdamW', 'lr': 0.05}}
 WORKERS = {**ADAM, 'workers': 2}
-ACCUMULATE = {'accumulate': 2}  # 3 iterations an epoch: odd epochs cut it
+#: 3 iterations an epoch: odd epochs cut an accumulation.
+ACCUMULATE = {'accumulate': 2, 'checkpoint': {'interval': 2}}
 ITERATIONS = {'iterations': True}
 KEEP_ONE = {'checkpoint': {'max_keep_ckpts': 1, 'save_best': 'distance', 'rule': 'less'}}
 STABLE_AP = {
@@ -118,7 +119,7 @@ def slow(*values, name):
         slow(KEEP_ONE, [('validation', 10)], name='keep-one-last-val'),
         slow(KEEP_ONE, [('iteration', 8)], name='keep-one-best-saved'),
         slow(WORKERS, [('iteration', 8)], name='workers'),
-        slow(ACCUMULATE, [('iteration', 5)], name='accumulate'),
+        slow(ACCUMULATE, [('iteration', 9)], name='accumulate'),
         slow(ITERATIONS, [('iteration', 8)], name='by-iteration'),
         slow(STABLE_AP, [('iteration', 7)], name='stable-ap-sum'),
         pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),

@@ -15,7 +15,6 @@ from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runne
 from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
 from mmrank.engine.hooks import PreviousWeightsHook, atomic_checkpoint_hook, rng_state_hook
 from mmrank.engine.runners import (
-    accumulates_gradients,
     has_global_state,
     has_own_statistics,
     hides_checkpoints,
@@ -236,16 +235,6 @@ def test_previous_weights_are_refused(changes, message):
         setattr(Here, name, value)
     with pytest.raises(ValueError, match=message):
         PreviousWeightsHook().before_train(object.__new__(Here))
-
-
-def test_accumulation_of_several_optimisers():
-    def wrapper(count):
-        optimizer = torch.optim.SGD([torch.ones(1)], lr=1)
-        return OptimWrapper(optimizer, accumulative_counts=count)
-
-    assert not accumulates_gradients(wrapper(1))
-    assert accumulates_gradients(wrapper(2))
-    assert accumulates_gradients(OptimWrapperDict(a=wrapper(1), b=wrapper(2)))
 
 
 def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):

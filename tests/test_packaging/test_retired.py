@@ -51,6 +51,17 @@ ArchiveLimits
 --max-members
 --max-ratio
 loss_checks_scripts
+FolderLock
+FolderHeldError
+lock_work_dir
+call_at_end
+_CLOCKS_DIFFER
+_is_left_behind
+accumulated_gradients
+accumulates_gradients
+load_from_ceph
+petrel
+_StandIn
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

@@ -85,11 +85,11 @@ def main(args: argparse.Namespace) -> None:
 
     from lib.coco import inference_meter as meters
     from lib.coco.runs import RunRecord, write_record
-    from lib.seeds.runs import lock_folder
+    from lib.common.folder_lock import lock_folder
     from mmrank.apis.entry_point import build_runner, check_data
 
     with ExitStack() as stack:
-        stack.enter_context(lock_folder(Path(args.out)))
+        stack.enter_context(lock_folder(args.out))
         cfg = load_config(args, Path(args.out) / 'test')
         ann_file = prepare_evaluator(cfg, args)
         check_data(cfg, splits=('test',))

@@ -66,11 +66,12 @@ from mmrank.errors import show_user_errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from lib.common.folder_lock import lock_folder
 from lib.seeds.arguments import make_executor, make_parser
 from lib.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
 from lib.seeds.plan import SeedPlan, load_config, read_plan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, build_command, lock_folder, train_command
+from lib.seeds.runs import RunQueue, build_command, train_command
 from lib.seeds.statistics import check_splits, choose
 
 HERE = Path(__file__).resolve().parent

@@ -153,14 +153,14 @@ def _keep_numbers(metrics: dict) -> dict[str, float]:
 def main() -> None:
     args = parse_args()
 
+    from lib.common.folder_lock import lock_folder
     from lib.common.records import current_commit
-    from lib.seeds.runs import lock_folder
     from mmrank.apis.entry_point import checkpoint_words
     from mmrank.files import write_atomically
 
     with ExitStack() as stack:
         # A training may outlive the tool that started it.
-        stack.enter_context(lock_folder(Path(args.work_dir)))
+        stack.enter_context(lock_folder(args.work_dir))
         how = args.in_process, checkpoint_words(args)
         train(args.config, args.work_dir, args.cfg_options, *how)
         measured = evaluate(args)

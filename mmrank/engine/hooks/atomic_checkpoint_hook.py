@@ -1,6 +1,5 @@
 """Checkpoints that survive a kill at any instruction."""
 
-import logging
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,8 +8,6 @@ import torch
 from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
-from mmengine.logging import print_log
-from mmengine.optim import OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmrank.engine.resume.checkpoint import (
@@ -20,19 +17,12 @@ from mmrank.engine.resume.checkpoint import (
     pointed_foreign_folder,
 )
 from mmrank.engine.resume.whole_checkpoint import recover_folders, remove_checkpoint
-from mmrank.engine.runners import (
-    accumulates_gradients,
-    has_own_statistics,
-    hides_checkpoints,
-    unwrap_model,
-    writes_itself,
-)
+from mmrank.engine.runners import has_own_statistics, writes_itself
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 from mmrank.state.shard_files import remove_shards
 
-#: Keys of a checkpoint. Not 'val...': mmengine's log shows the runtime infos of such names.
-GRADIENT_KEY = 'accumulated_gradients'
+#: Runtime infos. Not 'val...': mmengine's log shows the runtime infos of such names.
 OUTDATED_KEY = 'mmrank_outdated_ckpts'
 VALIDATED_KEY = 'mmrank_validated_at'
 
@@ -50,14 +40,13 @@ class AtomicCheckpointHook(CheckpointHook):
     * Before ``resume=True`` reads the pointer, one to a damaged file is set to the last whole one.
     * A resumed run first does the validation of its last checkpoint if the kill came before its
       end. mmengine leaves it out, and with it the best checkpoint and a ``ReduceOnPlateau`` step.
-    * In the middle of a gradient accumulation a checkpoint has the gradients so far (one process;
-      with several they are lost, with a warning).
     * The best checkpoint that a resumed one names counts, and is removed, in this training's folder
       only.
 
     With :class:`RNGStateHook` a resumed training ends with the same bits as one that was not
-    interrupted. Other storage backends, and the deprecated ``file_client_args``, keep the behaviour
-    of the original.
+    interrupted. A checkpoint in the middle of a gradient accumulation lacks the gradients so far,
+    as mmengine says when it resumes: let ``accumulative_counts`` divide the interval. Other storage
+    backends, and the deprecated ``file_client_args``, keep the behaviour of the original.
 
     Args:
         validate_on_resume: Whether to do a missed validation when resuming.
@@ -74,7 +63,6 @@ class AtomicCheckpointHook(CheckpointHook):
         super().__init__(*args, **kwargs)
         self.validate_on_resume = validate_on_resume
         self._atomic = False
-        self._gradients: dict | None = None
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume find a whole checkpoint."""
@@ -87,7 +75,6 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         confine_best_checkpoints(checkpoint, runner)
-        self._gradients = checkpoint.get(GRADIENT_KEY)
 
     def before_train(self, runner) -> None:
         self._atomic = self._can_be_atomic(runner)
@@ -102,31 +89,10 @@ class AtomicCheckpointHook(CheckpointHook):
                 recover_folders(folder)
                 remove_temporary_files(folder)
         if runner.iter > 0:
-            self._restore_gradients(runner)
             self._take_up_last_checkpoint(runner)
             if self.validate_on_resume and _missed_validation(runner):
                 runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
-
-    def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
-        wrapper = runner.optim_wrapper
-        is_between = getattr(wrapper, '_accumulative_counts', 1) > 1 and not wrapper.should_update()
-        if 'optimizer' not in checkpoint or not is_between:
-            return
-        if get_world_size() > 1:
-            print_log(
-                'The checkpoint is taken in the middle of a gradient accumulation: the gradients '
-                'of other processes are not saved, and a resume from it is not exact. Set a '
-                'checkpoint interval divisible by `accumulative_counts`.',
-                logger='current',
-                level=logging.WARNING,
-            )
-            return
-        checkpoint[GRADIENT_KEY] = {
-            name: parameter.grad.detach().cpu().clone()
-            for name, parameter in unwrap_model(runner.model).named_parameters()
-            if parameter.grad is not None
-        }
 
     def after_val_epoch(self, runner, metrics) -> None:
         position = _position(runner)
@@ -157,16 +123,6 @@ class AtomicCheckpointHook(CheckpointHook):
                 f'AtomicCheckpointHook does not know when {type(loop).__name__} validates: if this '
                 'training is interrupted in a validation, the resumed one leaves it out. Set '
                 'validate_on_resume=False to silence this warning.'
-            )
-        if accumulates_gradients(runner.optim_wrapper) and (
-            get_world_size() > 1
-            or isinstance(runner.optim_wrapper, OptimWrapperDict)
-            or hides_checkpoints(runner)
-        ):
-            runner.logger.warning(
-                'AtomicCheckpointHook saves accumulated gradients of one process with one '
-                'optimiser only: a resume from the middle of an accumulation is not exact here. '
-                'Set a checkpoint interval divisible by `accumulative_counts`.'
             )
         if get_world_size() > 1 and has_own_statistics(runner):
             runner.logger.warning(
@@ -210,15 +166,6 @@ class AtomicCheckpointHook(CheckpointHook):
                 # A checkpoint comes from anywhere: other folders are not its own.
                 if str(name).endswith('.pth') and os.path.basename(str(name)) == name:
                     _remove(os.path.join(self.out_dir, name))
-
-    def _restore_gradients(self, runner) -> None:
-        if not self._gradients:
-            return
-        for name, parameter in unwrap_model(runner.model).named_parameters():
-            if name in self._gradients:
-                parameter.grad = self._gradients[name].to(parameter)
-        self._gradients = None
-        runner.logger.info('The gradients accumulated so far are restored.')
 
     def _save_checkpoint_with_step(self, runner, step, meta) -> None:
         if not self._atomic:

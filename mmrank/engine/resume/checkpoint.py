@@ -7,7 +7,6 @@ or an interrupted copy has left in a folder.
 import logging
 import os
 import re
-import time
 import zipfile
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,6 @@ ATOMIC_BACKEND = 'mmrank_atomic_local'
 
 _STEP = re.compile(r'^(?P<prefix>.*?)(?P<step>[0-9]{1,18})\.pth$')
 _LONGEST_PATH = 4096
-_CLOCKS_DIFFER = 60  # seconds, of a file server and this machine
 # `CheckpointHook(published_keys=...)` appends 8 hexadecimal digits of a hash, which may look like a
 # step of its own.
 _PUBLISHED = re.compile(r'-[0-9a-f]{8}\.pth$')
@@ -114,8 +112,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
 
     Newest is the largest epoch or iteration in the name. Beyond the one in ``last_checkpoint`` a
     file counts only if it was written later: the killed process did not come to write its pointer,
-    or else another training left it behind. Where the pointer lies ahead of the clock, the time of
-    the checkpoint that it names stands for its own. Files named otherwise (``iter_...`` among
+    or else another training left it behind. Files named otherwise (``iter_...`` among
     ``epoch_...``) that are older than the pointer come last. Temporary files, ``best_*`` and
     published checkpoints do not count, but a folder with its manifest does that a killed process
     was about to name. A warning names each file that is passed over.
@@ -140,7 +137,7 @@ def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
-    """Return what ``last_checkpoint`` names, and the pointer's age."""
+    """Return what ``last_checkpoint`` names, and when it was written."""
     pointer = work_dir / POINTER_NAME
     if not os.path.lexists(pointer):
         return None, 0.0
@@ -150,7 +147,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     try:
         with open(pointer, 'rb') as file:
             text = file.read(_LONGEST_PATH + 1).decode('utf-8').strip()
-        age, now = os.stat(pointer).st_mtime, time.time() + _CLOCKS_DIFFER
+        written = os.stat(pointer).st_mtime
     except (OSError, UnicodeDecodeError) as error:
         reason = f'cannot be read ({error})'
     else:
@@ -158,10 +155,7 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
             target = Path(text)
             if not os.path.exists(target) and os.path.exists(work_dir / target.name):
                 target = work_dir / target.name  # the folder was moved
-            if age > now:
-                _warn(f'{pointer} is dated ahead of the clock; its checkpoint tells the time.')
-                age = os.stat(target).st_mtime if os.path.exists(target) else 0.0
-            return target, age if age <= now else 0.0
+            return target, written
         reason = 'is torn, or is not a path'
     _warn(f'{pointer} {reason}; the checkpoints are ordered by name.')
     return None, 0.0

@@ -16,8 +16,7 @@ TRAIN = ROOT / 'tools' / 'train.py'
 def detector(folder: Path) -> Config:
     """A narrow RetinaNet with the stable AP loss: 4 epochs of 3 iterations.
 
-    It has an average of the weights, a data loading worker, a best
-    checkpoint, and accumulates gradients over two iterations.
+    It has an average of the weights, a data loading worker and a best checkpoint.
     """
     from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
@@ -40,7 +39,6 @@ def detector(folder: Path) -> Config:
     cfg.val_dataloader.num_workers = 0
     cfg.train_dataloader.batch_size = 8
     cfg.train_cfg.update(max_epochs=4, val_interval=1)
-    cfg.optim_wrapper.accumulative_counts = 2
     cfg.default_hooks.checkpoint.update(max_keep_ckpts=2, save_best='coco/bbox_mAP', rule='greater')
     cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
     return cfg
@@ -146,8 +144,6 @@ def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
     cfg = TRAININGS[name](folder)
     cfg.train_dataloader.batch_size //= ranks
     if name == 'exact_detector' and ranks > 1:
-        # Gradients accumulated by several processes are not saved.
-        cfg.optim_wrapper.accumulative_counts = 1
         # Averages of the EMAHook have the statistics of their own process.
         cfg.model.backbone.norm_eval = True
     for key in ('test_dataloader', 'test_evaluator', 'test_cfg'):

@@ -10,7 +10,7 @@ import pytest
 from fake_training import command_of, plan_of_one, write_training
 
 from lib.seeds.executors import LocalExecutor, count_cores
-from lib.seeds.runs import RunQueue, build_command, lock_folder, parse_progress, read_result
+from lib.seeds.runs import RunQueue, build_command, parse_progress, read_result
 
 
 @pytest.fixture
@@ -123,18 +123,6 @@ def test_progress_is_read_from_the_log():
     assert parse_progress(log) == expected
     log = 'Iter(train) [ 100/2000]  lr: 1.0e-04  eta: 0:10:00  loss: 1'
     assert parse_progress(log) == 'iteration 100/2000 eta 0:10:00'
-
-
-@pytest.mark.skipif(os.name != 'posix', reason='there are locks on POSIX only')
-def test_a_folder_has_one_queue(tmp_path):
-    with (
-        lock_folder(tmp_path),
-        pytest.raises(ValueError, match='in use by process'),
-        lock_folder(tmp_path),
-    ):
-        pass
-    with lock_folder(tmp_path):
-        pass
 
 
 def test_a_log_that_is_a_link_is_refused(make_plan, template, tmp_path):

@@ -6,13 +6,11 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from lib.common.folder_lock import FolderHeldError, FolderLock
 from mmrank.errors import UserError
 from mmrank.files import refuse_link
 
@@ -216,17 +214,3 @@ class RunQueue:
         outcome = Outcome(run, metrics, seconds, error)
         self.on_end(outcome)
         return outcome
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder; :class:`UserError` when another one holds it."""
-    lock = FolderLock(folder / '.running')
-    try:
-        lock.acquire()
-    except FolderHeldError as error:
-        raise UserError(f'{error}: wait for it, or choose another folder.') from None
-    try:
-        yield
-    finally:
-        lock.release()
