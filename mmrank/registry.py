@@ -50,14 +50,7 @@ def _node(name: str, root: str, *locations: str) -> 'Registry':
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
-MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded.tables')
-HOOKS = _node(
-    'hook',
-    'HOOKS',
-    'mmrank.engine.hooks',
-    'mmrank.engine.sharded.state_hook',
-    'mmrank.engine.sharded.tables',
-)
+HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded.state_hook')
 RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible_runner')
 STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.sharded.fsdp_strategy')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')

@@ -7,6 +7,14 @@ from mmrank.errors import UserError
 
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
 TYPES: dict[str, tuple[str, str]] = {}
+TYPES = {
+    'FSDPStrategy': (
+        'STRATEGIES',
+        'fully_shard of torch through Lightning or accelerate, see docs/pages/trainers.md',
+    ),
+    'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
+    'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
+}
 #: Other names of mmrank's packages.
 NAMES = {
     'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',

@@ -3,7 +3,6 @@
 import os
 from typing import Any
 
-from mmengine.dist import get_world_size
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.model import is_model_wrapper
 from mmengine.runner import FlexibleRunner as _FlexibleRunner
@@ -11,8 +10,6 @@ from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 from mmrank.engine.resume.whole_checkpoint import whole_checkpoint
 from mmrank.engine.runners import refuse_strategy
-from mmrank.engine.sharded.tables import ShardedTablesHook
-from mmrank.errors import UserError
 from mmrank.registry import RUNNERS
 
 
@@ -29,8 +26,7 @@ class FlexibleRunner(_FlexibleRunner):
     * A strategy whose checkpoints cannot be resumed from exactly is refused.
 
     Raises:
-        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI, or several processes
-            have two-tower tables in shards.
+        UserError: The strategy is mmengine's FSDP, DeepSpeed or ColossalAI.
 
     Examples:
         >>> runner_type = 'mmrank.FlexibleRunner'
@@ -44,12 +40,6 @@ class FlexibleRunner(_FlexibleRunner):
         self._has_begun = False
         self._saved_position: dict = {}
         super().__init__(*args, **kwargs)
-        if get_world_size() > 1 and any(isinstance(hook, ShardedTablesHook) for hook in self.hooks):
-            raise UserError(
-                'runner_type: a strategy of FlexibleRunner sends the weights of the first process '
-                'to all, and with ShardedEmbeddingTower each has other rows. Fix: remove '
-                "runner_type, mmengine's Runner trains such tables"
-            )
 
     def build_strategy(
         self, strategy: Any = None, *args: Any, env_cfg: dict | None = None, **kwargs: Any

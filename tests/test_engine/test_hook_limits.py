@@ -23,7 +23,6 @@ from mmrank.engine.runners import (
     unwrap_model,
 )
 from mmrank.engine.sharded.fsdp_strategy import FSDPStrategy
-from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 
 
@@ -100,16 +99,6 @@ def test_runner_that_writes_by_itself(tmp_path):
     assert 'RNGStateHook' not in warned
     warned = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
     assert 'Hook' not in warned
-
-
-def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
-    change = on_a_single_device('mmrank.ShardedTablesHook')
-    # In one process the tables are whole.
-    warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
-    name = 'mmrank.engine.flexible_runner.get_world_size'
-    monkeypatch.setattr(name, lambda: 2)
-    with pytest.raises(UserError, match='Fix: remove runner_type'):
-        warnings_of(tmp_path / 'two', change, OurFlexibleRunner.from_cfg)
 
 
 def test_loop_of_the_user(tmp_path):

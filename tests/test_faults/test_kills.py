@@ -28,7 +28,6 @@ TRAININGS = {
     'isogclr': 'mmpretrain',
     'sharded': 'mmpretrain',
     'sharded_state': 'mmpretrain',
-    'sharded_tables': 'mmengine',
     'two_tower': 'mmengine',
 }
 #: On one process these are the training without shards.
@@ -257,7 +256,7 @@ def without_statistics(state):
 @pytest.mark.parametrize('name', TRAININGS)
 def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
     _, whole, _ = whole_run(name, 1)
-    is_two_tower = name in ('two_tower', 'sharded_tables')
+    is_two_tower = name == 'two_tower'
     hooks = [dict(type='mmengine.StateHook')]
     configs = {n: write_config(name, tmp_path, n, hooks) for n in (1, 2)}
     work_dir = tmp_path / 'work'

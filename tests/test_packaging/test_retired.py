@@ -24,6 +24,11 @@ paired_iou
 SigmoidSSD
 JointMapTargets
 JointMapPredictions
+sharded_embedding_tower
+shard_like
+sharded_parameters
+sharded_tables
+ShardedTablesParallel
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

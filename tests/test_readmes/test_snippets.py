@@ -90,8 +90,6 @@ BLOCKS = [
     (SCALING, 'dist_cfg=dict(backend'),
     # tests/test_datasets/test_data_resume.py has such a training.
     (SCALING, 'mmrank.ShardSampler'),
-    # tests/test_engine/test_sharded_tables.py trains such towers.
-    (SCALING, 'mmrank.ShardedTablesParallel'),
     # tests/test_evaluation/test_gallery_index.py measures by them.
     (SCALING, 'mmrank.RetrievalMetric'),
     (CALIBRATION, 'LogisticRegression'),

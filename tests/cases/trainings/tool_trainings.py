@@ -117,23 +117,12 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-def sharded_tables(folder: Path) -> Config:
-    """The training of two towers, with the rows of both on all ranks."""
-    cfg = two_tower(folder)
-    for side in ('left', 'right'):
-        cfg.model[side].type = 'mmrank.ShardedEmbeddingTower'
-    cfg.model_wrapper_cfg = dict(type='mmrank.ShardedTablesParallel')
-    cfg.custom_hooks.append(dict(type='mmrank.ShardedTablesHook'))
-    return cfg
-
-
 TRAININGS = {
     'exact_detector': exact_detector,
     'flexible': flexible,
     'isogclr': isogclr,
     'sharded': sharded,
     'sharded_state': sharded_state,
-    'sharded_tables': sharded_tables,
     'two_tower': two_tower,
 }
 
