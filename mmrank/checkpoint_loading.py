@@ -29,6 +29,11 @@ from mmengine.logging import HistoryBuffer
 from mmrank.errors import UserError
 
 _COPY = 'copy or download it again, or pass another file'
+#: What is said of a path to a folder, such as one of an earlier training in shards.
+IS_A_FOLDER = (
+    'is a folder, and a checkpoint is a file. Fix: make one file of it with the version of mmrank '
+    'that saved it'
+)
 _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, whatever its caller wants.
@@ -121,6 +126,8 @@ def guard_checkpoints(trust: bool = False) -> None:
     @wraps(checkpoint.load_from_local)
     def load_from_local(filename: str, map_location: Any = None) -> Any:
         filename = os.path.expanduser(filename)
+        if os.path.isdir(filename):
+            raise CheckpointError(f'checkpoint {filename} {IS_A_FOLDER}')
         if not os.path.isfile(filename):
             raise CheckpointError(
                 f'checkpoint {filename} does not exist.\n  Fix: the path of a .pth file, from '

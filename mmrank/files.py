@@ -120,25 +120,19 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
             temp.rename(target)
 
 
-def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
-    """Hidden name next to ``path``, beginning with ``mark``, for what is to become ``path``."""
+def temporary_name(path: str | os.PathLike) -> Path:
+    """Hidden name next to ``path`` for what is to become ``path``."""
     path = Path(path).absolute()
-    return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
-
-
-def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
-    """Yield temporary files of dead processes, and the names, mark included, they were to get."""
-    for temp in Path(folder).glob(f'.*{_SUFFIX}'):
-        match = _TEMP_NAME.fullmatch(temp.name)
-        with suppress(FileNotFoundError):
-            if match is not None and _is_left_behind(temp, match):
-                yield temp, match['name']
+    return path.with_name(f'.{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
 
 
 def remove_temporary_files(folder: str | os.PathLike) -> None:
     """Remove what dead processes left, another host's after a day."""
-    for temp, _ in left_behind(folder):
-        remove_path(temp)
+    for temp in Path(folder).glob(f'.*{_SUFFIX}'):
+        match = _TEMP_NAME.fullmatch(temp.name)
+        with suppress(FileNotFoundError):
+            if match is not None and _is_left_behind(temp, match):
+                remove_path(temp)
 
 
 def refuse_link(path: str | os.PathLike) -> None:

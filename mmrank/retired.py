@@ -3,15 +3,14 @@
 A config, an import or a setting that names one of them gets its sentence.
 """
 
+from collections.abc import Callable
+
 from mmrank.errors import UserError
 
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
-TYPES: dict[str, tuple[str, str]] = {}
-TYPES = {
-    'FSDPStrategy': (
-        'STRATEGIES',
-        'fully_shard of torch through Lightning or accelerate, see docs/pages/trainers.md',
-    ),
+TYPES: dict[str, tuple[str, str]] = {
+    'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
+    'FlexibleRunner': ('RUNNERS', "leave out runner_type and strategy; mmengine's Runner trains"),
     'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
 }
@@ -37,13 +36,16 @@ def retired_setting(owner: str, name: str) -> str:
     return SETTINGS.get(f'{owner}.{name}') or SETTINGS.get(name, '')
 
 
-def register_retired(root: str, registry) -> None:
-    """Register the retired names of a registry as functions that raise a UserError when built."""
-    for name, (owner, fix) in TYPES.items():
-        if owner != root:
-            continue
+def refuse_retired(root: str, get: Callable) -> Callable:
+    """``get`` of a registry node, which raises a UserError for what the node had.
 
-        def build(*args, _message: tuple = (f'mmrank.{name} is gone', fix), **kwargs) -> object:
-            raise UserError(*_message)
+    Not registered: mmengine and tools go through all that a registry holds.
+    """
 
-        registry.register_module(name=name, module=build)
+    def look_up(key: str) -> object:
+        name = key.removeprefix('mmrank.')
+        if name in TYPES and TYPES[name][0] == root:
+            raise UserError(f'mmrank.{name} is gone', TYPES[name][1])
+        return get(key)
+
+    return look_up

@@ -12,18 +12,14 @@ from forked_processes import process_context
 from gloo_processes import free_port, run_on_ranks
 from mmengine.config import Config
 from mmengine.model import BaseModel
-from mmengine.runner import FlexibleRunner as TheirFlexibleRunner
-from mmengine.runner import Runner
-from resume_run import gathered, kill_in_write
+from resume_run import kill_in_write
 from tiny_runner import loader, make
 from torch import nn
 from torch.utils.data import Dataset
 
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
-from mmrank.engine.flexible_runner import FlexibleRunner
 from mmrank.engine.hooks import CheckpointMatchHook
 from mmrank.engine.resume.checkpoint import find_damage, find_last_whole_checkpoint
-from mmrank.engine.sharded.state_hook import ShardedStateHook
 from mmrank.errors import UserError
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
@@ -33,7 +29,6 @@ from mmrank.visualization.temperatures import read_temperatures
 
 SAMPLES, BATCH, SLOTS = 12, 6, 7
 ROWS = ('log_s', 'tau', 'u')
-GATHER = Path(__file__).parents[2] / 'tools/model_converters/gather_checkpoint.py'
 
 
 class Views(Dataset):
@@ -69,28 +64,17 @@ class Model(BaseModel):
 
 
 WRAPPER = dict(type='MMDistributedDataParallel', device_ids=None, broadcast_buffers=False)
-#: Strategies of FlexibleRunner with two processes on a CPU.
-STRATEGIES = {
-    'ddp': dict(type='DDPStrategy', model_wrapper=WRAPPER),
-    'fsdp': dict(type='mmrank.FSDPStrategy', wrap=['Linear']),
-}
 
 
-def train(folder, epochs, storage, world=1, resume=False, strategy=None):
+def train(folder, epochs, storage, world=1, resume=False):
     """Run it; all columns, whole, and the slots of this rank."""
     os.environ.setdefault('LOCAL_RANK', '0')  # mmengine's; there is no GPU
     hooks = [dict(type='mmrank.ShardedStateHook'), dict(type='EMAHook', update_buffers=True)]
-    options = {}
-    kind = Runner
-    if strategy:
-        kind = FlexibleRunner
-        options['strategy'] = dict(STRATEGIES[strategy])
     runner = make(
         Model(storage),
         folder,
         Views(),
         epochs,
-        kind=kind,
         train_dataloader=loader(Views(), BATCH // world, seed=3),
         optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.5, momentum=0.9)),
         default_hooks=dict(
@@ -100,7 +84,6 @@ def train(folder, epochs, storage, world=1, resume=False, strategy=None):
         launcher='none' if world == 1 else 'pytorch',
         resume=resume,
         cfg=Config(dict(work_dir=str(folder), model_wrapper_cfg=WRAPPER)),
-        **options,
     )
     runner.register_hook(CheckpointMatchHook())
     runner.train()
@@ -108,7 +91,7 @@ def train(folder, epochs, storage, world=1, resume=False, strategy=None):
     columns = [model.loss.temperature.gathered(name) for name in ROWS]
     assert columns[1].unique().numel() == SAMPLES
     slots = [x.clone() for x in model.memory.own_rows().values()]
-    return [gathered(model.linear.weight), *columns, *slots]
+    return [model.linear.weight.detach(), *columns, *slots]
 
 
 def _two_ranks(rank, root):
@@ -161,54 +144,6 @@ def test_resumes_on_any_number_of_processes(tmp_path):
     assert torch.equal(torch.as_tensor(found.tau), ranks[0][n + 2 + n])
     _look_at_damage(tmp_path / 'half')
     assert content['loss.temperature']['rows']['tau'].shape == (SAMPLES // 2,)
-
-
-def _flexible(rank, root, strategy):
-    whole = train(root / 'whole', 4, 'sharded', 2, False, strategy)
-    half = train(root / 'half', 2, 'sharded', 2, False, strategy)
-    if rank == 0:
-        shutil.copytree(root / 'half', root / 'copy')
-    again = train(root / 'half', 4, 'sharded', 2, True, strategy)
-    return [*whole, *half, *again]
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize('strategy', STRATEGIES)
-@pytest.mark.slow
-def test_flexible_runner(tmp_path, strategy, run_script):
-    ranks = run_on_ranks(_flexible, 2, tmp_path, strategy)
-    copy = tmp_path / 'copy/epoch_2.pth'
-    assert copy.is_dir() == (strategy == 'fsdp')
-    assert len(list(copy.glob('*.shard'))) == (2 if copy.is_dir() else 0)
-    assert len(shards_in(tmp_path / 'half')) == (0 if copy.is_dir() else 4)
-    # The same numbers as by the other runner, and after a resume the bits.
-    single = train(tmp_path / 'single', 2, 'device')
-    n = len(single)
-    for results in ranks:
-        whole, half, again = (results[i : i + n] for i in range(0, 3 * n, n))
-        for got, expected in zip(again, whole, strict=True):
-            assert torch.equal(got, expected)
-        for got, expected in zip(half[:4], single[:4], strict=True):
-            torch.testing.assert_close(got, expected)
-    # On one process, by the other runner.
-    if copy.is_dir():
-        file = tmp_path / 'all.pth'
-        assert run_script(GATHER, copy, file)[0] == 0
-        (copy.parent / 'last_checkpoint').write_text(str(file))
-    back = train(tmp_path / 'copy', 2, 'device', resume=True)
-    for got, expected in zip(back[:4], ranks[0][n : n + 4], strict=True):
-        assert torch.equal(got, expected)
-
-
-def test_runner_that_hides_what_it_loads():
-    class Runner(TheirFlexibleRunner):
-        model = Model('device')
-
-    runner = object.__new__(Runner)
-    ShardedStateHook().before_train(runner)
-    Runner.model.memory.shard = Shard(SLOTS, 0, 2)
-    with pytest.raises(UserError, match="runner_type='mmrank.FlexibleRunner'"):
-        ShardedStateHook().before_train(runner)
 
 
 def _half(rank, root, world, resume):

@@ -131,9 +131,7 @@ def test_bandit_finds_nothing():
 REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
     'mmrank/evaluation/retrieval_features.py': '_remove',  # a file that this run opened
-    'mmrank/engine/resume/whole_checkpoint.py': 'whole_checkpoint remove_checkpoint '
-    '_install_folder _set_aside',
-    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
+    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',  # the pointer
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/datasets/shards/shard_index.py': 'write_index',  # behind _check_replaceable
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token

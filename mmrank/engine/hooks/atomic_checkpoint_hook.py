@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
@@ -13,19 +12,12 @@ from mmengine.logging import print_log
 from mmengine.optim import OptimWrapperDict
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from mmrank.engine.resume.checkpoint import (
-    ATOMIC_BACKEND,
-    POINTER_NAME,
-    find_last_whole_checkpoint,
-    pointed_foreign_folder,
-)
-from mmrank.engine.resume.whole_checkpoint import recover_folders, remove_checkpoint
+from mmrank.engine.resume.checkpoint import ATOMIC_BACKEND, POINTER_NAME, find_last_whole_checkpoint
 from mmrank.engine.runners import (
     accumulates_gradients,
     has_own_statistics,
-    hides_checkpoints,
+    refuse_flexible_runner,
     unwrap_model,
-    writes_itself,
 )
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
@@ -78,10 +70,10 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume find a whole checkpoint."""
+        refuse_flexible_runner(type(runner))
         if not runner._resume or runner._load_from is not None:
             return
         if is_main_process():
-            recover_folders(runner.work_dir)
             self._point_to_whole(runner)
         barrier()
 
@@ -99,7 +91,6 @@ class AtomicCheckpointHook(CheckpointHook):
             self._remove_outdated()
         if self._atomic and is_main_process():
             for folder in (self.out_dir, runner.work_dir):
-                recover_folders(folder)
                 remove_temporary_files(folder)
         if runner.iter > 0:
             self._restore_gradients(runner)
@@ -137,7 +128,7 @@ class AtomicCheckpointHook(CheckpointHook):
     @staticmethod
     def _point_to_whole(runner) -> None:
         pointer = Path(runner.work_dir) / POINTER_NAME
-        if not os.path.lexists(pointer) or pointed_foreign_folder(runner.work_dir) is not None:
+        if not os.path.lexists(pointer):
             return
         whole = find_last_whole_checkpoint(runner.work_dir)
         if whole is None:
@@ -159,9 +150,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 'validate_on_resume=False to silence this warning.'
             )
         if accumulates_gradients(runner.optim_wrapper) and (
-            get_world_size() > 1
-            or isinstance(runner.optim_wrapper, OptimWrapperDict)
-            or hides_checkpoints(runner)
+            get_world_size() > 1 or isinstance(runner.optim_wrapper, OptimWrapperDict)
         ):
             runner.logger.warning(
                 'AtomicCheckpointHook saves accumulated gradients of one process with one '
@@ -180,12 +169,7 @@ class AtomicCheckpointHook(CheckpointHook):
         backend = get_file_backend(
             str(self.out_dir or runner.work_dir), backend_args=self.backend_args
         )
-        if writes_itself(runner):
-            reason = (
-                f'{type(runner.strategy).__name__} of FlexibleRunner writes itself, '
-                "and a kill leaves one torn. Set runner_type='mmrank.FlexibleRunner'."
-            )
-        elif not isinstance(backend, LocalBackend):
+        if not isinstance(backend, LocalBackend):
             reason = f'{type(backend).__name__} writes. Set `out_dir` to a local folder.'
         elif self.file_client_args is not None:
             reason = 'the deprecated `file_client_args` prevents it. Use `backend_args`.'
@@ -285,12 +269,7 @@ class AtomicCheckpointHook(CheckpointHook):
         source = Path(ckpt_path).absolute()
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
-            if source.is_dir():
-                from mmrank.engine.sharded.checkpoint import load_sharded
-
-                torch.save(load_sharded(source), link)
-            else:
-                link.symlink_to(source)
+            link.symlink_to(source)
             super()._publish_model(runner, str(link))
             for made in Path(temp).iterdir():
                 if made.name != source.name:
@@ -316,7 +295,7 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
 
 def _remove(path: str) -> None:
     """Remove a checkpoint on the local disk with its shards."""
-    remove_checkpoint(path)
+    Path(path).unlink(missing_ok=True)
     remove_shards(path)
 
 

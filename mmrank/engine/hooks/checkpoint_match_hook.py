@@ -17,7 +17,7 @@ from mmrank.engine.resume.matching import (
     other_classes,
     without_folded,
 )
-from mmrank.engine.runners import has_global_state
+from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
 
@@ -72,13 +72,8 @@ class CheckpointMatchHook(Hook):
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        refuse_flexible_runner(type(runner))
         name = runner._load_from or 'of the work folder'
-        if not has_global_state(runner):
-            runner.logger.warning(
-                f'{type(runner.strategy).__name__} keeps a part of the weights in each process: '
-                f'checkpoint {name} is loaded without a comparison of its keys.'
-            )
-            return
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)

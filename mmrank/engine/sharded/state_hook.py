@@ -12,8 +12,7 @@ from mmengine.hooks import Hook
 from mmengine.runner import find_latest_checkpoint
 
 from mmrank.engine.resume.whole_checkpoint import all_succeed
-from mmrank.engine.runners import unwrap_model, writes_itself
-from mmrank.errors import UserError
+from mmrank.engine.runners import unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state.shard_files import (
     SHARD_FILES_KEY,
@@ -32,8 +31,7 @@ class ShardedStateHook(Hook):
     Every process writes its rows to a file of its own before the first one writes the checkpoint,
     which names them. ``mmrank.AtomicCheckpointHook`` takes a checkpoint for whole only with its
     shards, and removes both together. A resume reads them on any number of processes; whole tables
-    load into shards, and shards into whole tables. ``tools/train.py`` adds the hook. A folder of
-    ``mmrank.FSDPStrategy`` has the shards in it.
+    load into shards, and shards into whole tables. ``tools/train.py`` adds the hook.
 
     All processes have to see the folder, which belongs to one training. Shards go through the
     storage backend of the checkpoint; only in local folders outdated ones are removed.
@@ -54,10 +52,7 @@ class ShardedStateHook(Hook):
 
     def before_run(self, runner) -> None:
         """Let all processes take part in a checkpoint, where a state is in shards."""
-        strategy = getattr(runner, 'strategy', None)
-        if self._runner is runner or getattr(strategy, 'saves_shards', False):
-            return
-        if _has_shards(runner) and not writes_itself(runner):
+        if self._runner is not runner and _has_shards(runner):
             self._runner = runner
             runner.save_checkpoint = partial(self._save, runner, runner.save_checkpoint)
 
@@ -68,14 +63,6 @@ class ShardedStateHook(Hook):
         """Load the rows of this process, which a test does not need."""
         model = unwrap_model(runner.model)
         states = sharded_states(model).values()
-        if writes_itself(runner):
-            if _has_shards(runner):
-                raise UserError(
-                    "storage='sharded' of a loss needs another runner: mmengine's FlexibleRunner "
-                    'does not show hooks which checkpoint it loads. Fix: '
-                    "runner_type='mmrank.FlexibleRunner', or storage='device'"
-                )
-            return
         for state in states:
             state.is_saved = True
         if any(state.awaits_any for state in states):

@@ -22,10 +22,9 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 import mmrank.files as atomic_file_module
@@ -195,7 +194,7 @@ class StateHook(Hook):
                 whole = state.gathered(key).clone()
                 content['state_dict'][f'{prefix}.{key}'] = whole
         path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
-        torch.save(gathered(content), path)
+        torch.save(content, path)
 
     def before_train(self, runner) -> None:
         """What the checkpoint gave."""
@@ -252,7 +251,7 @@ def make_config(work_dir: str, **options) -> Config:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations`` (an iteration-based
             loop), ``seed``, ``loss``, ``learned_scale``, ``clip_grad``, ``optim_wrapper``,
-            ``checkpoint``, ``hooks``, ``distributed``, ``engine`` (settings of the runner).
+            ``checkpoint``, ``hooks``, ``distributed``.
     """
     get, by_epoch = options.get, not options.get('iterations')
     loader = dict(dataset=dict(type='NoisyDataset'), batch_size=4)
@@ -304,16 +303,7 @@ def make_config(work_dir: str, **options) -> Config:
     )
     config['optim_wrapper'].update(get('optim_wrapper', {}))
     config['default_hooks']['checkpoint'].update(get('checkpoint', {}))
-    return Config({**config, **get('engine', {})})
-
-
-def gathered(node):
-    """Nested containers with whole tensors in place of shards."""
-    if isinstance(node, DTensor):
-        return node.detach().full_tensor()
-    if isinstance(node, dict):
-        return {key: gathered(value) for key, value in node.items()}
-    return node
+    return Config(config)
 
 
 def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
@@ -366,16 +356,15 @@ def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bo
             kill_in_write(*kill)
     config = make_config(work_dir, **options)
     config.resume = resume
-    build = RUNNERS.build if 'runner_type' in config else Runner.from_cfg
-    runner = build(config)
+    runner = Runner.from_cfg(config)
     runner.train()
     ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
     scalars = runner.message_hub.log_scalars
     torch.save(
         {
-            'model': gathered(runner.model.state_dict()),
-            'ema': gathered(ema.ema_model.state_dict()),
-            'optimizer': gathered(runner.optim_wrapper.state_dict()),
+            'model': runner.model.state_dict(),
+            'ema': ema.ema_model.state_dict(),
+            'optimizer': runner.optim_wrapper.state_dict(),
             'schedulers': [s.state_dict() for s in runner.param_schedulers],
             'history': {
                 key: torch.as_tensor(scalars[key].data[0])

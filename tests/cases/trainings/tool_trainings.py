@@ -89,22 +89,6 @@ def sharded_state(folder: Path) -> Config:
     return cfg
 
 
-def flexible(folder: Path) -> Config:
-    """The same by ``FlexibleRunner`` and its own choice of a strategy."""
-    cfg = sharded_state(folder)
-    cfg.runner_type = 'FlexibleRunner'
-    return cfg
-
-
-def sharded(folder: Path) -> Config:
-    """The same with weights in shards, too, and an average of them."""
-    cfg = sharded_state(folder)
-    cfg.runner_type = 'FlexibleRunner'
-    cfg.strategy = dict(type='mmrank.FSDPStrategy', wrap=['Conv2d'])
-    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
-    return cfg
-
-
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
     from lib.synthetic.interactions import InteractionsSpec, write_interactions
@@ -119,9 +103,7 @@ def two_tower(folder: Path) -> Config:
 
 TRAININGS = {
     'exact_detector': exact_detector,
-    'flexible': flexible,
     'isogclr': isogclr,
-    'sharded': sharded,
     'sharded_state': sharded_state,
     'two_tower': two_tower,
 }
@@ -163,8 +145,7 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
     """
     options = ['--work-dir', work_dir, '--resume']
     env = {'OMP_NUM_THREADS': '1'}
-    in_shards = 'FSDPStrategy' in Path(config).read_text()
-    if ranks > 1 or in_shards:
+    if ranks > 1:
         options += ['--launcher', 'pytorch']
         env.update(WORLD_SIZE=str(ranks), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
     processes = []

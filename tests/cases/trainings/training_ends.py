@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from mmrank.engine.sharded.checkpoint import load_sharded
 from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
 
 
@@ -38,7 +37,7 @@ def read_losses(work_dir: Path, rank: int = 0) -> dict[str, str]:
 
 def contents(path: Path) -> dict:
     """What two equal trainings have in common in a checkpoint."""
-    checkpoint = load_sharded(path) if path.is_dir() else torch.load(path, weights_only=False)
+    checkpoint = torch.load(path, weights_only=False)
     meta, hub = checkpoint.pop('meta'), checkpoint.pop('message_hub')
     if SHARD_FILES_KEY in checkpoint:
         names = checkpoint.pop(SHARD_FILES_KEY)  # other ones each time
