@@ -50,7 +50,7 @@ def _node(name: str, root: str, *locations: str) -> 'Registry':
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
-HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks', 'mmrank.engine.sharded.state_hook')
+HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
 # Of these only names that are gone.
 RUNNERS = _node('runner', 'RUNNERS')
 STRATEGIES = _node('strategy', 'STRATEGIES')

@@ -11,16 +11,19 @@ from mmrank.errors import UserError
 TYPES: dict[str, tuple[str, str]] = {
     'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
     'FlexibleRunner': ('RUNNERS', "leave out runner_type and strategy; mmengine's Runner trains"),
+    'ShardedStateHook': ('HOOKS', 'leave it out: the checkpoint holds the whole state'),
     'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
     'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
+    'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
+    'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
 }

@@ -336,7 +336,6 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
     from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
     from mmrank.engine.runners import refuse_flexible_runner
-    from mmrank.engine.sharded.state_hook import ShardedStateHook
 
     refuse_flexible_runner(cfg.get('runner_type'))
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
@@ -356,9 +355,6 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     runner.register_hook(StartCheckHook())
-    if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
-        # Does nothing for a model without per-sample state.
-        runner.register_hook(ShardedStateHook())
     return runner
 
 

@@ -131,10 +131,10 @@ def test_bandit_finds_nothing():
 REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
     'mmrank/evaluation/retrieval_features.py': '_remove',  # a file that this run opened
-    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',  # the pointer
+    # The pointer; checkpoints with a successor.
+    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
     'mmrank/datasets/shards/shard_index.py': 'write_index',  # behind _check_replaceable
-    'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
     'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
     'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names
     'tools/lib/seeds/executors.py': 'poll end',  # its record

@@ -24,6 +24,17 @@ paired_iou
 SigmoidSSD
 JointMapTargets
 JointMapPredictions
+shard_files
+row_route
+rows_in_flight
+sharded_state_cost
+ShardedState
+save_shard
+load_shards
+prefetch
+SlowLink
+storage='host
+storage='sharded
 flexible_runner
 fsdp_strategy
 gather_checkpoint
@@ -70,6 +81,13 @@ def test_a_retired_setting_of_a_loss_says_what_to_do(setting):
     owner, _, name = setting.partition('.')
     with pytest.raises(TypeError, match=re.escape(retired.SETTINGS[setting])):
         getattr(losses, owner)(**{name: 1})
+
+
+@pytest.mark.parametrize('name', [n for n in retired.SETTINGS if '.' not in n])
+def test_a_retired_setting_of_several_losses_says_what_to_do(name):
+    for owner in ('SogCLRLoss', 'ISogCLRLoss', 'BimodalISogCLRLoss', 'SOAPLoss', 'PartialAUCLoss'):
+        with pytest.raises(TypeError, match=re.escape(retired.SETTINGS[name])):
+            getattr(losses, owner)(9, **{name: 1})
 
 
 def test_no_page_or_docstring_names_what_is_gone():

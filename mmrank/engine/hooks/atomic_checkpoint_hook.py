@@ -21,7 +21,6 @@ from mmrank.engine.runners import (
 )
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
-from mmrank.state.shard_files import remove_shards
 
 #: Keys of a checkpoint. Not 'val...': mmengine's log shows the runtime infos of such names.
 GRADIENT_KEY = 'accumulated_gradients'
@@ -55,6 +54,9 @@ class AtomicCheckpointHook(CheckpointHook):
         validate_on_resume: Whether to do a missed validation when resuming.
         **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
             ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
+
+    Raises:
+        UserError: Before training, with mmengine's ``FlexibleRunner``.
 
     Examples:
         >>> default_hooks = dict(
@@ -294,9 +296,8 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
 
 
 def _remove(path: str) -> None:
-    """Remove a checkpoint on the local disk with its shards."""
+    """Remove a checkpoint that has a successor."""
     Path(path).unlink(missing_ok=True)
-    remove_shards(path)
 
 
 def _missed_validation(runner) -> bool:

@@ -18,7 +18,6 @@ from mmengine.logging import print_log
 
 from mmrank.checkpoint_loading import IS_A_FOLDER, record_damage
 from mmrank.files import write_atomically
-from mmrank.state.shard_files import named_shards
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -56,7 +55,7 @@ def find_damage(path: str | os.PathLike) -> str | None:
 
     Nothing is unpickled. A file of torch's zip format has its directory at the very end, so a
     truncated one has none; the CRC of each record is compared. A file of torch's older format has
-    neither, and does not count as whole. A file needs all shards that it names.
+    neither, and does not count as whole.
     """
     if os.path.isdir(path):
         return IS_A_FOLDER
@@ -90,10 +89,6 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return damage
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
-    for name in named_shards(path):
-        damage = find_damage(Path(path).with_name(name))
-        if damage is not None:
-            return f'needs {name}, which {damage}'
     return None
 
 

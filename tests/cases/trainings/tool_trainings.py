@@ -81,14 +81,6 @@ def isogclr(folder: Path) -> Config:
     return cfg
 
 
-def sharded_state(folder: Path) -> Config:
-    """The training of iSogCLR, with its temperatures spread over the ranks."""
-    cfg = isogclr(folder)
-    cfg.model.loss.storage = 'sharded'
-    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
-    return cfg
-
-
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
     from lib.synthetic.interactions import InteractionsSpec, write_interactions
@@ -101,12 +93,7 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-TRAININGS = {
-    'exact_detector': exact_detector,
-    'isogclr': isogclr,
-    'sharded_state': sharded_state,
-    'two_tower': two_tower,
-}
+TRAININGS = {'exact_detector': exact_detector, 'isogclr': isogclr, 'two_tower': two_tower}
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
