@@ -25,6 +25,11 @@ from mmengine.logging import HistoryBuffer
 from mmrank.errors import UserError
 
 _COPY = 'copy or download it again, or pass another file'
+#: What is said of a path to a folder, such as one of an earlier training in shards.
+IS_A_FOLDER = (
+    'is a folder, and a checkpoint is a file. Fix: make one file of it with the version of mmrank '
+    'that saved it'
+)
 _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, also in processes started from here.
@@ -133,6 +138,8 @@ def guard_checkpoints(trust: bool = False) -> None:
 
     @wraps(fetch)
     def load(filename: str, *args: Any, **kwargs: Any) -> Any:
+        if os.path.isdir(os.path.expanduser(filename)):
+            raise CheckpointError(f'checkpoint {filename} {IS_A_FOLDER}')
         try:
             return fetch(filename, *args, **kwargs)
         except FileNotFoundError as error:

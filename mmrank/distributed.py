@@ -25,11 +25,6 @@ def world_group():
     return None
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether this process has only a part of a tensor: a ``DTensor``."""
-    return hasattr(tensor, 'full_tensor')  # an older torch has no such class
-
-
 class _AllReduceSum(Function):
     @staticmethod
     def forward(ctx, own, group):

@@ -118,27 +118,21 @@ def whole_folder(path: str | os.PathLike, *sources: str | os.PathLike) -> Iterat
             temp.rename(target)
 
 
-def temporary_name(path: str | os.PathLike, mark: str = '') -> Path:
-    """Hidden name next to ``path``, beginning with ``mark``, for what is to become ``path``."""
+def temporary_name(path: str | os.PathLike) -> Path:
+    """Hidden name next to ``path`` for what is to become ``path``."""
     path = Path(path).absolute()
-    return path.with_name(f'.{mark}{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
+    return path.with_name(f'.{path.name}.{os.getpid()}@{_host()}{_SUFFIX}')
 
 
-def left_behind(folder: str | os.PathLike) -> Iterator[tuple[Path, str]]:
-    """Yield temporary files of dead processes, and the names, mark included, they were to get.
+def remove_temporary_files(folder: str | os.PathLike) -> None:
+    """Remove what dead processes of this host left.
 
-    Files of other hosts are left out: nobody can tell whether their processes live.
+    Files of other hosts are left: nobody can tell whether their processes live.
     """
     for temp in Path(folder).glob(f'.*{_SUFFIX}'):
         match = _TEMP_NAME.fullmatch(temp.name)
         if match is not None and match['host'] == _host() and _is_dead(int(match['pid'])):
-            yield temp, match['name']
-
-
-def remove_temporary_files(folder: str | os.PathLike) -> None:
-    """Remove what dead processes of this host left."""
-    for temp, _ in left_behind(folder):
-        remove_path(temp)
+            remove_path(temp)
 
 
 def refuse_link(path: str | os.PathLike) -> None:

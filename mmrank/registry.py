@@ -11,7 +11,7 @@ import typing
 
 import mmrank.mmcv_ops  # noqa: F401  mmcv.ops works without a compiler
 from mmrank.errors import UserImportError
-from mmrank.retired import register_retired
+from mmrank.retired import refuse_retired
 
 if typing.TYPE_CHECKING:
     from mmengine.registry import Registry
@@ -45,21 +45,15 @@ def _node(name: str, root: str, *locations: str) -> 'Registry':
     node = _host.Registry(
         name, parent=getattr(_host, root), scope='mmrank', locations=list(locations)
     )
-    register_retired(root, node)
+    node.get = refuse_retired(root, node.get)
     return node
 
 
 MODELS = _node('model', 'MODELS', 'mmrank.losses.registered', 'mmrank.models')
-MODEL_WRAPPERS = _node('model_wrapper', 'MODEL_WRAPPERS', 'mmrank.engine.sharded.tables')
-HOOKS = _node(
-    'hook',
-    'HOOKS',
-    'mmrank.engine.hooks',
-    'mmrank.engine.sharded.state_hook',
-    'mmrank.engine.sharded.tables',
-)
-RUNNERS = _node('runner', 'RUNNERS', 'mmrank.engine.flexible_runner')
-STRATEGIES = _node('strategy', 'STRATEGIES', 'mmrank.engine.sharded.fsdp_strategy')
+HOOKS = _node('hook', 'HOOKS', 'mmrank.engine.hooks')
+# Of these only names that are gone.
+RUNNERS = _node('runner', 'RUNNERS')
+STRATEGIES = _node('strategy', 'STRATEGIES')
 OPTIMIZERS = _node('optimizer', 'OPTIMIZERS', 'mmrank.engine.optimizers')
 DATASETS = _node('dataset', 'DATASETS', 'mmrank.datasets.registered')
 DATA_SAMPLERS = _node('data sampler', 'DATA_SAMPLERS', 'mmrank.datasets.samplers')

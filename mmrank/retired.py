@@ -3,6 +3,8 @@
 A config, an import or a setting that names one of them gets its sentence.
 """
 
+from collections.abc import Callable
+
 from mmrank.errors import UserError
 
 _TAR = 'CaptionTable over image files, or webdataset, see docs/pages/users/image_text.md'
@@ -11,15 +13,22 @@ TYPES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(('ShardedCaptions', 'StreamedCaptions'), ('DATASETS', _TAR)),
     'ShardSampler': ('DATA_SAMPLERS', _TAR),
     'LoadImageFromBytes': ('TRANSFORMS', _TAR),
+    'FSDPStrategy': ('STRATEGIES', 'fully_shard of torch through Lightning or accelerate'),
+    'FlexibleRunner': ('RUNNERS', "leave out runner_type and strategy; mmengine's Runner trains"),
+    'ShardedStateHook': ('HOOKS', 'leave it out: the checkpoint holds the whole state'),
+    'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
+    'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
     'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
+    'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
+    'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
@@ -37,13 +46,16 @@ def retired_setting(owner: str, name: str) -> str:
     return SETTINGS.get(f'{owner}.{name}') or SETTINGS.get(name, '')
 
 
-def register_retired(root: str, registry) -> None:
-    """Register the retired names of a registry as functions that raise a UserError when built."""
-    for name, (owner, fix) in TYPES.items():
-        if owner != root:
-            continue
+def refuse_retired(root: str, get: Callable) -> Callable:
+    """``get`` of a registry node, which raises a UserError for what the node had.
 
-        def build(*args, _message: tuple = (f'mmrank.{name} is gone', fix), **kwargs) -> object:
-            raise UserError(*_message)
+    Not registered: mmengine and tools go through all that a registry holds.
+    """
 
-        registry.register_module(name=name, module=build)
+    def look_up(key: str) -> object:
+        name = key.removeprefix('mmrank.')
+        if name in TYPES and TYPES[name][0] == root:
+            raise UserError(f'mmrank.{name} is gone', TYPES[name][1])
+        return get(key)
+
+    return look_up

@@ -22,7 +22,6 @@ try:
     from mmrank.apis.entry_point import (
         build_runner,
         check_data,
-        check_folder,
         is_main_process,
         load,
         train_or_test_parser,
@@ -172,7 +171,6 @@ def main(args: argparse.Namespace) -> None:
             'training wrote into its work folder (work_dirs/<name of the config>)'
         )
     cfg = load(args)
-    check_folder(cfg, args.checkpoint)
     if not cfg.get('test_dataloader') or not cfg.get('test_evaluator'):
         raise UserError(
             f'{args.config} has no test_dataloader or test_evaluator: it cannot be tested.\n  Fix: '

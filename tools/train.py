@@ -23,7 +23,6 @@ try:
     from mmrank.apis.entry_point import (
         build_runner,
         check_data,
-        check_folder,
         is_main_process,
         load,
         train_or_test_parser,
@@ -141,7 +140,6 @@ def set_resume(cfg: Config, resume: str) -> None:
             f'--resume: checkpoint {resume!r} does not exist.\n  Fix: pass its path, or --resume '
             f'alone to use the last one in {cfg.work_dir}'
         )
-    check_folder(cfg, resume)
     cfg.resume = True
     cfg.load_from = resume
 

@@ -11,7 +11,7 @@ from mmrank.errors import UserError
 #: What a runner reads of a config in addition to its own arguments, and mmdet's wrapper at test.
 _MORE_SETTINGS = (
     'runner_type custom_imports find_unused_parameters model_wrapper_cfg sync_bn '
-    'activation_checkpointing efficient_conv_bn_eval tta_model tta_pipeline'
+    'activation_checkpointing compile efficient_conv_bn_eval tta_model tta_pipeline'
 )
 #: Likeness, in [0, 1], from which a name is taken for a slip: of a part of the config, of a
 #: variable of a file. batch_sampler is 0.70 like sampler, and test_pipeline 0.88 like tta_pipeline.
@@ -65,7 +65,6 @@ def _parts(value: object) -> Iterator[object]:
 
 
 def _settings_of_runner() -> list[str]:
-    from mmengine.runner import FlexibleRunner, Runner
+    from mmengine.runner import Runner
 
-    names = (*signature(Runner).parameters, *signature(FlexibleRunner).parameters)
-    return [*dict.fromkeys((*names, *_MORE_SETTINGS.split()))]
+    return [*signature(Runner).parameters, *_MORE_SETTINGS.split()]

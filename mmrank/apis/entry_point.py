@@ -262,8 +262,6 @@ def prepare_cpu_processes(cfg: Config) -> None:
 
     A process group that is there already it takes as it is.
     """
-    from mmrank.engine.runners import strategy_class
-
     if cfg.launcher == 'slurm':
         _set_slurm_variables()
     # Of mmengine, in seconds: how long to wait for a process that is gone.
@@ -277,11 +275,6 @@ def prepare_cpu_processes(cfg: Config) -> None:
         broadcast_buffers=False,
     )
     cfg.model_wrapper_cfg = dict(wrapper, device_ids=None)
-    # FlexibleRunner's own choice where several processes are started.
-    strategy = cfg.get('strategy') or dict(type='DDPStrategy')
-    if 'runner_type' in cfg and strategy_class(strategy)[1] == 'DDPStrategy':
-        wrapper = strategy.get('model_wrapper') or wrapper
-        cfg.strategy = dict(strategy, model_wrapper=dict(wrapper, device_ids=None))
 
 
 def check_launcher(launcher: str) -> None:
@@ -318,21 +311,6 @@ def _set_slurm_variables() -> None:
     os.environ.setdefault('MASTER_PORT', '29500')
 
 
-def check_folder(cfg: Config, path: str) -> None:
-    """Check that a checkpoint, if it is a folder, is of a training in shards."""
-    if not Path(path).is_dir():
-        return
-    from mmrank.engine.runners import strategy_class
-
-    if strategy_class(cfg.get('strategy') or {})[1] != 'FSDPStrategy':
-        raise UserError(
-            f'checkpoint {path} is a folder of shards, and this config does not train in shards.\n'
-            f'  Fix: python tools/model_converters/gather_checkpoint.py {path} OUT.pth, and pass '
-            "OUT.pth; or set runner_type='mmrank.FlexibleRunner' and "
-            "strategy=dict(type='mmrank.FSDPStrategy')"
-        )
-
-
 def check_dump(cfg: Config) -> None:
     """Check the file to which mmengine writes the config: it is overwritten."""
     if not cfg.get('work_dir') or not cfg.filename or not is_main_process():
@@ -357,12 +335,11 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
 
     from mmrank.engine.hooks import CheckpointMatchHook
     from mmrank.engine.hooks.data_check_hooks import StartCheckHook
-    from mmrank.engine.sharded.state_hook import ShardedStateHook
+    from mmrank.engine.runners import refuse_flexible_runner
 
+    refuse_flexible_runner(cfg.get('runner_type'))
     if cfg.launcher in ('pytorch', 'slurm') and get_device() == 'cpu':
         prepare_cpu_processes(cfg)
-    if cfg.get('runner_type') in ('FlexibleRunner', 'mmengine.FlexibleRunner'):
-        cfg.runner_type = 'mmrank.FlexibleRunner'  # the same, and safe
     check_dump(cfg)
     if isinstance(cfg.get('visualizer'), dict):
         cfg.visualizer.setdefault('type', 'Visualizer')  # a list of loggers alone
@@ -378,9 +355,6 @@ def build_runner(cfg: Config, strict: bool = True, allow_partial: Sequence[str] 
         )
     runner.register_hook(CheckpointMatchHook(strict, allow_partial))
     runner.register_hook(StartCheckHook())
-    if not any(isinstance(hook, ShardedStateHook) for hook in runner.hooks):
-        # Does nothing for a model without per-sample state.
-        runner.register_hook(ShardedStateHook())
     return runner
 
 

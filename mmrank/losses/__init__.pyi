@@ -36,7 +36,6 @@ from .pointwise.quality_losses import VarifocalLoss as VarifocalLoss
 from .protocols import HasDiagnostics as HasDiagnostics
 from .protocols import HasLogitCentre as HasLogitCentre
 from .protocols import KeepsSampleState as KeepsSampleState
-from .protocols import Prefetches as Prefetches
 from .protocols import Reweights as Reweights
 from .protocols import ShiftsLogits as ShiftsLogits
 from .protocols import TakesBoxValues as TakesBoxValues

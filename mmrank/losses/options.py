@@ -30,7 +30,6 @@ class TemperatureOptions(ContrastiveOptions, total=False):  # ISogCLRLoss, for a
     eta: float
     beta0: float
     beta1: float
-    storage: str
     load_state: bool
     gradient_clip: float | None
 

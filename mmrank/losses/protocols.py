@@ -51,14 +51,6 @@ class KeepsSampleState(Protocol):
 
 
 @runtime_checkable
-class Prefetches(Protocol):
-    """Fetches state of a batch while the model computes its embeddings."""
-
-    def prefetch(self, sample_idx: Any, device: Any) -> None:
-        """Start to fetch the state of (B,) samples to a device."""
-
-
-@runtime_checkable
 class Reweights(Protocol):
     """Weights the classes from when ``mmrank.DeferredReweightingHook`` says so."""
 

@@ -18,7 +18,7 @@ from .heads import (
 from .multimodal import HuggingFaceTextEncoder, ImageTextDualEncoder, TextTransformer
 from .roi_heads import FederatedRoIHead, ListwiseBBoxHead
 from .selfsup import TwoViewPreprocessor
-from .two_tower import EmbeddingTower, MLPTower, ShardedEmbeddingTower, SparseLinearTower, TwoTower
+from .two_tower import EmbeddingTower, MLPTower, SparseLinearTower, TwoTower
 
 __all__ = [
     'CalibratedModel',
@@ -37,7 +37,6 @@ __all__ = [
     'MLPTower',
     'OneVsRestHead',
     'RetrievalHead',
-    'ShardedEmbeddingTower',
     'SmallConvNet',
     'SparseLinearTower',
     'TIMMStages',

@@ -9,7 +9,6 @@ from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
 from .score_vector import ScoreSpread, ScoreVector
-from .sharding import ShardedState, load_shards, save_shard
 
 __all__ = [
     'CappedImbalance',
@@ -31,9 +30,6 @@ __all__ = [
     'ScoreSpread',
     'ScoreVector',
     'SelfBalance',
-    'ShardedState',
     'StreamingFrequency',
     'TemperatureStep',
-    'load_shards',
-    'save_shard',
 ]

@@ -1,11 +1,21 @@
 """Base of state that is kept in buffers, and the check of its rows."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from torch import Tensor
 
 from mmrank.autograd import TrainingState
+from mmrank.errors import UserError
 from mmrank.tensors import check_index
+
+#: Key of a state that earlier versions saved in files beside the checkpoint; what is said of it.
+SHARDS_KEY = 'shards'
+ROWS_ELSEWHERE = (
+    'it keeps rows of state in .shard files beside it, which are read no longer. Fix: resume it '
+    "with the version of mmrank that saved it and storage='device', and save; for fresh values "
+    'load_state=False of the loss, or remove the key'
+)
 
 
 class SavedState(TrainingState):
@@ -44,6 +54,7 @@ class SavedState(TrainingState):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        refuse_rows_elsewhere(state_dict, prefix)
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.
@@ -55,6 +66,12 @@ class SavedState(TrainingState):
                     'with fresh values'
                 )
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def refuse_rows_elsewhere(state_dict: Mapping, prefix: str) -> None:
+    """Refuse, by a UserError, a saved state whose rows are in ``.shard`` files."""
+    if prefix + SHARDS_KEY in state_dict:
+        raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:

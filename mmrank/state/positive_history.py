@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.checks import check_count, check_positive, check_within, one_of
+from mmrank.checks import check_count, check_positive, check_within
 
 from .base import SavedState
 from .sample_averages import SampleGroups, moving_log_mean
@@ -38,11 +38,9 @@ class PositiveState(SampleState):
 
     initial: ClassVar[dict[str, float]]  # before the first visit, by quantity
 
-    def __init__(self, num_samples: int, num_classes: int, load_state: bool, storage: str) -> None:
+    def __init__(self, num_samples: int, num_classes: int, load_state: bool) -> None:
         check_count('num_samples', num_samples, fix=SIZE_FIX)
-        # Not 'host': which samples are positives is known on the device.
-        one_of('storage', storage, ('device', 'sharded'))
-        super().__init__(num_samples * num_classes, self.initial, storage, load_state)
+        super().__init__(num_samples * num_classes, self.initial, load_state)
         self.num_samples = num_samples
         self.num_columns = num_classes
 
@@ -79,12 +77,6 @@ class PositiveState(SampleState):
         index = index.flatten()
         batch = batch.detach().flatten(1)
         mask = mask.flatten()
-        if self.group is not None:
-            # All ranks know the batch: each takes what is in its shard.
-            here = index % self.shard.parts == self.shard.part
-            index = index[here]
-            batch = batch[:, here]
-            mask = mask[here]
         groups = SampleGroups(index)
         usable = mask & batch.float().isfinite().all(0)
         mean = torch.stack([self.mean(groups, x, usable) for x in batch])
@@ -98,15 +90,10 @@ class PositiveAverages(PositiveState):
     """Base of moving averages; ``gamma`` is the weight of the batch in (0, 1]."""
 
     def __init__(
-        self,
-        num_samples: int,
-        num_classes: int = 1,
-        gamma: float = 0.9,
-        load_state: bool = True,
-        storage: str = 'device',
+        self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
     ) -> None:
         check_within('(0, 1]', gamma=gamma)
-        super().__init__(num_samples, num_classes, load_state, storage)
+        super().__init__(num_samples, num_classes, load_state)
         self.gamma = gamma
 
 
@@ -152,11 +139,10 @@ class SampleThresholds(PositiveState):
         max_fpr: float = 0.2,
         eta: float = 0.1,
         load_state: bool = True,
-        storage: str = 'device',
     ) -> None:
         check_within('(0, 1]', max_fpr=max_fpr)
         check_positive(eta=eta)
-        super().__init__(num_samples, num_classes, load_state, storage)
+        super().__init__(num_samples, num_classes, load_state)
         self.max_fpr = max_fpr
         self.eta = eta
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_ascending, check_positive, check_within
+from mmrank.distributed import all_gather_rows
 
 from .sample_state import SampleState
 
@@ -118,12 +119,11 @@ class SampleLogMean(SampleState):
         self,
         size: int,
         beta0: float = 0.9,
-        storage: str = 'device',
         load_state: bool = True,
         further: Mapping[str, float] | None = None,
     ) -> None:
         check_within('(0, 1]', beta0=beta0)
-        super().__init__(size, {'log_s': -math.inf, **(further or {})}, storage, load_state)
+        super().__init__(size, {'log_s': -math.inf, **(further or {})}, load_state)
         self.beta0 = beta0
 
     @property
@@ -143,10 +143,14 @@ class SampleLogMean(SampleState):
         """
         if not self.moves:
             return
-        news = [log_batch] if gradient is None else [log_batch, gradient]
-        ids, entries, news = self.joined(
-            ids, entries, torch.stack(news).detach().double(), counts, group
-        )
+        rows = [log_batch] if gradient is None else [log_batch, gradient]
+        news = torch.stack(rows).detach().double()
+        entries = entries.double()
+        if group is not None:
+            joined = torch.cat([ids[None].double(), entries, news]).t()
+            joined = all_gather_rows(joined, counts, group).t()
+            ids = joined[0].long()
+            entries, news = joined[1:].split([len(entries), len(news)])
         groups = SampleGroups(ids)
         usable = news.isfinite().all(0)
         merged = [groups.log_mean_exp(news[0], usable)]
@@ -166,13 +170,17 @@ class SampleTemperature(SampleLogMean):
     """
 
     def __init__(
-        self, size: int, beta0: float = 0.9, step: TemperatureStep | None = None, **kwargs
+        self,
+        size: int,
+        beta0: float = 0.9,
+        step: TemperatureStep | None = None,
+        load_state: bool = True,
     ) -> None:
         step = step or TemperatureStep()
         further = {'tau': step.tau_init}
         if step.beta1 < 1:
             further['u'] = 0.0
-        super().__init__(size, beta0, further=further, **kwargs)
+        super().__init__(size, beta0, load_state, further)
         self.step = step
 
     @property

@@ -14,7 +14,6 @@ from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.files import write_csv_atomically
 from mmrank.state.sample_averages import SampleTemperature
-from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
 
 #: Quantiles that a history notes.
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -38,12 +37,9 @@ class Temperatures:
 
 
 def temperatures_of(model: nn.Module) -> list[Temperatures]:
-    """The temperatures that the losses of a model hold, copied to the host.
-
-    Where they are spread over processes, all have to call it.
-    """
+    """The temperatures that the losses of a model hold, copied to the host."""
     found = {
-        name: (module.gathered('tau'), module.gathered('log_s'))
+        name: (module.tau, module.log_s)
         for name, module in model.named_modules()
         if isinstance(module, SampleTemperature)
     }
@@ -59,9 +55,6 @@ def read_temperatures(path: str | os.PathLike, trust: bool = False) -> list[Temp
     try:
         content = load_checkpoint(path, 'cpu', trust=trust)
         states = content.get('state_dict', content)
-        shards = content.get(SHARD_FILES_KEY)
-        if shards:
-            states = {**states, **whole_tables(path, shards)}
     except UserError:
         raise
     except Exception as error:

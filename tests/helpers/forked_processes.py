@@ -35,8 +35,7 @@ PRELOADED = [
     'mmpretrain.datasets',
     # What a config of theirs makes the registries import, models among it.
     'mmpretrain.engine',
-    'mmrank.engine.flexible_runner',
-    'mmrank.engine.sharded.fsdp_strategy',
+    'mmrank.engine.hooks',
     'mmrank.evaluation',
 ]
 

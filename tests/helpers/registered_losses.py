@@ -74,7 +74,7 @@ SETTINGS = {
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
     'HAPLoss': [dict(tau=0.3, delta=0.9, alpha=2.0, mode='per_class')],
-    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, storage='host', gradient_clip=0.1)],
+    'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)],
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
         dict(num_buckets=5, alpha=0.3),
@@ -363,8 +363,6 @@ def subject_of_case(case: 'Case') -> Subject:
         excused['infinities'] = 'only what ranks scores takes them'
     if case.settings.get('mode') == 'sogram':
         excused['permutation'] = 'a sample is two rows'
-    if case.settings.get('storage') == 'host':
-        excused['meta'] = 'a state on the host is read there'
     if case.settings.get('learnable') is False:
         excused['built_on_meta'] = 'a temperature that is fixed is in no checkpoint'
     if case.name in BREAKS:

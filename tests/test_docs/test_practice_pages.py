@@ -12,7 +12,6 @@ from torch import nn
 
 from analysis_tools import plot_pr_curves
 from mmrank.engine.optimizers import GradCacheOptimWrapper
-from mmrank.engine.resume.checkpoint import find_damage
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
@@ -52,20 +51,17 @@ def test_gradient_caching():
 
 @pytest.mark.slow
 def test_scaling_commands(newcomer):
-    """Two processes, the same in shards, and an accumulation; all learn."""
+    """Two processes, and an accumulation; all learn."""
     pytest.importorskip('mmpretrain')
     output = newcomer(blocks(SCALING, 'bash'))
     found = re.findall(r'Epoch\(val\) .*ranking/mAP: ([\d.]+)', output)
-    assert len(found) == 3
+    assert len(found) == 2
     assert min(map(float, found)) > 30
-    assert found[0] == found[1]
     # 600 images in batches of 64, and in parts of 16.
     for iterations in (10, 38):
         assert re.search(rf'Epoch\(train\) +\[6\]\[\d+/{iterations}\]', output)
     for name in ('two_processes', 'accumulated'):
         assert (newcomer.folder / 'work_dirs' / name / 'epoch_6.pth').is_file()
-    shards = newcomer.folder / 'work_dirs' / 'in_shards' / 'epoch_6.pth'
-    assert find_damage(shards) is None
 
 
 def test_calibration(capsys):

@@ -174,6 +174,12 @@ def test_fine_tuning_stays_lenient_with_a_table(content, tmp_path):
     assert 0 < moved.abs().max() < 0.5
 
 
+def test_rows_of_state_in_other_files_are_read_no_longer(content, tmp_path):
+    content['state_dict']['loss.temperature.shards'] = torch.tensor([2, 12])
+    with pytest.raises(CheckpointError, match=r'\.shard files .* Fix: resume it with the version'):
+        run_with(content, tmp_path)
+
+
 def test_unlike_groups_of_parameters(content, tmp_path):
     content['meta'].pop('cfg')
     group = content['optimizer']['param_groups'][0]

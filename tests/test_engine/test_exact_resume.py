@@ -19,13 +19,6 @@ STABLE_AP = {
     'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
     'optimizer': {'type': 'mmrank.SUM', 'lr': 0.05, 'momentum': 0.9, 's': 1.0},
 }
-FLEXIBLE = {
-    **KEEP_ONE,
-    'engine': {
-        'runner_type': 'mmrank.FlexibleRunner',
-        'strategy': {'type': 'SingleDeviceStrategy'},
-    },
-}
 #: So large a scale that the first steps overflow in float16 and are skipped.
 SCALE = 2.0**24
 AMP = {
@@ -123,7 +116,6 @@ def slow(*values, name):
         slow(ITERATIONS, [('iteration', 8)], name='by-iteration'),
         slow(STABLE_AP, [('iteration', 7)], name='stable-ap-sum'),
         pytest.param(EXACT_MEAN, [('iteration', 8)], id='stable-ap-exact'),
-        slow(FLEXIBLE, [('iteration', 8)], name='flexible-runner'),
         *(slow(options, [('iteration', 8)], name=name) for name, options in AMP.items()),
     ],
 )

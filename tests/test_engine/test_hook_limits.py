@@ -6,22 +6,14 @@ import pytest
 import resume_run
 import torch
 from mmengine.fileio import LocalBackend, register_backend
-from mmengine.hooks import EMAHook, SyncBuffersHook
+from mmengine.hooks import CheckpointHook, EMAHook, SyncBuffersHook
 from mmengine.model import BaseModel, ExponentialMovingAverage
 from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import LOOPS, MODEL_WRAPPERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
-from mmrank.engine.flexible_runner import FlexibleRunner as OurFlexibleRunner
 from mmrank.engine.hooks import PreviousWeightsHook, atomic_checkpoint_hook, rng_state_hook
-from mmrank.engine.runners import (
-    has_global_state,
-    has_own_statistics,
-    hides_checkpoints,
-    shards_weights,
-    unwrap_model,
-)
-from mmrank.engine.sharded.fsdp_strategy import FSDPStrategy
+from mmrank.engine.runners import has_own_statistics, unwrap_model
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 
@@ -79,36 +71,15 @@ def test_remote_storage(tmp_path):
     assert 'cannot write atomically here: FarBackend' in warned
 
 
-def on_a_single_device(hook):
-    """A change of the config for FlexibleRunner, with a hook."""
-
+def test_the_other_runner_is_refused(tmp_path):
     def change(config):
         config.pop('model_wrapper_cfg')
         config.strategy = {'type': 'SingleDeviceStrategy'}
         config.env_cfg = {'dist_cfg': {'backend': 'gloo'}}
-        config.custom_hooks = [{'type': hook}]
 
-    return change
-
-
-def test_runner_that_writes_by_itself(tmp_path):
-    change = on_a_single_device('mmrank.RNGStateHook')
-    warned = warnings_of(tmp_path / 'theirs', change, FlexibleRunner.from_cfg)
-    assert 'SingleDeviceStrategy of FlexibleRunner writes' in warned
-    assert "Set runner_type='mmrank.FlexibleRunner'" in warned
-    assert 'RNGStateHook' not in warned
-    warned = warnings_of(tmp_path / 'ours', change, OurFlexibleRunner.from_cfg)
-    assert 'Hook' not in warned
-
-
-def test_tables_in_shards_need_the_runner(tmp_path, monkeypatch):
-    change = on_a_single_device('mmrank.ShardedTablesHook')
-    # In one process the tables are whole.
-    warnings_of(tmp_path / 'one', change, OurFlexibleRunner.from_cfg)
-    name = 'mmrank.engine.flexible_runner.get_world_size'
-    monkeypatch.setattr(name, lambda: 2)
-    with pytest.raises(UserError, match='Fix: remove runner_type'):
-        warnings_of(tmp_path / 'two', change, OurFlexibleRunner.from_cfg)
+    with pytest.raises(UserError, match='Fix: leave out runner_type'):
+        warnings_of(tmp_path, change, FlexibleRunner.from_cfg)
+    assert not list(tmp_path.glob('*.pth'))
 
 
 def test_loop_of_the_user(tmp_path):
@@ -154,45 +125,16 @@ def test_statistics_that_are_the_same_on_all_processes():
     assert has_own_statistics(Here)
 
 
-class DeepSpeedStrategy:
-    """Stands for mmengine's, whose package is not installed."""
-
-
-def flexible_runner(strategy):
-    """A runner of which only the strategy matters."""
-    runner = object.__new__(FlexibleRunner)
-    runner.strategy = strategy
-    return runner
-
-
-def test_strategies_are_distinguished():
-    runner = flexible_runner(DeepSpeedStrategy())
-    assert shards_weights(runner)
-    assert hides_checkpoints(runner)
-    assert not has_global_state(runner)
-    fsdp = flexible_runner(type('FSDPStrategy', (), {})())
-    assert shards_weights(fsdp)
-    assert not hides_checkpoints(fsdp)
-    assert not has_global_state(fsdp)
-    ours = flexible_runner(object.__new__(FSDPStrategy))
-    assert shards_weights(ours)
-    assert has_global_state(ours)
-    ddp = flexible_runner(type('DDPStrategy', (), {})())
-    assert not shards_weights(ddp)
-    assert has_global_state(ddp)
-
-
-def test_random_state_that_no_checkpoint_takes():
-    class Runner(FlexibleRunner):
-        strategy = DeepSpeedStrategy()
-        hooks = ()
+def test_loader_whose_random_state_is_unknown():
+    class Here:
+        hooks = (CheckpointHook(),)
         train_loop = object.__new__(EpochBasedTrainLoop)
 
-    Runner.train_loop.dataloader = torch.utils.data.DataLoader([1])
-    (hidden,) = rng_state_hook._limits(object.__new__(Runner))
-    assert 'DeepSpeedStrategy does not show its checkpoints' in hidden
-    Runner.train_loop.dataloader = [1]
-    assert 'random numbers of list' in list(rng_state_hook._limits(object.__new__(Runner)))[1]
+    Here.train_loop.dataloader = torch.utils.data.DataLoader([1])
+    assert not list(rng_state_hook._limits(Here))
+    Here.train_loop.dataloader = [1]
+    (unknown,) = rng_state_hook._limits(Here)
+    assert 'random numbers of list' in unknown
 
 
 class Model(BaseModel):
@@ -209,7 +151,6 @@ class Model(BaseModel):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'strategy': DeepSpeedStrategy()}, 'DeepSpeedStrategy keeps a part'),
         (
             {
                 'optim_wrapper': OptimWrapperDict(
@@ -223,18 +164,17 @@ class Model(BaseModel):
             'Sequential is not an mmengine.model.BaseModel',
         ),
     ],
-    ids=['strategy', 'optimisers', 'model'],
+    ids=['optimisers', 'model'],
 )
 def test_previous_weights_are_refused(changes, message):
-    class Here(FlexibleRunner):
-        strategy = type('DDPStrategy', (), {})()
+    class Here:
         model = Model()
         optim_wrapper = None
 
     for name, value in changes.items():
         setattr(Here, name, value)
     with pytest.raises(ValueError, match=message):
-        PreviousWeightsHook().before_train(object.__new__(Here))
+        PreviousWeightsHook().before_train(Here())
 
 
 def test_nested_wrappers_come_off_and_an_average_stays(monkeypatch):

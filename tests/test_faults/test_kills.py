@@ -2,8 +2,6 @@
 
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from multiprocessing import connection
@@ -11,28 +9,12 @@ from multiprocessing import connection
 import pytest
 import torch
 from forked_processes import process_context
-from gloo_processes import free_port
-from mmengine.config import Config
-from tiny_tool_run import environment
-from tool_trainings import TRAIN, start, write_config
+from tool_trainings import start, write_config
 from training_ends import assert_same, contents, read_losses
 
-from mmrank.state.shard_files import named_shards
-
-DIST_TRAIN = TRAIN.with_name('dist_train.sh')
 KILLS = 20
 #: Package that a training needs.
-TRAININGS = {
-    'exact_detector': 'mmdet',
-    'flexible': 'mmpretrain',
-    'isogclr': 'mmpretrain',
-    'sharded': 'mmpretrain',
-    'sharded_state': 'mmpretrain',
-    'sharded_tables': 'mmengine',
-    'two_tower': 'mmengine',
-}
-#: On one process these are the training without shards.
-SHARDED = [name for name in TRAININGS if 'sharded' in name]
+TRAININGS = {'exact_detector': 'mmdet', 'isogclr': 'mmpretrain', 'two_tower': 'mmengine'}
 
 
 @pytest.fixture(scope='module')
@@ -165,11 +147,6 @@ def assert_same_end(work_dir, whole, ranks):
     for rank in range(ranks):
         assert read_losses(work_dir, rank) == read_losses(whole, rank)
     assert not list(work_dir.glob('.*.tmp'))
-    shards = {x.name for x in work_dir.glob('*.shard')}
-    for name in names:
-        if (work_dir / name).is_file():
-            shards -= set(named_shards(work_dir / name))
-    assert not shards
 
 
 def lines_of_losses(work_dir):
@@ -215,9 +192,8 @@ def kill_and_compare(whole_run, tmp_path, name, ranks, kills):
 
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.parametrize(
-    ('name', 'ranks'), [(n, r) for n in TRAININGS for r in ((2,) if n in SHARDED else (1, 2))]
-)
+@pytest.mark.parametrize('ranks', [1, 2])
+@pytest.mark.parametrize('name', TRAININGS)
 def test_killed_at_twenty_moments(whole_run, tmp_path, name, ranks):
     kill_and_compare(whole_run, tmp_path, name, ranks, KILLS)
 
@@ -257,7 +233,7 @@ def without_statistics(state):
 @pytest.mark.parametrize('name', TRAININGS)
 def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
     _, whole, _ = whole_run(name, 1)
-    is_two_tower = name in ('two_tower', 'sharded_tables')
+    is_two_tower = name == 'two_tower'
     hooks = [dict(type='mmengine.StateHook')]
     configs = {n: write_config(name, tmp_path, n, hooks) for n in (1, 2)}
     work_dir = tmp_path / 'work'
@@ -286,38 +262,3 @@ def test_resumed_on_another_number_of_ranks(whole_run, tmp_path, name, ranks):
     expected = contents(whole / names[-1])
     for key, value in expected['state_dict'].items():
         torch.testing.assert_close(end['state_dict'][key], value)
-
-
-def dist_train(config, work_dir, ranks):
-    """Run ``tools/dist_train.sh CONFIG RANKS``; give its exit status."""
-    command = ['bash', DIST_TRAIN, config, str(ranks), '--work-dir', work_dir]
-    command += ['--resume', '--cfg-options']
-    command += ['runner_type=mmrank.FlexibleRunner']
-    with open(f'{work_dir}_0.log', 'a') as log:
-        return subprocess.run(
-            list(map(str, command)),
-            stdout=log,
-            stderr=log,
-            env={**environment(), 'PORT': str(free_port()), 'PYTHON': sys.executable},
-            timeout=600,
-        ).returncode
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_flexible_runner_takes_ddp_of_the_launcher(whole_run, tmp_path):
-    _, whole, _ = whole_run('flexible', 2)
-    # In the second of its six epochs, all processes.
-    die = dict(type='mmengine.KillHook', where='iteration', count=14)
-    work_dir = tmp_path / 'work'
-    config = write_config('sharded_state', tmp_path, 2, [die])
-    assert dist_train(config, work_dir, 2) != 0
-    assert (work_dir / 'epoch_1.pth').is_file()
-    assert not (work_dir / 'epoch_2.pth').exists()
-    config = write_config('sharded_state', tmp_path, 2)
-    assert dist_train(config, work_dir, 2) == 0
-    assert log_of(work_dir).count('Resuming from') == 2  # each process
-    saved = torch.load(work_dir / 'epoch_6.pth', weights_only=False)
-    used = Config.fromstring(saved['meta']['cfg'], '.py')
-    assert used.strategy.type == 'DDPStrategy'
-    assert_same_end(work_dir, whole, 2)

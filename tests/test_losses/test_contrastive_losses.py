@@ -92,10 +92,9 @@ class Loops:
 BATCHES = [[0, 3, 5, 9, 11], [3, 9, 1, 2], [9, 3, 3, 0, 7, 9], [3, 4], [9, 3]]
 
 
-@pytest.mark.parametrize('storage', ['device', 'host'])
 @pytest.mark.parametrize('name', ['isogclr', 'bimodal'])
-def test_isogclr_equals_loops(name, storage):
-    loss = build(name, storage=storage, loss_weight=2.0)
+def test_isogclr_equals_loops(name):
+    loss = build(name, loss_weight=2.0)
     config = {k: v for k, v in LOSSES[name].items() if k != 'type'}
     loops = Loops(config, name == 'bimodal')
     for step, ids in enumerate(BATCHES):

@@ -55,14 +55,10 @@ CASES = {
     'RankSortLoss': (losses.RankSortLoss(), {'TakesBoxValues'}, {'box_input': 'quality'}),
     'ISogCLRLoss': (
         losses.ISogCLRLoss(40),
-        {'HasDiagnostics', 'KeepsSampleState', 'Prefetches'},
+        {'HasDiagnostics', 'KeepsSampleState'},
         {'keeps_samples': True, 'num_samples': 40},
     ),
-    'InfoNCELoss': (
-        losses.InfoNCELoss(),
-        {'HasDiagnostics', 'Prefetches'},
-        {'keeps_samples': False},
-    ),
+    'InfoNCELoss': (losses.InfoNCELoss(), {'HasDiagnostics'}, {'keeps_samples': False}),
     'LDAMLoss': (
         losses.LDAMLoss(3),
         {'Reweights', 'TakesClassCounts'},

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from mmengine.structures import BaseDataElement
-from slow_link import SlowLink
 from small_models import CONTRAST_HEAD, IN_BATCH_HEAD, dual_encoder
 from torch import nn
 
@@ -71,26 +70,6 @@ def test_training_brings_pairs_together():
     scores = model(images) @ model.embed_texts(TEXTS).t()
     assert torch.equal(scores.argmax(1), torch.arange(5))
     assert loss < 0.1
-
-
-def test_state_on_the_host_is_fetched_while_the_encoders_run(monkeypatch):
-    link, tables = SlowLink(monkeypatch), []
-    for storage in ('host', 'device'):
-        model = build(LOSSES['isogclr'] | dict(storage=storage))
-        asked = []
-        model.image_encoder[0].register_forward_pre_hook(
-            lambda *_, asked=asked: asked.append(link.asked)
-        )
-        for n in (5, 3, 4):
-            model(*batch(n), mode='loss')
-        if storage == 'host':
-            # Images and texts.
-            assert asked == [2, 4, 6]
-            assert link.asked == 6
-            assert link.waits == 0
-        loss = model.head.loss_module
-        tables.append(torch.cat([x.table for x in loss.states()]))
-    assert torch.equal(*tables)
 
 
 def test_the_loss_knows_the_samples():

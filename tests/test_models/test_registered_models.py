@@ -206,10 +206,6 @@ CASES = {
         lambda _: OnFeatures(build_retrieval_head(memory=dict(size=20, dim=DIM))),
         loss_of_features,
     ),
-    'ShardedEmbeddingTower': (
-        lambda _: of_towers(dict(table(6), type='mmrank.ShardedEmbeddingTower')),
-        loss_of_towers,
-    ),
     'SmallConvNet': (
         lambda _: MODELS.build(CONV),
         lambda model: model(normal(4, 3, 16, 16))[-1].float().square().mean(),

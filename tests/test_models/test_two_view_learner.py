@@ -9,7 +9,6 @@ from mmengine.registry import DefaultScope
 pytest.importorskip('mmpretrain')
 
 from mmpretrain.structures import DataSample
-from slow_link import SlowLink
 from tiny_runner import loader, make
 
 from mmrank.registry import MODELS
@@ -69,28 +68,6 @@ def test_the_loss_gets_the_numbers_of_its_images():
     net(*batch(), mode='loss')
     seen = net.loss_module.temperature.seen.nonzero()[:, 0].tolist()
     assert seen == [0, 3, 6, 9, 12, 15]
-
-
-def test_state_on_the_host_is_fetched_while_the_network_runs(monkeypatch):
-    link, tables = SlowLink(monkeypatch), []
-    for storage in ('host', 'device'):
-        torch.manual_seed(0)
-        config = model()
-        config['loss'] |= dict(storage=storage, beta0=0.5)
-        net = MODELS.build(config).train()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        asked = []
-        net.backbone.register_forward_pre_hook(lambda *_, asked=asked: asked.append(link.asked))
-        for n in (6, 4, 5):
-            optimizer.zero_grad()
-            net(*batch(n), mode='loss')['loss'].backward()
-            optimizer.step()
-        if storage == 'host':
-            assert asked == [1, 2, 3]
-            assert link.asked == 3
-            assert link.waits == 0
-        tables.append(net.loss_module.temperature.table)
-    assert torch.equal(*tables)
 
 
 @pytest.mark.parametrize('neck', [NECK, None])

@@ -128,11 +128,9 @@ def test_bandit_finds_nothing():
 #: Functions that remove files, and whose they are.
 REMOVERS = {
     'mmrank/files.py': 'replace_atomically temporary_folder remove_temporary_files remove_path',
-    'mmrank/engine/resume/whole_checkpoint.py': 'whole_checkpoint remove_checkpoint '
-    '_install_folder _set_aside',
-    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole',  # the pointer
+    # The pointer; checkpoints with a successor.
+    'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
-    'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
     'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp

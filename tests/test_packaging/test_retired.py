@@ -62,7 +62,34 @@ accumulates_gradients
 load_from_ceph
 petrel
 _StandIn
+shard_files
+row_route
+rows_in_flight
+sharded_state_cost
+ShardedState
+save_shard
+load_shards
+prefetch
+SlowLink
+storage='host
+storage='sharded
+flexible_runner
+fsdp_strategy
+gather_checkpoint
+load_sharded
+save_sharded
+recover_folders
+pointed_foreign_folder
+is_sharded
+has_global_state
+sharded_embedding_tower
+shard_like
+sharded_parameters
+sharded_tables
+ShardedTablesParallel
 """.split()  # noqa: SIM905
+#: Types that mmengine has, too.
+NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
 TEXTS = ('*.md', '*.py', '*.pyi', '*.txt', '*.yml', '*.yaml', '*.sh', '*.toml')
@@ -75,7 +102,7 @@ def test_a_retired_type_of_a_config_says_what_to_do(name):
     import_module('mmrank.registry')
     root, fix = retired.TYPES[name]
     with pytest.raises(UserError, match=f'mmrank.{name} is gone') as caught:
-        getattr(registry, root).build(dict(type=f'mmrank.{name}', x=1))
+        getattr(registry, root).build(dict.fromkeys(('type', 'runner_type'), f'mmrank.{name}'))
     assert fix in str(caught.value)
 
 
@@ -94,9 +121,19 @@ def test_a_retired_setting_of_a_loss_says_what_to_do(setting):
         getattr(losses, owner)(**{name: 1})
 
 
+@pytest.mark.parametrize('name', [n for n in retired.SETTINGS if '.' not in n])
+def test_a_retired_setting_of_several_losses_says_what_to_do(name):
+    for owner in ('SogCLRLoss', 'ISogCLRLoss', 'BimodalISogCLRLoss', 'SOAPLoss', 'PartialAUCLoss'):
+        with pytest.raises(TypeError, match=re.escape(retired.SETTINGS[name])):
+            getattr(losses, owner)(9, **{name: 1})
+
+
 def test_no_page_or_docstring_names_what_is_gone():
     words = {*MORE_WORDS, *retired.TYPES, *retired.NAMES}
     pattern = re.compile('|'.join(rf'(?<!\w){re.escape(word)}(?!\w)' for word in words) or r'(?!)')
+    words = {*MORE_WORDS, *retired.TYPES, *retired.NAMES} - {*NAMES_OF_MMENGINE}
+    words |= {f'mmrank.{name}' for name in NAMES_OF_MMENGINE}
+    pattern = re.compile('|'.join(rf'\b{re.escape(word)}\b' for word in words) or r'(?!)')
     files = [ROOT / 'README.md', ROOT / 'setup.py', ROOT / 'model-index.yml']
     for folder in FOLDERS:
         files += [path for kind in TEXTS for path in (ROOT / folder).rglob(kind)]

@@ -88,8 +88,6 @@ BLOCKS = [
     (SCALING, 'GradCacheOptimWrapper'),
     # tests/test_tools/test_launchers.py waits so long for a lost machine.
     (SCALING, 'dist_cfg=dict(backend'),
-    # tests/test_engine/test_sharded_tables.py trains such towers.
-    (SCALING, 'mmrank.ShardedTablesParallel'),
     (CALIBRATION, 'LogisticRegression'),
     (CALIBRATION, 'torch.export'),
     # tests/test_tools/test_stock_deployment.py runs it.

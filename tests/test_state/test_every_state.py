@@ -94,11 +94,6 @@ STATES = {
         visit,
         'state.log_s .* 9 ' + OTHER_SET,
     ),
-    'SampleTemperature on the host': (
-        lambda size: sample_states.temperature(3 * size, storage='host'),
-        visit,
-        'state.log_s .* 9 ' + OTHER_SET,
-    ),
     'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 ' + OTHER_SET),
     'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 ' + OTHER_SET),
     'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 ' + OTHER_SET),

@@ -1,4 +1,4 @@
-"""State per sample: steps, merging, storage and checkpoints."""
+"""State per sample: steps, merging and checkpoints."""
 
 import io
 import itertools
@@ -10,6 +10,7 @@ import torch
 from mmengine.runner.checkpoint import load_state_dict as mmengine_load
 from torch import nn
 
+from mmrank.errors import UserError
 from mmrank.state import SampleLogMean, SampleState, SampleTemperature
 from mmrank.state.sample_averages import SampleGroups
 from mmrank.state.sample_state import check_sample_ids
@@ -149,7 +150,6 @@ def test_bad_indices_are_refused(ids, error, message):
     [
         (dict(size=0), 'num_samples must be'),
         (dict(size=True), 'num_samples must be'),
-        (dict(storage='disk'), "storage='disk' is unknown"),
         (dict(beta0=0), 'beta0 must be'),
         (dict(beta1=1.5), 'beta1 must be'),
         (dict(eta=0), 'SogCLRLoss'),
@@ -190,10 +190,19 @@ def test_missing_state_is_named():
         Model().load_state_dict(saved)
 
 
-def test_storage_follows_the_model_or_stays():
+def test_the_table_follows_the_model():
     assert Model().to('meta').state.table.device.type == 'meta'
-    model = Model(storage='host').to('meta')
-    assert model.state.table.device.type == 'cpu'
+
+
+@pytest.mark.parametrize('load', [nn.Module.load_state_dict, mmengine_load])
+def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
+    saved = trained().state_dict()
+    for name in ('log_s', 'tau', 'u'):
+        del saved[f'state.{name}']
+    saved['state.shards'] = torch.tensor([2, 6])
+    with pytest.raises(UserError, match=r'state\.shards .*\.shard files .* Fix: resume it with'):
+        load(Model(), saved)
+    load(Model(load_state=False), saved)
 
 
 def test_entries_are_copies():
@@ -209,14 +218,14 @@ def test_entries_are_copies():
 
 
 def test_ten_million_samples_stay_below_200_mb():
-    state = SampleTemperature(1_000_000, storage='host')
-    assert state.num_bytes == 12_000_000
+    state = SampleTemperature(1_000_000)
+    assert state.table.nbytes == 12_000_000
     saved = io.BytesIO()
     torch.save(state.state_dict(), saved)
     assert saved.tell() / 1e6 * 10e6 <= 200e6
     # Pairs have two of these, and without a momentum less.
     state = temperature(1_000_000, beta1=1.0)
-    assert 2 * state.num_bytes / 1e6 * 10e6 <= 200e6
+    assert 2 * state.table.nbytes / 1e6 * 10e6 <= 200e6
 
 
 def test_the_momentum_of_another_dtype_loads():
@@ -229,22 +238,3 @@ def test_the_momentum_of_another_dtype_loads():
     resumed.load_state_dict(saved)
     assert resumed.u.dtype == torch.float32
     assert torch.equal(resumed.u, state.u.half().float())
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='needs a GPU')
-def test_host_state_beside_a_model_on_a_gpu():
-    on_host = SampleTemperature(100, storage='host').cuda()
-    on_device = SampleTemperature(100).cuda()
-    assert on_host.table.device.type == 'cpu'
-    assert on_device.table.device.type == 'cuda'
-    g = torch.Generator().manual_seed(0)
-    for _ in range(5):
-        ids = torch.randint(0, 100, (32,), generator=g)
-        log_g = torch.randn(32, generator=g).cuda()
-        gradient = torch.randn(32, generator=g).cuda()
-        on_host.prefetch(ids, torch.device('cuda'))
-        for state in (on_host, on_device):
-            entries = state.fetch(ids, torch.device('cuda'))
-            state.update(ids.cuda(), entries, log_g, gradient)
-    assert torch.equal(on_host.tau, on_device.tau.cpu())
-    assert torch.equal(on_host.log_s, on_device.log_s.cpu())

@@ -46,6 +46,14 @@ def test_a_list_of_loggers_alone_is_a_visualizer(tmp_path):
     assert [*visualizer._vis_backends] == ['LocalVisBackend']
 
 
+@pytest.mark.parametrize('kind', ['FlexibleRunner', 'mmrank.FlexibleRunner'])
+def test_a_runner_whose_checkpoints_tear_is_refused(tmp_path, kind):
+    cfg = Config.fromfile(write_config(tmp_path))
+    cfg.update(launcher='none', runner_type=kind)
+    with pytest.raises(UserError, match='Fix: leave out runner_type and strategy'):
+        entry_point.build_runner(cfg)
+
+
 def test_absent_package_is_named(monkeypatch):
     cfg = Config(dict(model=dict(type='mmdet.RetinaNet', layers=[])))
     entry_point.check_packages(cfg)

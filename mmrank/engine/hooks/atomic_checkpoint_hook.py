@@ -4,23 +4,15 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 from mmengine.dist import barrier, get_world_size, is_main_process, master_only
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
-from mmrank.engine.resume.checkpoint import (
-    ATOMIC_BACKEND,
-    POINTER_NAME,
-    find_last_whole_checkpoint,
-    pointed_foreign_folder,
-)
-from mmrank.engine.resume.whole_checkpoint import recover_folders, remove_checkpoint
-from mmrank.engine.runners import has_own_statistics, writes_itself
+from mmrank.engine.resume.checkpoint import ATOMIC_BACKEND, POINTER_NAME, find_last_whole_checkpoint
+from mmrank.engine.runners import has_own_statistics, refuse_flexible_runner
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
-from mmrank.state.shard_files import remove_shards
 
 #: Runtime infos. Not 'val...': mmengine's log shows the runtime infos of such names.
 OUTDATED_KEY = 'mmrank_outdated_ckpts'
@@ -53,6 +45,9 @@ class AtomicCheckpointHook(CheckpointHook):
         **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
             ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
 
+    Raises:
+        UserError: Before training, with mmengine's ``FlexibleRunner``.
+
     Examples:
         >>> default_hooks = dict(
         ...     checkpoint=dict(type='mmrank.AtomicCheckpointHook', interval=1, max_keep_ckpts=3))
@@ -66,10 +61,10 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def before_run(self, runner) -> None:
         """Make mmengine's auto-resume find a whole checkpoint."""
+        refuse_flexible_runner(type(runner))
         if not runner._resume or runner._load_from is not None:
             return
         if is_main_process():
-            recover_folders(runner.work_dir)
             self._point_to_whole(runner)
         barrier()
 
@@ -86,7 +81,6 @@ class AtomicCheckpointHook(CheckpointHook):
             self._remove_outdated()
         if self._atomic and is_main_process():
             for folder in (self.out_dir, runner.work_dir):
-                recover_folders(folder)
                 remove_temporary_files(folder)
         if runner.iter > 0:
             self._take_up_last_checkpoint(runner)
@@ -103,7 +97,7 @@ class AtomicCheckpointHook(CheckpointHook):
     @staticmethod
     def _point_to_whole(runner) -> None:
         pointer = Path(runner.work_dir) / POINTER_NAME
-        if not os.path.lexists(pointer) or pointed_foreign_folder(runner.work_dir) is not None:
+        if not os.path.lexists(pointer):
             return
         whole = find_last_whole_checkpoint(runner.work_dir)
         if whole is None:
@@ -136,12 +130,7 @@ class AtomicCheckpointHook(CheckpointHook):
         backend = get_file_backend(
             str(self.out_dir or runner.work_dir), backend_args=self.backend_args
         )
-        if writes_itself(runner):
-            reason = (
-                f'{type(runner.strategy).__name__} of FlexibleRunner writes itself, '
-                "and a kill leaves one torn. Set runner_type='mmrank.FlexibleRunner'."
-            )
-        elif not isinstance(backend, LocalBackend):
+        if not isinstance(backend, LocalBackend):
             reason = f'{type(backend).__name__} writes. Set `out_dir` to a local folder.'
         elif self.file_client_args is not None:
             reason = 'the deprecated `file_client_args` prevents it. Use `backend_args`.'
@@ -232,12 +221,7 @@ class AtomicCheckpointHook(CheckpointHook):
         source = Path(ckpt_path).absolute()
         with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
             link = Path(temp) / source.name
-            if source.is_dir():
-                from mmrank.engine.sharded.checkpoint import load_sharded
-
-                torch.save(load_sharded(source), link)
-            else:
-                link.symlink_to(source)
+            link.symlink_to(source)
             super()._publish_model(runner, str(link))
             for made in Path(temp).iterdir():
                 if made.name != source.name:
@@ -262,9 +246,8 @@ def confine_best_checkpoints(checkpoint: dict, runner) -> None:
 
 
 def _remove(path: str) -> None:
-    """Remove a checkpoint on the local disk with its shards."""
-    remove_checkpoint(path)
-    remove_shards(path)
+    """Remove a checkpoint that has a successor."""
+    Path(path).unlink(missing_ok=True)
 
 
 def _missed_validation(runner) -> bool:

@@ -16,9 +16,10 @@ from mmrank.engine.resume.matching import (
     model_state,
     other_classes,
 )
-from mmrank.engine.runners import has_global_state
+from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
+from mmrank.state.base import ROWS_ELSEWHERE, SHARDS_KEY
 
 
 @HOOKS.register_module()
@@ -71,17 +72,14 @@ class CheckpointMatchHook(Hook):
                 )
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
+        refuse_flexible_runner(type(runner))
         name = runner._load_from or 'of the work folder'
-        if not has_global_state(runner):
-            runner.logger.warning(
-                f'{type(runner.strategy).__name__} keeps a part of the weights in each process: '
-                f'checkpoint {name} is loaded without a comparison of its keys.'
-            )
-            return
         _check_content(name, checkpoint, runner._resume)
         confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
+        if any(item.key.rpartition('.')[2] == SHARDS_KEY for item in found):
+            raise CheckpointError(f'checkpoint {name}: {ROWS_ELSEWHERE}')
         if runner._resume:
             schedulers = len(runner.param_schedulers or [])
             has_ema = any(isinstance(hook, EMAHook) for hook in runner.hooks)

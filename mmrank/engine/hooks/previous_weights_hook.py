@@ -1,18 +1,16 @@
 """Scores every batch again under the previous weights."""
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import torch
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapperDict
-from torch import Tensor, nn
+from torch import nn
 
-from mmrank.distributed import is_sharded
 from mmrank.engine.resume.rng_state import get_rng_state, set_rng_state
-from mmrank.engine.runners import has_global_state, unwrap_model
+from mmrank.engine.runners import refuse_flexible_runner, unwrap_model
 from mmrank.registry import HOOKS
 from mmrank.state import MeanPositiveScore
 
@@ -28,18 +26,19 @@ class PreviousWeightsHook(Hook):
     the iteration before. Source: stable AP (2025), eq. 6.
 
     Random generators are set back, and batch and buffers are copied. It costs one forward and one
-    copy of the weights, on the device and in each checkpoint. With ``mmrank.FSDPStrategy`` each
-    process keeps the copy of its own shards.
+    copy of the weights, on the device and in each checkpoint.
 
     Raises:
-        ValueError: Before training, if no module requires it; with weights that another strategy
-            spreads over processes, several optimisers, or a model without a data preprocessor.
+        ValueError: Before training, if no module requires it; with several optimisers, or a model
+            without a data preprocessor.
+        UserError: With mmengine's ``FlexibleRunner``.
     """
 
     def __init__(self) -> None:
         self._previous: dict[str, torch.Tensor] | None = None
 
     def before_train(self, runner) -> None:
+        refuse_flexible_runner(type(runner))
         model = unwrap_model(runner.model)
         if not _exact_means(model):
             raise ValueError(
@@ -47,9 +46,7 @@ class PreviousWeightsHook(Hook):
                 "mean_mode='exact'. Set it, or remove the hook, which adds a forward pass"
             )
         reason = None
-        if not has_global_state(runner):
-            reason = f'{type(runner.strategy).__name__} keeps a part of the weights in each process'
-        elif isinstance(runner.optim_wrapper, OptimWrapperDict):
+        if isinstance(runner.optim_wrapper, OptimWrapperDict):
             reason = 'the model has several optimisers'
         elif not isinstance(model, BaseModel):
             kind = type(model).__name__
@@ -65,7 +62,8 @@ class PreviousWeightsHook(Hook):
         if self._previous is None:
             self._previous = {n: p.clone() for n, p in params.items()}
         self._score(runner, data_batch)
-        _copy_into(self._previous, params)
+        names = list(self._previous)
+        torch._foreach_copy_([self._previous[n] for n in names], [params[n] for n in names])
 
     def _score(self, runner, data_batch) -> None:
         model = unwrap_model(runner.model)
@@ -79,20 +77,13 @@ class PreviousWeightsHook(Hook):
             data = model.data_preprocessor(copy.deepcopy(data_batch), True)
             args, kwargs = ((), data) if isinstance(data, dict) else (data, {})
             kwargs = {**kwargs, 'mode': 'loss'}
-            if _are_sharded(self._previous):
-                # Its forward gathers the shards that the model itself has.
-                stack.enter_context(_lent_weights(model, self._previous))
-                model(*args, **kwargs)
-            else:
-                tensors = {n: b.clone() for n, b in model.named_buffers()}
-                tensors.update(self._previous)
-                torch.func.functional_call(model, tensors, args, kwargs)
+            tensors = {n: b.clone() for n, b in model.named_buffers()}
+            tensors.update(self._previous)
+            torch.func.functional_call(model, tensors, args, kwargs)
 
     def before_save_checkpoint(self, runner, checkpoint: dict) -> None:
         if self._previous is not None:
-            checkpoint[_CHECKPOINT_KEY] = {
-                n: p if is_sharded(p) else p.cpu() for n, p in self._previous.items()
-            }
+            checkpoint[_CHECKPOINT_KEY] = {n: p.cpu() for n, p in self._previous.items()}
 
     def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
         kept = checkpoint.get(_CHECKPOINT_KEY)
@@ -104,29 +95,3 @@ class PreviousWeightsHook(Hook):
 def _exact_means(model: nn.Module) -> list[MeanPositiveScore]:
     means = [m for m in model.modules() if isinstance(m, MeanPositiveScore)]
     return [mean for mean in means if mean.mode == 'exact']
-
-
-def _are_sharded(tensors: Mapping[str, Tensor]) -> bool:
-    return any(map(is_sharded, tensors.values()))
-
-
-def _copy_into(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    if not _are_sharded(targets):
-        names = list(targets)
-        torch._foreach_copy_([targets[n] for n in names], [sources[n] for n in names])
-    else:
-        for name, target in targets.items():
-            target.copy_(sources[name])
-
-
-@contextmanager
-def _lent_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Let a model have other weights; put its own and its buffers back."""
-    named = (*model.named_parameters(), *model.named_buffers())
-    own = {name: tensor.detach() for name, tensor in named}
-    kept = {name: tensor.clone() for name, tensor in own.items()}
-    _copy_into({name: own[name] for name in weights}, weights)
-    try:
-        yield
-    finally:
-        _copy_into(own, kept)

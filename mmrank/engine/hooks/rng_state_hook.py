@@ -15,7 +15,7 @@ from mmrank.engine.resume.rng_state import (
     set_rng_state,
     unpack_rng_state,
 )
-from mmrank.engine.runners import hides_checkpoints
+from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.registry import HOOKS
 
 RNG_KEY = 'rng_state'
@@ -48,6 +48,7 @@ class RNGStateHook(Hook):
         self._resumed = checkpoint.get(RNG_KEY)
 
     def before_train(self, runner) -> None:
+        refuse_flexible_runner(type(runner))
         for limit in _limits(runner):
             runner.logger.warning(limit)
         if runner.iter > 0:
@@ -140,12 +141,7 @@ class RNGStateHook(Hook):
 def _limits(runner) -> Iterator[str]:
     """Yield the limits of the hook in this runner, as warnings."""
     loop, loader = runner.train_loop, runner.train_loop.dataloader
-    if hides_checkpoints(runner):
-        yield (
-            f'RNGStateHook can save nothing here: {type(runner.strategy).__name__} does not show '
-            'its checkpoints to hooks. A resumed training draws other random numbers.'
-        )
-    elif not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
+    if not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
         yield (
             'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
             "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "

@@ -15,10 +15,8 @@ import torch
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.logging import print_log
 
-from mmrank.checkpoint_loading import record_damage
-from mmrank.engine.resume.whole_checkpoint import MANIFEST, REMOVED, find_folder_damage
-from mmrank.files import left_behind, write_atomically
-from mmrank.state.shard_files import named_shards
+from mmrank.checkpoint_loading import IS_A_FOLDER, record_damage
+from mmrank.files import write_atomically
 
 POINTER_NAME = 'last_checkpoint'
 ATOMIC_BACKEND = 'mmrank_atomic_local'
@@ -37,7 +35,7 @@ class AtomicLocalBackend(LocalBackend):
     mmengine removes a checkpoint before its successor is written: here that is only noted.
 
     Attributes:
-        outdated: Files and folders to remove when their successor is on the disk.
+        outdated: Files to remove when their successor is on the disk.
     """
 
     def __init__(self) -> None:
@@ -49,18 +47,16 @@ class AtomicLocalBackend(LocalBackend):
     def remove(self, filepath: str | Path) -> None:
         self.outdated.append(str(filepath))
 
-    rmtree = remove
-
 
 def find_damage(path: str | os.PathLike) -> str | None:
     """Say what is wrong with a checkpoint, to follow its name in a message; None if it is whole.
 
     Nothing is unpickled. A file of torch's zip format has its directory at the very end, so a
     truncated one has none; the CRC of each record is compared. A file of torch's older format has
-    neither, and does not count as whole. A file needs all shards that it names.
+    neither, and does not count as whole.
     """
     if os.path.isdir(path):
-        return find_folder_damage(path)
+        return IS_A_FOLDER
     if os.path.exists(path) and not os.path.isfile(path):
         return 'is not a file'  # to open a pipe would wait for ever
     try:
@@ -91,15 +87,11 @@ def _find_zip_damage(path: str | os.PathLike) -> str | None:
             return damage
     # torch's own reader is stricter than zipfile in some fields.
     torch._C.PyTorchFileReader(os.fspath(path)).get_all_records()
-    for name in named_shards(path):
-        damage = find_damage(Path(path).with_name(name))
-        if damage is not None:
-            return f'needs {name}, which {damage}'
     return None
 
 
 class _Candidate(NamedTuple):
-    """A file or folder by its name: ``<prefix><step>.pth``."""
+    """A file by its name: ``<prefix><step>.pth``."""
 
     path: Path
     prefix: str
@@ -114,8 +106,7 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
     file counts only if it was written later: the killed process did not come to write its pointer,
     or else another training left it behind. Files named otherwise (``iter_...`` among
     ``epoch_...``) that are older than the pointer come last. Temporary files, ``best_*`` and
-    published checkpoints do not count, but a folder with its manifest does that a killed process
-    was about to name. A warning names each file that is passed over.
+    published checkpoints do not count. A warning names each file that is passed over.
     """
     work_dir = Path(work_dir)
     target, pointer_time = _read_pointer(work_dir)
@@ -127,13 +118,6 @@ def find_last_whole_checkpoint(work_dir: str | os.PathLike) -> str | None:
             return str(path)
         _warn(f'Checkpoint {path} is passed over: it {damage}. Delete it to silence this warning.')
     return None
-
-
-def pointed_foreign_folder(work_dir: str | os.PathLike) -> Path | None:
-    """The folder of ``last_checkpoint`` if it has no manifest: only its strategy can judge it."""
-    target, _ = _read_pointer(Path(work_dir))
-    is_folder = target is not None and target.is_dir()
-    return target if is_folder and not (target / MANIFEST).exists() else None
 
 
 def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
@@ -162,17 +146,11 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
 
 
 def _list_candidates(folder: Path) -> list[_Candidate]:
-    paths = [(path, path.name) for path in folder.glob('*.pth')]
-    # Not renamed here: other processes are looking, too.
-    paths += [
-        (path, name)
-        for path, name in left_behind(folder)
-        if (path / MANIFEST).is_file() and not os.path.lexists(folder / name)
-    ]
     found = []
-    for path, name in paths:
-        match = _STEP.match(name)
-        if match and not name.startswith(('.', 'best_', REMOVED)) and not _PUBLISHED.search(name):
+    for path in folder.glob('*.pth'):
+        match = _STEP.match(path.name)
+        is_other = path.name.startswith(('.', 'best_')) or _PUBLISHED.search(path.name)
+        if match and not is_other:
             mtime = os.lstat(path).st_mtime  # of a dangling link as well
             found.append(_Candidate(path, match['prefix'], int(match['step']), mtime))
     return found

@@ -14,7 +14,6 @@ from torch import nn
 
 from mmrank.engine.runners import unwrap_model
 from mmrank.state import SampleState
-from mmrank.state.sharding import keys_of_other_form, sharded_states
 
 #: Rows of a table that a terminal still shows at once.
 _MOST_ROWS = 30
@@ -45,8 +44,8 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     """Compare keys and shapes of a model and a saved state; a prefix ``module.`` does not count.
 
     Differences come in the order of the model, then of the state. Left out are a missing
-    ``num_batches_tracked``, which old checkpoints lack, per-sample state that is set to start
-    fresh, and state that is in shards on one side only.
+    ``num_batches_tracked``, which old checkpoints lack, and per-sample state that is set to start
+    fresh.
     """
     model = bare_model(model)
     fresh = tuple(
@@ -56,11 +55,6 @@ def compare_states(model: nn.Module, state: Mapping) -> list[Difference]:
     )
     expected = {k: shape for k, shape in _shapes(model.state_dict()) if not k.startswith(fresh)}
     saved = {k.removeprefix('module.'): shape for k, shape in _shapes(state)}
-    for name, table in sharded_states(model).items():
-        prefix = f'{name}.' if name else ''
-        for key in keys_of_other_form(table, prefix, expected, saved):
-            expected.pop(key, None)
-            saved.pop(key, None)
     found = []
     for key, shape in expected.items():
         if key not in saved:

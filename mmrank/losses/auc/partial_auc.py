@@ -52,7 +52,6 @@ class PartialAUCLoss(HistoryLoss):
         gamma: Weight of the batch in the moving averages, in (0, 1].
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the state of the positives when a checkpoint is loaded.
-        storage: See :class:`SOAPLoss`.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
 
@@ -72,7 +71,6 @@ class PartialAUCLoss(HistoryLoss):
         gamma: float = 0.9,
         mode: str = 'per_class',
         load_state: bool = True,
-        storage: str = 'device',
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
@@ -89,11 +87,9 @@ class PartialAUCLoss(HistoryLoss):
         self.power = None if lam_pos is None else lam / lam_pos
         self.state: PositiveState
         if max_fpr is not None:
-            self.state = SampleThresholds(
-                num_samples, num_classes, max_fpr, eta, load_state, storage
-            )
+            self.state = SampleThresholds(num_samples, num_classes, max_fpr, eta, load_state)
         else:
-            self.state = SampleTilts(num_samples, num_classes, gamma, load_state, storage)
+            self.state = SampleTilts(num_samples, num_classes, gamma, load_state)
         if self.power is not None:
             self.norm = RunningLogMean(num_classes if mode == 'per_class' else 1, gamma)
 

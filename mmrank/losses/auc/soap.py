@@ -66,8 +66,6 @@ class SOAPLoss(HistoryLoss):
             0.9, by data set.
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the averages when a checkpoint is loaded.
-        storage: ``device``: each rank has all averages. ``sharded``: they are spread over the
-            ranks, see :class:`mmrank.state.SampleState`.
         **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
     """
@@ -85,12 +83,11 @@ class SOAPLoss(HistoryLoss):
         gamma: float = 0.9,
         mode: str = 'per_class',
         load_state: bool = True,
-        storage: str = 'device',
         **kwargs: Unpack[ListOptions],
     ) -> None:
         super().__init__(num_classes=num_classes, mode=mode, **kwargs)
         self.hinge = SquaredHinge(margin)
-        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state, storage)
+        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
 
     @property
     def history(self) -> SampleRanks:

@@ -136,9 +136,6 @@ class ContrastiveLoss(NamedSettings):
         self._note(batch)
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
-    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        """Start to get the state of (B,) ``sample_idx`` on the host, if it has to travel."""
-
     def normalized(self, view: Tensor) -> Tensor:
         """(n, D) rows that are compared, of the (n, D) rows of the model."""
         return unit_rows(view) if self.normalize else view

@@ -85,10 +85,6 @@ class MovingAverageLoss(ContrastiveLoss):
         """Number of samples that the state is for."""
         return self.states()[0].size
 
-    def prefetch(self, sample_idx: Tensor, device: torch.device) -> None:
-        for state in self.states():
-            state.prefetch(sample_idx, device)
-
     def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
         n = batch.ids.numel()
@@ -163,7 +159,7 @@ class SogCLRLoss(MovingAverageLoss):
     ``mmrank.CosineBeta0Hook``.
 
     Args:
-        num_samples: See :class:`ISogCLRLoss`, like ``beta0``, ``storage`` and ``load_state``.
+        num_samples: See :class:`ISogCLRLoss`, like ``beta0`` and ``load_state``.
         tau: Temperature > 0, at the start if it is learned.
         rho: None: the temperature is fixed. >= 0: it is learned, and falls until the logarithm of
             the mean is about -rho and more. FastCLIP tunes 6.5 to 11. Spare ``log_tau`` the weight
@@ -172,7 +168,6 @@ class SogCLRLoss(MovingAverageLoss):
         beta0: Weight of the batch in the moving average, in (0, 1].
         bimodal: True: each view is contrasted with the other one of all other samples and has an
             average of its own. False: with both views of them, one average.
-        storage: ``device``, ``host`` or ``sharded``.
         load_state: False resets the state when a checkpoint is loaded.
         **kwargs: See :class:`ContrastiveLoss`.
     """
@@ -185,7 +180,6 @@ class SogCLRLoss(MovingAverageLoss):
         tau_min: float = 0.01,
         beta0: float = 0.9,
         bimodal: bool = False,
-        storage: str = 'device',
         load_state: bool = True,
         **kwargs: Unpack[ContrastiveOptions],
     ) -> None:
@@ -202,7 +196,7 @@ class SogCLRLoss(MovingAverageLoss):
         if bimodal:
             self.prefixes = ('image_', 'text_')
         for prefix in self.prefixes:
-            average = SampleLogMean(num_samples, beta0, storage, load_state)
+            average = SampleLogMean(num_samples, beta0, load_state)
             self.add_module(f'{prefix}average', average)
 
     def learned_temperature(self) -> Tensor | None:
@@ -234,9 +228,8 @@ class ISogCLRLoss(MovingAverageLoss):
         beta0: Weight of the batch in the moving average; the paper compares 0.7, 0.8 and 0.9.
         beta1: Weight of the new gradient in the momentum of the temperature; the authors' code has
             0.5. 1: no momentum.
-        storage: Where the state is kept: ``device``, ``host`` or ``sharded`` over the ranks. 12
-            bytes per sample and temperature, 8 without momentum.
-        load_state: False resets the state when a checkpoint is loaded.
+        load_state: False resets the state when a checkpoint is loaded. It has 12 bytes per sample
+            and temperature, 8 without momentum.
         gradient_clip: Largest size of the gradient of a temperature; None: any. The authors' code
             has 3 for two augmentations and 5 for images and texts.
         **kwargs: See :class:`ContrastiveLoss`.
@@ -254,7 +247,6 @@ class ISogCLRLoss(MovingAverageLoss):
         eta: float = 0.001,
         beta0: float = 0.9,
         beta1: float = 0.9,
-        storage: str = 'device',
         load_state: bool = True,
         gradient_clip: float | None = None,
         **kwargs: Unpack[ContrastiveOptions],
@@ -265,9 +257,7 @@ class ISogCLRLoss(MovingAverageLoss):
         self.tau0 = float(tau0)
         step = TemperatureStep(eta, beta1, tau_init, tau0, tau_max, gradient_clip)
         for prefix in self.prefixes:
-            state = SampleTemperature(
-                num_samples, beta0, step, storage=storage, load_state=load_state
-            )
+            state = SampleTemperature(num_samples, beta0, step, load_state)
             self.add_module(f'{prefix}temperature', state)
 
 

@@ -44,14 +44,9 @@ class ImageTextContrastHead(BaseModule):
         self.id_key = id_key
 
     def read_samples(self, data_samples: Sequence, device: torch.device) -> tuple[Tensor]:
-        """Read the (B,) ``id_key`` of each pair, before the encoders run.
-
-        The loss fetches the state of the samples for ``device`` meanwhile.
-        """
-        # On the host, where a state in host memory needs them.
-        ids = ids_of(data_samples, self.id_key, torch.device('cpu'))
-        self.loss_module.prefetch(ids, device)
-        return (ids,)
+        """Read the (B,) ``id_key`` of each pair."""
+        # On the host, where an index that does not fit is named.
+        return (ids_of(data_samples, self.id_key, torch.device('cpu')),)
 
     def loss(self, images: Tensor, texts: Tensor, ids: Tensor) -> dict[str, Tensor]:
         """Dict with ``loss`` of (B, D) embeddings and what :meth:`read_samples` returned."""

@@ -14,6 +14,7 @@ from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.interface import HeadLoss
 from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TrainsEmbeddings
+from mmrank.losses.setting_names import refuse_unknown, settings_of
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
@@ -94,7 +95,7 @@ class RetrievalHead(BaseModule):
         num_classes: Number of classes C of the training set; labels are checked against it. Needed
             by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``, ``dim``,
-            ``start_iter``, ``storage``. The batch is added after its loss was computed. None: no
+            ``start_iter``. The batch is added after its loss was computed. None: no
             memory.
         normalize: Scale embeddings to length 1, so that scores are cosines.
     """
@@ -119,7 +120,11 @@ class RetrievalHead(BaseModule):
         if normalize and isinstance(self.loss_module, HeadLoss):
             self.loss_module.expect_cosines()
         self.training_set = TrainingSet()
-        self.memory = None if memory is None else CrossBatchMemory(**memory)
+        self.memory = None
+        if memory is not None:
+            known = settings_of(CrossBatchMemory)
+            refuse_unknown(CrossBatchMemory, {k: memory[k] for k in memory if k not in known})
+            self.memory = CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
         """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple."""

@@ -11,7 +11,6 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import build_loss
-from mmrank.losses.protocols import Prefetches
 from mmrank.models.features import last_features
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.sample_fields import ids_of
@@ -22,8 +21,7 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
 
     Both views go through backbone and neck as one batch, as in SimCLR. The loss gets the embeddings
     and ``sample_idx`` of the data samples, by which it finds the state of each image: any loss with
-    ``forward(view1, view2, sample_idx)`` fits. One that also has ``prefetch`` may fetch that state
-    meanwhile.
+    ``forward(view1, view2, sample_idx)`` fits.
 
     In evaluation (``mode='predict'``) images come in one view, and the output of the backbone,
     averaged over the image, is put into ``data_sample.feature`` for ``mmrank.KNNMetric`` and
@@ -74,10 +72,8 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
                 f"two views of each image are needed, got {number}; put dict(type='MultiView', "
                 'num_views=[2], transforms=[...]) into the pipeline'
             )
-        # On the host: state that is kept there is read without waiting for the device.
+        # On the host, where an index that does not fit is named.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
-        if isinstance(self.loss_module, Prefetches):
-            self.loss_module.prefetch(ids, inputs[0].device)
         rows = self.embed_rows(self._embed, torch.cat(list(inputs)))
         return dict(loss=self.loss_module(*rows.chunk(2), ids))
 

@@ -22,15 +22,13 @@ from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel
-from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, RUNNERS
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS
 from mmengine.runner import Runner
 from torch import nn
-from torch.distributed.tensor import DTensor
 from torch.utils.data import Dataset
 
 import mmrank.files as atomic_file_module
 from mmrank.models import GradCacheMixin
-from mmrank.state.sharding import sharded_states
 
 
 @DATASETS.register_module(force=True)
@@ -61,12 +59,10 @@ class NoisyModel(GradCacheMixin, BaseModel):
 
     Args:
         loss: Config of a listwise loss; None: binary cross-entropy.
-        learned_scale: Whether scores are multiplied by a learned number.
     """
 
-    def __init__(self, loss: dict | None = None, learned_scale: bool = False) -> None:
+    def __init__(self, loss: dict | None = None) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(())) if learned_scale else 1
         self.net = nn.Sequential(
             nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 1)
         )
@@ -79,7 +75,7 @@ class NoisyModel(GradCacheMixin, BaseModel):
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """Give the loss, or the mean distance to the labels."""
         scores = self.embed_rows(self.net, torch.stack(list(inputs)))
-        scores = scores.squeeze(1) * self.scale
+        scores = scores.squeeze(1)
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
             return [score - label for score, label in zip(scores, labels)]
@@ -151,7 +147,7 @@ class PhaseHook(Hook):
         self._note(runner, 'validation')
 
     def after_train_epoch(self, runner) -> None:
-        """A checkpoint follows, for which the processes may gather."""
+        """A checkpoint follows."""
         self._note(runner, 'saving')
 
     def after_train(self, runner) -> None:
@@ -186,23 +182,15 @@ class StateHook(Hook):
             'param_schedulers': [x.state_dict() for x in runner.param_schedulers or []],
             'ema_state_dict': ema[0].state_dict() if ema else {},
         }
-        for prefix, state in sharded_states(model).items():
-            for key in (*state.own_rows(), 'shards'):
-                content['state_dict'].pop(f'{prefix}.{key}', None)
-                # An average of weights has rows that nothing uses.
-                content['ema_state_dict'].pop(f'module.{prefix}.{key}', None)
-            for key in state.own_rows():
-                whole = state.gathered(key).clone()
-                content['state_dict'][f'{prefix}.{key}'] = whole
         path = Path(runner.work_dir) / f'{name}_{runner.rank}.pt'
-        torch.save(gathered(content), path)
+        torch.save(content, path)
 
     def before_train(self, runner) -> None:
         """What the checkpoint gave."""
         self._save(runner, 'first')
 
     def after_train_epoch(self, runner) -> None:
-        """What goes into the checkpoint; all processes gather it."""
+        """What goes into the checkpoint."""
         self._save(runner, f'saved{runner.epoch + 1}')
 
     def after_train(self, runner) -> None:
@@ -251,8 +239,8 @@ def make_config(work_dir: str, **options) -> Config:
     Args:
         work_dir: Folder of the run.
         **options: ``optimizer``, ``workers``, ``accumulate``, ``iterations`` (an iteration-based
-            loop), ``seed``, ``loss``, ``learned_scale``, ``clip_grad``, ``optim_wrapper``,
-            ``checkpoint``, ``hooks``, ``distributed``, ``engine`` (settings of the runner).
+            loop), ``seed``, ``loss``, ``clip_grad``, ``optim_wrapper``,
+            ``checkpoint``, ``hooks``, ``distributed``.
     """
     get, by_epoch = options.get, not options.get('iterations')
     loader = dict(dataset=dict(type='NoisyDataset'), batch_size=4)
@@ -263,7 +251,7 @@ def make_config(work_dir: str, **options) -> Config:
         loop = dict(by_epoch=False, max_iters=12, val_interval=4)
     config = dict(
         work_dir=work_dir,
-        model=dict(type='NoisyModel', loss=get('loss'), learned_scale=get('learned_scale', False)),
+        model=dict(type='NoisyModel', loss=get('loss')),
         train_dataloader=dict(loader, num_workers=get('workers', 0), sampler=sampler),
         val_dataloader=dict(loader, num_workers=0, sampler=in_order),
         val_evaluator=dict(type='Distance'),
@@ -304,16 +292,7 @@ def make_config(work_dir: str, **options) -> Config:
     )
     config['optim_wrapper'].update(get('optim_wrapper', {}))
     config['default_hooks']['checkpoint'].update(get('checkpoint', {}))
-    return Config({**config, **get('engine', {})})
-
-
-def gathered(node):
-    """Nested containers with whole tensors in place of shards."""
-    if isinstance(node, DTensor):
-        return node.detach().full_tensor()
-    if isinstance(node, dict):
-        return {key: gathered(value) for key, value in node.items()}
-    return node
+    return Config(config)
 
 
 def run_once(work_dir, options: dict, kill=None, resume=False) -> int:
@@ -366,16 +345,15 @@ def train(work_dir: str, options: dict, kill: tuple[str, int] | None, resume: bo
             kill_in_write(*kill)
     config = make_config(work_dir, **options)
     config.resume = resume
-    build = RUNNERS.build if 'runner_type' in config else Runner.from_cfg
-    runner = build(config)
+    runner = Runner.from_cfg(config)
     runner.train()
     ema = next(hook for hook in runner.hooks if hasattr(hook, 'ema_model'))
     scalars = runner.message_hub.log_scalars
     torch.save(
         {
-            'model': gathered(runner.model.state_dict()),
-            'ema': gathered(ema.ema_model.state_dict()),
-            'optimizer': gathered(runner.optim_wrapper.state_dict()),
+            'model': runner.model.state_dict(),
+            'ema': ema.ema_model.state_dict(),
+            'optimizer': runner.optim_wrapper.state_dict(),
             'schedulers': [s.state_dict() for s in runner.param_schedulers],
             'history': {
                 key: torch.as_tensor(scalars[key].data[0])

@@ -17,9 +17,7 @@ def loader(dataset, batch_size=8, shuffle=True, **sampler) -> dict:
     )
 
 
-def make(
-    model, work_dir, dataset, epochs=2, batch_size=8, shuffle=True, kind=Runner, **settings
-) -> Runner:
+def make(model, work_dir, dataset, epochs=2, batch_size=8, shuffle=True, **settings) -> Runner:
     """A runner of a model; ``settings`` are its own."""
     torch.manual_seed(0)
     defaults = dict(
@@ -34,7 +32,7 @@ def make(
         default_scope='mmengine',
         experiment_name=f'{work_dir}-{os.urandom(4).hex()}',
     )
-    return kind(**{**defaults, **settings})
+    return Runner(**{**defaults, **settings})
 
 
 def train(*args, **settings) -> Runner:

@@ -79,30 +79,6 @@ def isogclr(folder: Path) -> Config:
     return cfg
 
 
-def sharded_state(folder: Path) -> Config:
-    """The training of iSogCLR, with its temperatures spread over the ranks."""
-    cfg = isogclr(folder)
-    cfg.model.loss.storage = 'sharded'
-    cfg.default_hooks.checkpoint.update(max_keep_ckpts=2)
-    return cfg
-
-
-def flexible(folder: Path) -> Config:
-    """The same by ``FlexibleRunner`` and its own choice of a strategy."""
-    cfg = sharded_state(folder)
-    cfg.runner_type = 'FlexibleRunner'
-    return cfg
-
-
-def sharded(folder: Path) -> Config:
-    """The same with weights in shards, too, and an average of them."""
-    cfg = sharded_state(folder)
-    cfg.runner_type = 'FlexibleRunner'
-    cfg.strategy = dict(type='mmrank.FSDPStrategy', wrap=['Conv2d'])
-    cfg.custom_hooks.append(dict(type='EMAHook', momentum=0.1))
-    return cfg
-
-
 def two_tower(folder: Path) -> Config:
     """Two embedding tables with the in-batch loss: 12 epochs of 7."""
     from lib.synthetic.interactions import InteractionsSpec, write_interactions
@@ -115,25 +91,7 @@ def two_tower(folder: Path) -> Config:
     return cfg
 
 
-def sharded_tables(folder: Path) -> Config:
-    """The training of two towers, with the rows of both on all ranks."""
-    cfg = two_tower(folder)
-    for side in ('left', 'right'):
-        cfg.model[side].type = 'mmrank.ShardedEmbeddingTower'
-    cfg.model_wrapper_cfg = dict(type='mmrank.ShardedTablesParallel')
-    cfg.custom_hooks.append(dict(type='mmrank.ShardedTablesHook'))
-    return cfg
-
-
-TRAININGS = {
-    'exact_detector': exact_detector,
-    'flexible': flexible,
-    'isogclr': isogclr,
-    'sharded': sharded,
-    'sharded_state': sharded_state,
-    'sharded_tables': sharded_tables,
-    'two_tower': two_tower,
-}
+TRAININGS = {'exact_detector': exact_detector, 'isogclr': isogclr, 'two_tower': two_tower}
 
 
 def write_config(name: str, folder: Path, ranks: int, hooks=()) -> Path:
@@ -170,8 +128,7 @@ def start(config: Path, work_dir: Path, ranks: int) -> list:
     """
     options = ['--work-dir', work_dir, '--resume']
     env = {'OMP_NUM_THREADS': '1'}
-    in_shards = 'FSDPStrategy' in Path(config).read_text()
-    if ranks > 1 or in_shards:
+    if ranks > 1:
         options += ['--launcher', 'pytorch']
         env.update(WORLD_SIZE=str(ranks), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(free_port()))
     processes = []

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import torch
 
-from mmrank.engine.sharded.checkpoint import load_sharded
-from mmrank.state.shard_files import SHARD_FILES_KEY, whole_tables
-
 
 def assert_same(actual, expected, where='') -> None:
     """Compare nested containers of tensors bit by bit."""
@@ -38,11 +35,8 @@ def read_losses(work_dir: Path, rank: int = 0) -> dict[str, str]:
 
 def contents(path: Path) -> dict:
     """What two equal trainings have in common in a checkpoint."""
-    checkpoint = load_sharded(path) if path.is_dir() else torch.load(path, weights_only=False)
+    checkpoint = torch.load(path, weights_only=False)
     meta, hub = checkpoint.pop('meta'), checkpoint.pop('message_hub')
-    if SHARD_FILES_KEY in checkpoint:
-        names = checkpoint.pop(SHARD_FILES_KEY)  # other ones each time
-        checkpoint['rows'] = whole_tables(path, names)
     checkpoint['at'] = {key: meta[key] for key in ('epoch', 'iter', 'seed')}
     checkpoint['logged'] = {
         name: [torch.as_tensor(x) for x in values.data]

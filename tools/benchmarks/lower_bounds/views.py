@@ -40,10 +40,7 @@ def losses(samples: int) -> dict[str, dict]:
         'TaU + SimCLR': dict(type='mmrank.TaUSimCLRLoss'),
         'SogCLR': dict(type='mmrank.SogCLRLoss', **state),
         'iSogCLR': dict(type='mmrank.ISogCLRLoss', **state),
-        'iSogCLR, host': dict(type='mmrank.ISogCLRLoss', storage='host', **state),
-        'iSogCLR, images and texts': dict(
-            type='mmrank.BimodalISogCLRLoss', storage='host', **state
-        ),
+        'iSogCLR, images and texts': dict(type='mmrank.BimodalISogCLRLoss', **state),
         'CLIP': dict(type='mmrank.CLIPLoss'),
         'SigLIP': dict(type='mmrank.SigLIPLoss'),
         'CyCLIP': dict(type='mmrank.CyCLIPLoss'),

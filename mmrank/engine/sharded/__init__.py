@@ -1,1 +1,0 @@
-"""Training whose model or state is spread over processes; no other training comes here."""
