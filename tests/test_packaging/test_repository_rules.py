@@ -139,7 +139,6 @@ REMOVERS = {
     'mmrank/state/shard_files.py': 'remove_shards remove_lost_shards',  # names with a token
     'tools/analysis_tools/nearest_images.py': 'make_index',  # older than its features
     'tools/lib/release.py': 'prepare build',  # a link to nothing; what its record names
-    'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'tools/demo.py': 'prepare_data train',  # behind a stamp of its own

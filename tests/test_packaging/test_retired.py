@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MORE_WORDS = """
 num_buckets
 num_hashes
+forked
+start_fork_server
+memory_gb
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

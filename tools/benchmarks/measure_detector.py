@@ -11,6 +11,7 @@ memory, what was run).
 """
 
 import argparse
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,13 +42,17 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     """The checkpoint given, or the last one of a training."""
     if args.checkpoint:
         return args.checkpoint
-    from train_and_test import train
+    from train_and_test import training_command
 
     from mmrank.apis.entry_point import checkpoint_words
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    train(args.config, folder, args.cfg_options or (), options=checkpoint_words(args))
+    words = training_command(args.config, folder, args.cfg_options, checkpoint_words(args))
+    # Its memory is not the test's.
+    status = subprocess.run([sys.executable, *words], check=False).returncode
+    if status:
+        sys.exit(f'The training ended with status {status}: see above.')
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
         raise UserError(f'the training left no checkpoint in {folder}')

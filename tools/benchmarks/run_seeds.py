@@ -35,21 +35,18 @@ tuning is done on validation data with its own seeds, the final runs on test dat
 
 On a cluster, with the folders on a disk that all its machines share:
     python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
-        --executor-options partition=gpu time=8:00:00 cpus=8 gpus=1
+        --executor-options slurm_partition=gpu timeout_min=480 cpus_per_task=8 gpus_per_node=1
 
     # or in plan.yaml
-    executor: {type: slurm, partition: gpu, time: '8:00:00', cpus: 8, gpus: 1}
+    executor: {type: slurm, slurm_partition: gpu, timeout_min: 480, gpus_per_node: 1}
 
---forked imports torch and OpenMMLab once for many small trainings. Run the same command again after
-an interruption: finished trainings are kept, others resume; a failed one is started --retries
-times more. A changed config or option gets new folders, so a row never mixes two versions.
+Run the same command again after an interruption: finished trainings are kept, others resume; a
+failed one is started --retries times more. A changed config or option gets new folders, so a row
+never mixes two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
 
-import os
-
-os.environ.setdefault('GOMP_SPINCOUNT', '3000')  # before torch is loaded, as in tools/train.py
 from mmrank.interruption import AGAIN, end_on_signals
 
 if __name__ == '__main__':
@@ -67,8 +64,8 @@ from mmrank.errors import show_user_errors
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.seeds.arguments import make_executor, make_parser
-from lib.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
-from lib.seeds.plan import SeedPlan, load_config, read_plan
+from lib.seeds.executors import LocalExecutor, SlurmExecutor
+from lib.seeds.plan import SeedPlan, read_plan
 from lib.seeds.report import report, work_off
 from lib.seeds.runs import RunQueue, build_command, lock_folder, train_command
 from lib.seeds.statistics import check_splits, choose
@@ -96,19 +93,12 @@ def run_on(
     console: Console,
 ) -> int:
     """Run a plan on an executor; return the exit status."""
-    if args.forked:
-        preload_modules(load_config(x.config).get('default_scope') for x in plan.methods)
-    is_local = isinstance(executor, LocalExecutor)
-    template = args.train_command
-    if template == TRAIN_COMMAND and (args.forked or not is_local):
-        # In the process that is started itself: a kill leaves none behind.
-        template = template.replace('--cfg-options', '--in-process --cfg-options')
-    queue = RunQueue(plan, template, executor, retries=args.retries)
+    queue = RunQueue(plan, args.train_command, executor, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
     untuned = plan.final_runs()
     for item in tuning_runs + untuned:
-        build_command(template, item)
+        build_command(args.train_command, item)
     tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(

@@ -204,7 +204,7 @@ def state_of(asset: Asset, out: Path, root: Path) -> str:
     return 'built'
 
 
-def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = False) -> Record:
+def build(asset: Asset, out: Path, root: Path, console: Console) -> Record:
     """Train in the current folder, as paths of this machine must not get into weights; publish."""
     start = time.monotonic()
     digest = digest_of(asset, root)  # the code may change meanwhile
@@ -217,7 +217,7 @@ def build(asset: Asset, out: Path, root: Path, console: Console, forked: bool = 
         baseline=asset.name,
     )
     command = train_command(root / 'tools' / 'benchmarks' / 'train_and_test.py')
-    queue = RunQueue(plan, command, LocalExecutor(forked=forked))
+    queue = RunQueue(plan, command, LocalExecutor())
     runs = plan.final_runs()
     (outcome,) = work_off(console, queue, runs, asset.name)
     if outcome.error:

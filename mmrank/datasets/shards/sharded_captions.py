@@ -198,7 +198,7 @@ class ShardedCaptions(IndexedCaptions):
 
 
 def _read(path: str, offset: int, size: int) -> bytes:
-    # A forked process opens its own: file positions are shared.
+    # A fork opens its own: file positions are shared.
     file = _opened(path, os.getpid())
     file.seek(offset)
     return file.read(size)

@@ -9,13 +9,12 @@ from lib.seeds.plan import SeedPlan, parse_plan
 # accuracy is better the nearer the rate is to 0.2, and better for the config b.py.
 SCRIPT = """
     import json, os, pathlib, signal, sys, time
-    import beside
     config, work_dir, split, result, seed, *options = sys.argv[1:]
     options = dict(option.split('=') for option in options)
     count = pathlib.Path(work_dir, 'count')
     times = int(count.read_text()) + 1 if count.exists() else 1
     count.write_text(str(times))
-    print('start', times, 'of seed', seed, __name__)
+    print('start', times, 'of seed', seed, flush=True)
     if options.get('fail') == seed:
         sys.exit('something broke')
     if options.get('die') == seed and times == 1:
@@ -27,16 +26,13 @@ SCRIPT = """
     acc += 0.1 * config.endswith('b.py') + (0.001 if seed == '1' else 0)
     metrics = {'acc': acc if split == 'test' else acc - 0.2, 'number': int(seed),
                'threads': os.environ['OMP_NUM_THREADS'],
-               'gpu': os.environ.get('CUDA_VISIBLE_DEVICES', ''),
-               'group': os.getpgid(0) == os.getpid(),
-               'folder': os.getcwd(), 'beside': beside.VALUE}
+               'gpu': os.environ.get('CUDA_VISIBLE_DEVICES', '')}
     pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
 """
 
 
 def write_training(folder: Path) -> Path:
-    """Write the script, and a module that it finds beside itself."""
-    (folder / 'beside.py').write_text('VALUE = 7\n')
+    """Write the script."""
     path = folder / 'fake_train.py'
     path.write_text(textwrap.dedent(SCRIPT))
     return path

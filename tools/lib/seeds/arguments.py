@@ -20,10 +20,6 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
             'how often a training that ends without a result is started again, to resume, before '
             'it is reported',
         ),
-        forked=(
-            False,
-            'do the imports once for all trainings; the train command must be a Python script',
-        ),
         dry_run=(False, 'list the trainings and stop'),
         report_only=(False, 'write the report from what is finished, train nothing'),
     )
@@ -40,8 +36,8 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         nargs='+',
         default=[],
         metavar='KEY=VALUE',
-        help='of a job: time, cpus, gpus, memory_gb, partition, account and what else sbatch knows '
-        '(cluster=local tries it here)',
+        help='of a job, as submitit names them: timeout_min, cpus_per_task, gpus_per_node, mem_gb, '
+        'slurm_partition, slurm_account, ... (cluster=local tries it here)',
     )
     add(
         '--jobs',
@@ -75,11 +71,11 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | S
                 f'`executor` is local and has the options {sorted(options)}: use --jobs and '
                 '--gpus, or --executor slurm.'
             )
-        return LocalExecutor(args.jobs or 1, args.gpus, args.forked)
-    if args.gpus or args.forked:
+        return LocalExecutor(args.jobs or 1, args.gpus)
+    if args.gpus:
         raise UserError(
-            f'--gpus and --forked are for this machine, not for --executor {name}: remove them; '
-            '--executor-options gpus=1 requests a GPU for each training.'
+            f'--gpus is for this machine, not for --executor {name}. Fix: remove it; '
+            '--executor-options gpus_per_node=1 requests a GPU for each training'
         )
     return SlurmExecutor(plan.out_dir / '.slurm', options, args.jobs)
 
