@@ -17,6 +17,15 @@ num_hashes
 forked
 start_fork_server
 memory_gb
+cold_paths
+per_positive_loops
+pairwise_speed
+detr_step
+adapter_step
+grad_cache_step
+in_batch_speed
+mmcv_configs
+memory_peak
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')
