@@ -23,6 +23,7 @@ from mmrank.interruption import AGAIN, end_on_signals
 if __name__ == '__main__':
     end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
+import copy
 import json
 import re
 import signal
@@ -122,7 +123,8 @@ def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> P
         return folder
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     set_random_seed(0)
-    model = MODELS.build(cfg.model)
+    # A detector writes into its config, on which the folders of the trainings depend.
+    model = MODELS.build(copy.deepcopy(cfg.model))
     model.init_weights()
     if args.checkpoint:
         load_checkpoint(model, args.checkpoint, map_location='cpu', revise_keys=[])
