@@ -54,13 +54,11 @@ from lib.own_data.head_losses import (
     winner_text,
 )
 from lib.own_data.look_up import look_up
-from lib.seeds.executors import LocalExecutor
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, lock_folder, read_result, train_command
+from lib.seeds.runs import RunQueue, lock_folder, read_result
 from lib.seeds.statistics import collect_values
 
-TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py')
 # Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
 TRIAL = 12
 FEWEST_STEPS, MOST_STEPS = 50, 500
@@ -199,7 +197,7 @@ def try_out(
     ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
     when it has one more.
     """
-    queue = RunQueue(plan, TEMPLATE, LocalExecutor())
+    queue = RunQueue(plan)
     runs = plan.final_runs()
     for run in runs:
         if run.method in timed and run.result_file.is_file():
@@ -296,7 +294,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     )
     args.metric = known['metric']
     plan = make_plan(cfg, args, folder, parts, known['steps'], known['seeds'])
-    queue = RunQueue(plan, TEMPLATE, LocalExecutor())
+    queue = RunQueue(plan)
     outcomes = work_off(console, queue, plan.final_runs(), 'trainings')
     report(console, plan, outcomes, [], [])
     if any(outcome.error for outcome in outcomes):

@@ -26,6 +26,11 @@ grad_cache_step
 in_batch_speed
 mmcv_configs
 memory_peak
+train_command
+allow_empty
+include_seen
+p_wilcoxon
+find_evaluators
 """.split()  # noqa: SIM905
 #: The one page that says what went.
 CHANGES = ('CHANGELOG.md', 'mmrank/retired.py', 'tests/test_packaging/test_retired.py')

@@ -30,7 +30,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('checkpoint', nargs='?', help='checkpoint (default: train first)')
     add('--out', required=True, help='folder of the run')
     add('--digest', default='', help='what coco_table.py recognises the run by later')
-    add('--warmup', type=int, default=3, help='batches that the speed leaves out (default: 3)')
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config')
     from mmrank.apis.entry_point import add_checkpoint_options
 
@@ -101,7 +100,7 @@ def main(args: argparse.Namespace) -> None:
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
         runner = build_runner(cfg, allow_partial=args.allow_partial)
-        meter = meters.InferenceMeter(args.warmup)
+        meter = meters.InferenceMeter()
         runner.register_hook(meter)
         runner.test()
         dataset = meters.innermost(cfg.test_dataloader.dataset)

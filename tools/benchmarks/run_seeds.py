@@ -67,21 +67,18 @@ from lib.seeds.arguments import make_executor, make_parser
 from lib.seeds.executors import LocalExecutor, SlurmExecutor
 from lib.seeds.plan import SeedPlan, read_plan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, build_command, lock_folder, train_command
+from lib.seeds.runs import RunQueue, lock_folder
 from lib.seeds.statistics import check_splits, choose
-
-HERE = Path(__file__).resolve().parent
-TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
+    return make_parser(__doc__).parse_args(arguments)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the tool; return the exit status."""
     plan = read_plan(args.plan)
-    if args.dry_run or args.report_only:  # no cluster is needed for these
+    if args.report_only:  # no cluster is needed for it
         return run_on(LocalExecutor(), plan, args, console)
     return run_on(make_executor(args, plan), plan, args, console)
 
@@ -93,12 +90,9 @@ def run_on(
     console: Console,
 ) -> int:
     """Run a plan on an executor; return the exit status."""
-    queue = RunQueue(plan, args.train_command, executor, retries=args.retries)
+    queue = RunQueue(plan, executor, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
-    untuned = plan.final_runs()
-    for item in tuning_runs + untuned:
-        build_command(args.train_command, item)
     tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(
@@ -109,13 +103,6 @@ def run_on(
             else f'{executor.jobs} at a time.'
         )
     )
-    if args.dry_run:
-        for item in tuning_runs + untuned:
-            state = 'finished' if item.result_file.is_file() else 'to do'
-            console.print(f'{state}: {item.label} ({item.folder})')
-        for method in tuned:
-            console.print(f'after the tuning: final {method.name} seeds {list(plan.seeds)}')
-        return 0
     with lock_folder(plan.out_dir):
         if args.report_only:
             # Only what is finished: the queue then runs nothing.

@@ -1,10 +1,9 @@
-r"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
+"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
 
-    python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
-        --split test --result work_dirs/x/result.json
+    python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x --split test
 
-The training is tools/train.py with --resume, in this process; the evaluation
-reloads its last complete checkpoint. The result file is written last and atomically:
+The training is tools/train.py with --resume, in this process; the evaluation reloads its last
+complete checkpoint. result.json in the work dir is written last and atomically:
 `{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
@@ -34,7 +33,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('config', help='config file')
     add('--work-dir', required=True, help='folder of the run, its own')
     add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
-    add('--result', help='JSON file to write (default: result.json in the work dir)')
     add(
         '--cfg-options',
         nargs='+',
@@ -153,7 +151,7 @@ def main() -> None:
         measured = evaluate(args)
     measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds
     measured['commit'] = current_commit()
-    result = Path(args.result or Path(args.work_dir) / 'result.json')
+    result = Path(args.work_dir) / 'result.json'
     content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}
     write_atomically(json.dumps(content, indent=1).encode(), result)
     print(f'{args.split} metrics written to {result}')

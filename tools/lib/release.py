@@ -19,10 +19,9 @@ from rich.console import Console
 import mmrank
 from lib.common.tables import markdown_table
 from lib.publishing import SHORT_HASH, describe_centre, publish_model
-from lib.seeds.executors import LocalExecutor
 from lib.seeds.plan import Method, Run, SeedPlan, load_config
 from lib.seeds.report import work_off
-from lib.seeds.runs import RunQueue, train_command
+from lib.seeds.runs import RunQueue
 from mmrank.apis.models import read_model_index
 from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 from mmrank.errors import UserError
@@ -216,8 +215,7 @@ def build(asset: Asset, out: Path, root: Path, console: Console) -> Record:
         metrics=tuple(asset.metrics),
         baseline=asset.name,
     )
-    command = train_command(root / 'tools' / 'benchmarks' / 'train_and_test.py')
-    queue = RunQueue(plan, command, LocalExecutor())
+    queue = RunQueue(plan)
     runs = plan.final_runs()
     (outcome,) = work_off(console, queue, runs, asset.name)
     if outcome.error:

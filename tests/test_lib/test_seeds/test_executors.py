@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_training import command_of, plan_of_one, write_training
+from fake_training import plan_of_one, write_training
 
 from lib.seeds.arguments import make_executor, make_parser
 from lib.seeds.executors import LocalExecutor, SlurmExecutor
@@ -19,18 +19,17 @@ from mmrank.imports import VERSIONS
 
 
 @pytest.fixture
-def make_queue(tmp_path):
+def make_queue(tmp_path, monkeypatch):
     """Make a queue and its runs, with what the fake training is to do."""
-    template = command_of(write_training(tmp_path))
+    monkeypatch.setattr('lib.seeds.runs.SCRIPT', write_training(tmp_path))
 
     def make(executor, seeds=(0, 1, 2), **options):
         executor.poll_seconds = 0.05
         executor.file_seconds = 0.5
         plan = plan_of_one(tmp_path, seeds, **options)
         deaths = []
-        queue = RunQueue(
-            plan, template, executor, on_again=lambda run, fault: deaths.append((run.seed, fault))
-        )
+        queue = RunQueue(plan, executor)
+        queue.on_again = lambda run, fault: deaths.append((run.seed, fault))
         return queue, plan.final_runs(), deaths
 
     return make
@@ -59,23 +58,23 @@ def test_a_run_that_dies_is_retried_here(make_queue):
     check_deaths(make_queue, LocalExecutor(jobs=2))
 
 
-def test_what_cannot_be_started_is_reported(make_queue):
+def test_what_cannot_be_started_is_reported(make_queue, monkeypatch):
     queue, runs, _deaths = make_queue(LocalExecutor(), seeds=[0])
-    queue.template = '/nowhere/python {result} {seed}'
+    monkeypatch.setattr(sys, 'executable', '/nowhere/python')
     (outcome,) = queue.run(runs)
     assert 'No such file' in outcome.error
     assert '(started 2 times)' in outcome.error
 
 
-def test_a_result_counts_however_its_command_ended(make_queue, tmp_path):
+def test_a_result_counts_however_its_command_ended(make_queue, tmp_path, monkeypatch):
     queue, runs, deaths = make_queue(LocalExecutor(), seeds=[0])
     script = tmp_path / 'late.py'
     script.write_text(
         'import pathlib, sys\n'
-        'pathlib.Path(sys.argv[1]).write_text(\'{"metrics": {"number": 1}}\')\n'
+        'pathlib.Path(sys.argv[3], "result.json").write_text(\'{"metrics": {"number": 1}}\')\n'
         'sys.exit(7)\n'
     )
-    queue.template = f'{{python}} {script} {{result}} {{seed}}'
+    monkeypatch.setattr('lib.seeds.runs.SCRIPT', script)
     (outcome,) = queue.run(runs)
     assert (outcome.metrics, outcome.error, deaths) == ({'number': 1.0}, '', [])
 
@@ -83,7 +82,6 @@ def test_a_result_counts_however_its_command_ended(make_queue, tmp_path):
 @pytest.mark.parametrize(
     ('words', 'message'),
     [
-        (['--executor', 'slurm', '--gpus', '0'], '--gpus is for this machine'),
         (['--executor-options', 'cpus_per_task=2'], 'local and has the options'),
         (['--executor', 'slurm', '--jobs', '0'], '`jobs` is 0'),
         (['--executor', 'slurm', '--executor-options', 'x'], 'KEY=VALUE'),
@@ -96,7 +94,7 @@ def test_wrong_executors_are_named(words, message):
 
 def read(words, **fields):
     fields = dict(seeds=[0], metrics=['a'], methods=[{'config': __file__}], **fields)
-    return make_parser(None, '').parse_args(['--plan', 'x', *words]), parse_plan(fields)
+    return make_parser(None).parse_args(['--plan', 'x', *words]), parse_plan(fields)
 
 
 def test_plan_names_the_executor(monkeypatch, tmp_path):
@@ -189,9 +187,9 @@ def test_wrong_extra_has_one_message(version, tmp_path, monkeypatch, run_script)
     config = tmp_path / 'a.py'
     config.write_text('x = 1\n')
     plan = {'methods': [str(config)], 'seeds': [0], 'metrics': 'a', 'out_dir': str(tmp_path)}
-    (tmp_path / 'plan.json').write_text(json.dumps(plan))
+    (tmp_path / 'plan.yaml').write_text(json.dumps(plan))
     tool = Path(__file__).parents[3] / 'tools' / 'benchmarks' / 'run_seeds.py'
-    status, _, errors = run_script(tool, '--plan', tmp_path / 'plan.json', '--executor', 'slurm')
+    status, _, errors = run_script(tool, '--plan', tmp_path / 'plan.yaml', '--executor', 'slurm')
     assert status == 2
     least, _ = VERSIONS['submitit']
     wrong = {

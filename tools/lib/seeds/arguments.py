@@ -11,7 +11,7 @@ from .plan import SeedPlan
 EXECUTORS = ('local', 'slurm')
 
 
-def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """A parser of the options that define the trainings and how they are run."""
     parser = tool_parser(
         doc,
@@ -20,11 +20,10 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
             'how often a training that ends without a result is started again, to resume, before '
             'it is reported',
         ),
-        dry_run=(False, 'list the trainings and stop'),
         report_only=(False, 'write the report from what is finished, train nothing'),
     )
     add = parser.add_argument
-    add('--plan', required=True, help='plan file (.yaml, .json, .py)')
+    add('--plan', required=True, help='plan file, YAML')
     add(
         '--executor',
         choices=EXECUTORS,
@@ -46,13 +45,6 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         f'set (default: 1 here, which has {count_cores()} cores; what the scheduler permits '
         'elsewhere)',
     )
-    add('--gpus', nargs='+', default=[], metavar='ID', help='CUDA devices to take turns on')
-    add(
-        '--train-command',
-        default=train_command,
-        help='another command per training, with the placeholders {python} {config} {work_dir} '
-        '{split} {seed} {result} {cfg_options}; it must write {"metrics": {...}} to {result}',
-    )
     return parser
 
 
@@ -68,15 +60,10 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | S
     if name == 'local':
         if options:
             raise UserError(
-                f'`executor` is local and has the options {sorted(options)}: use --jobs and '
-                '--gpus, or --executor slurm.'
+                f'`executor` is local and has the options {sorted(options)}: use --jobs, or '
+                '--executor slurm.'
             )
-        return LocalExecutor(args.jobs or 1, args.gpus)
-    if args.gpus:
-        raise UserError(
-            f'--gpus is for this machine, not for --executor {name}. Fix: remove it; '
-            '--executor-options gpus_per_node=1 requests a GPU for each training'
-        )
+        return LocalExecutor(args.jobs or 1)
     return SlurmExecutor(plan.out_dir / '.slurm', options, args.jobs)
 
 

@@ -37,23 +37,17 @@ def _fault_of(status: int) -> str:
 
 
 class LocalExecutor:
-    """Runs commands on this machine, in turn on ``gpus``."""
+    """Runs commands on this machine."""
 
     poll_seconds, file_seconds = 0.3, 0.0
 
-    def __init__(self, jobs: int = 1, gpus: Sequence[str] = ()) -> None:
-        self.jobs, self.gpus = jobs, tuple(gpus)
-        self._running: list[tuple[subprocess.Popen, str]] = []
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
 
     def start(self, command: Sequence[str], log: Path, label: str) -> SimpleNamespace:
         """Start a command; OSError if it cannot be started."""
         environment = {**os.environ, **thread_settings(max(1, count_cores() // self.jobs))}
-        self._running = [x for x in self._running if x[0].poll() is None]
-        gpu = min(self.gpus, key=[gpu for _, gpu in self._running].count, default='')
-        if gpu:
-            environment['CUDA_VISIBLE_DEVICES'] = gpu
         process = start_process(command, log, env=environment)
-        self._running.append((process, gpu))
         return SimpleNamespace(
             poll=lambda: None if process.poll() is None else _fault_of(process.returncode),
             end=lambda: end_process(process),
