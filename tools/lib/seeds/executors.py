@@ -76,7 +76,11 @@ class SlurmExecutor:
             self._executor = submitit.AutoExecutor(Path(folder).absolute(), cluster=cluster)
             self._executor.update_parameters(**options)
         except (RuntimeError, NameError, AssertionError, ValueError) as error:
-            raise UserError(f'`executor` cannot be set up for Slurm: {error}') from error
+            raise UserError(
+                f'`executor` cannot be set up for Slurm: {str(error).splitlines()[0]} Fix: run it '
+                'where sbatch is, with options of submitit, such as timeout_min=480 '
+                'cpus_per_task=8 gpus_per_node=1 slurm_partition=gpu'
+            ) from error
 
     def start(self, command: Sequence[str], log: Path, label: str) -> SimpleNamespace:
         """Submit a command; OSError if sbatch refuses it."""
