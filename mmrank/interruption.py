@@ -102,7 +102,7 @@ def leave(number: int) -> NoReturn:
 
 def _handle(number: int, frame: object) -> None:
     global _received, _received_at
-    if os.getpid() != _owner:  # a process that was forked from the tool's
+    if os.getpid() != _owner:  # a fork of the tool's process
         if number == signal.SIGTERM:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_WORKER_SECONDS)

@@ -23,6 +23,7 @@ from mmrank.interruption import AGAIN, end_on_signals
 if __name__ == '__main__':
     end_on_signals(AGAIN)  # the imports below take seconds
 import argparse
+import copy
 import json
 import re
 import signal
@@ -53,15 +54,11 @@ from lib.own_data.head_losses import (
     usual_name,
     winner_text,
 )
-from lib.seeds.executors import LocalExecutor, preload_modules, start_fork_server
 from lib.seeds.plan import Method, SeedPlan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, read_result, train_command
+from lib.seeds.runs import RunQueue, read_result
 from lib.seeds.statistics import collect_values
 
-TEMPLATE = train_command(Path(__file__).parent / 'benchmarks' / 'train_and_test.py').replace(
-    '--cfg-options', '--in-process --cfg-options'
-)
 # Steps of the trial, of which the last ones are timed; of a comparison; and seeds.
 TRIAL = 12
 FEWEST_STEPS, MOST_STEPS = 50, 500
@@ -119,7 +116,8 @@ def store_features(cfg: Config, args: argparse.Namespace, parts: list[str]) -> P
         return folder
     init_default_scope(cfg.get('default_scope', 'mmengine'))
     set_random_seed(0)
-    model = MODELS.build(cfg.model)
+    # A detector writes into its config, on which the folders of the trainings depend.
+    model = MODELS.build(copy.deepcopy(cfg.model))
     model.init_weights()
     if args.checkpoint:
         load_checkpoint(model, args.checkpoint, map_location='cpu', revise_keys=[])
@@ -194,7 +192,7 @@ def try_out(
     ``timed`` has both for the losses that were tried before an interruption. ``keep`` is called
     when it has one more.
     """
-    queue = RunQueue(plan, TEMPLATE, LocalExecutor(1, (), True))
+    queue = RunQueue(plan)
     runs = plan.final_runs()
     for run in runs:
         if run.method in timed and run.result_file.is_file():
@@ -273,9 +271,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
             style='yellow',
         )
     folder = store_features(cfg, args, parts)
-    preload_modules([cfg.get('default_scope')])
     if 'steps' not in known:
-        start_fork_server()
 
         def keep() -> None:
             write_atomically(json.dumps(known, indent=1).encode(), state)
@@ -293,7 +289,7 @@ def compare(args: argparse.Namespace, console: Console) -> int:
     )
     args.metric = known['metric']
     plan = make_plan(cfg, args, folder, parts, known['steps'], known['seeds'])
-    queue = RunQueue(plan, TEMPLATE, LocalExecutor(1, (), True))
+    queue = RunQueue(plan)
     outcomes = work_off(console, queue, plan.final_runs(), 'trainings')
     report(console, plan, outcomes, [], [])
     if any(outcome.error for outcome in outcomes):

@@ -25,16 +25,11 @@ class Recommendation:
 
 @torch.no_grad()
 def recommend(
-    model: nn.Module,
-    pairs: Interactions,
-    users: Sequence[str],
-    count: int = 10,
-    include_seen: bool = False,
+    model: nn.Module, pairs: Interactions, users: Sequence[str], count: int = 10
 ) -> list[list[Recommendation]]:
     """Find for each of some users the ``count`` items of the largest scores, best first.
 
-    The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own come with
-    ``include_seen``.
+    The model is a ``mmrank.TwoTower`` trained on ``pairs``; a user's own are left out.
     """
     if not (hasattr(model, 'left') and hasattr(model, 'right')):
         raise UserError(
@@ -47,7 +42,7 @@ def recommend(
     left_rows = model.left(left)
     right_rows = model.right(dict(ids=torch.arange(pairs.shape[1], device=device)))
     # A user's training pairs: the place in ``rows``, and the column.
-    seen = pairs.of_rows(rows[:0] if include_seen else rows)
+    seen = pairs.of_rows(rows)
     seen = [torch.from_numpy(x).to(device) for x in seen]
     best = top_k_inner_product(left_rows, right_rows, min(count, pairs.shape[1]), *seen)
     return [

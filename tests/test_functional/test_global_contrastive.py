@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_batches import assert_same_gradients
 from torch.nn.functional import normalize
 
-from benchmarks.memory_peak import peak_extra_memory
+from lib.common.timing import peak_extra_memory
 from mmrank.functional import global_contrastive_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.info_nce import info_nce_losses

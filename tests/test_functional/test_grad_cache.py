@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from benchmarks.memory_peak import peak_extra_memory
+from lib.common.timing import peak_extra_memory
 from mmrank.functional import grad_cache
 
 

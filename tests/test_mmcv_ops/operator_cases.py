@@ -1,5 +1,10 @@
 """Calls of ``mmcv.ops``: functions of a float type that return inputs and a call of them."""
 
+import importlib
+import sys
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
 import pytest
 import torch
 from mmcv import ops
@@ -10,6 +15,17 @@ from lib.common.mmcv_operators import compiled_extension
 needs_compiled = pytest.mark.skipif(
     compiled_extension() is None, reason='mmcv is not compiled here: nothing to compare with'
 )
+
+
+@contextmanager
+def operators_of(extension):
+    """Let all of ``mmcv.ops`` call the operators of one module, to compare them with others."""
+    importlib.import_module('mmcv.ops')
+    with ExitStack() as stack:
+        for name, module in list(sys.modules.items()):
+            if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module'):
+                stack.enter_context(patch.object(module, 'ext_module', extension))
+        yield
 
 
 def boxes(number, dtype, seed=0, size=60):

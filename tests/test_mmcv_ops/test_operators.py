@@ -8,7 +8,7 @@ pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
 import operator_cases as cases
 from mmcv import ops
 
-from lib.common.mmcv_operators import compiled_extension, operators_of
+from lib.common.mmcv_operators import compiled_extension
 from mmrank.mmcv_ops import extension
 
 TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}
@@ -16,7 +16,7 @@ TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 @pytest.fixture(autouse=True)
 def ours():
-    with operators_of(extension):
+    with cases.operators_of(extension):
         yield
 
 
@@ -40,7 +40,7 @@ def test_gradients_are_those_of_the_output(name):
 def test_outputs_and_gradients_equal_the_compiled_ones(name, dtype):
     case = {**cases.DIFFERENTIABLE, **cases.AT_REST}[name]
     found = cases.run(case, dtype)
-    with operators_of(compiled_extension()):
+    with cases.operators_of(compiled_extension()):
         wanted = cases.run(case, dtype)
     assert_all_close(found, wanted, TOLERANCES[dtype])
 

@@ -6,9 +6,9 @@ import torch
 pytest.importorskip('mmcv', reason='the operators of mmcv need mmcv')
 
 from mmcv import ops
-from operator_cases import boxes, needs_compiled
+from operator_cases import boxes, needs_compiled, operators_of
 
-from lib.common.mmcv_operators import compiled_extension, operators_of
+from lib.common.mmcv_operators import compiled_extension
 from mmrank.mmcv_ops import extension
 
 

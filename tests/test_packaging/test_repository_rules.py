@@ -131,7 +131,6 @@ REMOVERS = {
     # The pointer; checkpoints with a successor.
     'mmrank/engine/hooks/atomic_checkpoint_hook.py': '_point_to_whole _remove',
     'mmrank/datasets/transforms/load_cached_features.py': 'write',  # of a cache that was one
-    'tools/lib/seeds/executors.py': 'poll end',  # its record
     'mmrank/mmcv_ops/__main__.py': 'main',  # the module that it wrote itself
     'tools/bootstrap.py': 'make',  # its stamp
     'tools/demo.py': 'prepare_data train',  # behind a stamp of its own

@@ -87,6 +87,23 @@ shard_like
 sharded_parameters
 sharded_tables
 ShardedTablesParallel
+forked
+start_fork_server
+memory_gb
+cold_paths
+per_positive_loops
+pairwise_speed
+detr_step
+adapter_step
+grad_cache_step
+in_batch_speed
+mmcv_configs
+memory_peak
+train_command
+allow_empty
+include_seen
+p_wilcoxon
+find_evaluators
 """.split()  # noqa: SIM905
 #: Types that mmengine has, too.
 NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 pytest.importorskip('sklearn')
-from lib.synthetic.boxes import make_annotations, make_predictions
+from noisy_boxes import make_document, make_predictions
+
 from mmrank.calibration.calibration_file import read_calibration, weights_digest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ def boxes(tmp_path_factory):
     pytest.importorskip('pycocotools')
     folder = tmp_path_factory.mktemp('boxes')
     for seed, name in enumerate(('val', 'test')):
-        document = make_annotations(images=9, classes=3, objects=6, seed=seed)
+        document = make_document(images=9, classes=3, objects=6, seed=seed)
         found = make_predictions(document, false=6, seed=seed)
         (folder / f'{name}.json').write_text(json.dumps(document))
         (folder / f'{name}.bbox.json').write_text(json.dumps(found))

@@ -1,23 +1,6 @@
-"""Speed of two-tower training, and the converters."""
-
-import re
+"""The converters of interactions."""
 
 from mmrank.datasets import InteractionDataset, TopKDataset
-
-
-def test_speed_is_shown(run):
-    out = run(
-        'benchmarks/in_batch_speed',
-        *('--users', 60, '--items', 40, '--pairs', 500, '--ratio', 0.01),
-        *('--repeats', 1, '--threads', 1),
-    )
-    row = re.search(r'│ unbiased +│(.*)│', out).group(1).split('│')
-    assert len(row) == 4
-    assert all(float(x) > 0 for x in row)
-    assert re.search(r'│ top 25 +│ [\d.]+ +│ [\d.]+ +│', out)
-    for pointwise in ('square', 'logistic'):
-        row = re.search(rf'│ {pointwise} +│(.*)│', out).group(1).split('│')
-        assert 97 <= sum(float(x) for x in row[1:]) <= 103
 
 
 def test_made_up_interactions_refuse_bad_numbers(run, tmp_path):

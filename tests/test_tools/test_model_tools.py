@@ -72,8 +72,6 @@ def test_recommendations_of_a_user(shop, run_script, tmp_path):
     assert status == 0
     assert 'tea' in printed
     assert out.read_text().split() == ['user,rank,item,score', 'ann,1,tea,3.0', 'ann,2,fig,-1.0']
-    run_script(tool, *arguments, '--include-seen', '--out', out)
-    assert out.read_text().split()[1] == 'ann,1,jam,9.0'
     picture = tmp_path / 'found.png'
     pairs = config.with_name('pairs.csv')
     run_script(tool, *arguments, '--held-out', pairs, '--picture', picture)

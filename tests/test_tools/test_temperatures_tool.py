@@ -90,4 +90,4 @@ def test_wrong_input_is_named(tmp_path, config, run):
         status, _, errors = run(*arguments, '--out-dir', tmp_path / 'out')
         assert status == 2
         assert message in errors
-    assert run(config, good, '--bins', 0)[0] == 2
+    assert run(config, good, '--images', -1)[0] == 2

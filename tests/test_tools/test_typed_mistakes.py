@@ -11,8 +11,8 @@ import pytest
 import torch
 from data_mistakes import DATA_MISTAKES, write_data_mistakes
 from more_mistakes import MORE_MISTAKES, write_files
+from noisy_boxes import make_predictions
 
-from lib.synthetic.boxes import make_predictions
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 ROOT = Path(__file__).parents[2]

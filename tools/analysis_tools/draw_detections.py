@@ -5,8 +5,8 @@
         "focal=work_dirs/b/val.bbox.json" --out detections.png
 
 Each model shows the boxes above its own best-F1 score per class, since scores of a ranking loss are
-ordered but not calibrated; --top-k shows a fixed number an image instead. Solid boxes match an
-object of their class at IoU 0.5, dashed ones do not.
+ordered but not calibrated. Solid boxes match an object of their class at IoU 0.5, dashed ones do
+not.
 """
 
 import argparse
@@ -33,7 +33,6 @@ def parse_args() -> argparse.Namespace:
     add('ann_file', help='COCO annotation file')
     add('image_dir', help='folder of its images')
     add('predictions', nargs='+', metavar='[NAME=]FILE', help='*.bbox.json of a model')
-    add('--top-k', type=int, help='draw the K best boxes of each image')
     return parser.parse_args()
 
 
@@ -43,8 +42,8 @@ def main() -> None:
     check_outputs(args, 'out')
     truth = load_ground_truth(args.ann_file)
     evaluations = named_evaluations(truth, args.predictions)
-    options = {key: getattr(args, key) for key in ('num_images', 'top_k')}
-    print(f'Wrote {draw_detections(evaluations, args.image_dir, args.out, **options)}')
+    drawn = draw_detections(evaluations, args.image_dir, args.out, num_images=args.num_images)
+    print(f'Wrote {drawn}')
 
 
 if __name__ == '__main__':

@@ -24,17 +24,11 @@ from lib.retrieval.models import add_model_options, features_by_name
 
 
 def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        classes=(10, 'classes to show, the largest ones'),
-        per_class=(100, 'samples of a class, at most'),
-        perplexity=(30.0, 't-SNE: neighbours that count'),
-        seed=0,
-    )
+    parser = tool_parser(__doc__, classes=(10, 'classes to show, the largest ones'))
     add_model_options(parser)
     out = Path('work_dirs/embedding_map/map.png')
     parser.add_argument('--out', type=Path, default=out, help='image file')
-    return parse_at_least(parser, classes=1, per_class=1, perplexity=1)
+    return parse_at_least(parser, classes=1)
 
 
 @show_user_errors(OSError, ValueError, TypeError)
@@ -43,10 +37,10 @@ def main() -> int:
     check_outputs(args, 'out')
     models = features_by_name(args, args.out.parent)
     first = next(iter(models.values()))
-    rows = choose_samples(first.labels.numpy(), args.classes, args.per_class, args.seed)
+    rows = choose_samples(first.labels.numpy(), args.classes)
     maps = []
     for name, features in models.items():
-        maps.append(make_map(name, features, rows, args.perplexity, args.seed))
+        maps.append(make_map(name, features, rows))
         print(
             f'{name}: of {len(rows)} samples {maps[-1].purity:.1f} % have one of their class '
             f'nearest, on the map {maps[-1].map_purity:.1f} %'

@@ -38,11 +38,7 @@ _HIT, _OTHER = colour(0), '0.65'
 
 
 def parse_args() -> argparse.Namespace:
-    parser = tool_parser(
-        __doc__,
-        top_k=(10, 'items for each user'),
-        include_seen=(False, "also show items of the user's training pairs"),
-    )
+    parser = tool_parser(__doc__, top_k=(10, 'items for each user'))
     add = parser.add_argument
     add('config', help='config of a mmrank.TwoTower')
     add('checkpoint', help='.pth file of its training')
@@ -127,7 +123,7 @@ def main() -> None:
             f'train_dataloader.dataset is a {type(dataset).__name__}, which '
             "has no users and items. Fix: type='mmrank.InteractionDataset'"
         )
-    found = recommend(model, pairs, args.users, args.top_k, args.include_seen)
+    found = recommend(model, pairs, args.users, args.top_k)
     show(found, Console())
     if args.out:
         rows = [

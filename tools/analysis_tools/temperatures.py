@@ -30,15 +30,13 @@ def parse_args() -> argparse.Namespace:
     parser = tool_parser(
         __doc__,
         out_dir='work_dirs/temperatures',
-        extreme=(600, 'samples that count as hottest and as coldest, 600 in the paper'),
         images=(40, 'images of each kind on the sheet, 0 for none'),
-        bins=(60, 'bins of the histograms'),
     )
     parser.add_argument('config', metavar='CONFIG', help='of the training')
     parser.add_argument('checkpoints', nargs='+', metavar='CHECKPOINT', help='.pth files')
     add_config_option(parser)
     add_trust_option(parser)
-    return parse_at_least(parser, extreme=1, images=0, bins=1)
+    return parse_at_least(parser, images=0)
 
 
 def build_training_set(args: argparse.Namespace):
@@ -89,7 +87,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
         high = max(float(v.max()) for v in values if len(v))
         if low == high:
             low, high = low * 0.99, high * 1.01
-        history = TemperatureHistory(low, high, args.bins)
+        history = TemperatureHistory(low, high)
         for step, tau in zip(steps, values):
             history.add(step, tau)
         path = out / f'history_{kind[0].name}'
@@ -97,9 +95,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
             history.write_csv(path.with_suffix('.csv')),
             plot_history(history, path.with_suffix('.png'), kind[0].name, unit),
         ]
-        more, correlation = write_temperature_report(
-            kind[-1], dataset, out, args.extreme, args.images
-        )
+        more, correlation = write_temperature_report(kind[-1], dataset, out, num_images=args.images)
         last = kind[-1]
         tau = last.tau[last.visited]
         lines = [

@@ -8,7 +8,7 @@ r"""COCO benchmark: a table, bars, curves and a side by side of detectors.
 
 NAME=PATH is a prediction file (CocoMetric's outfile_prefix), a folder with one, or a config, tested
 once in a process of its own, which measures speed and memory; without a checkpoint it is trained
-first. --evaluator both checks two evaluators against each other.
+first.
 
 Written to the out dir: coco_table.md and .csv, classes.csv, metrics.png, pr_curves.png,
 side_by_side.jpg, and runs/, from which the same command goes on. LVIS annotations are evaluated by
@@ -35,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.coco.benchmark import CocoBenchmark, run_benchmark
 from lib.coco.detections import draw_side_by_side
-from lib.coco.evaluators import CHOICES
 from lib.coco.pr_curves import draw_benchmark
 from lib.coco.runs import (
     ModelResult,
@@ -58,11 +57,8 @@ def parse_args(arguments=None) -> argparse.Namespace:
         __doc__,
         ann_file=(None, 'annotation file of the test split; None: that of the runs'),
         out_dir='work_dirs/coco_table',
-        max_classes=(9, 'number of classes without --classes'),
         image_dir=(None, 'folder of the images; None: that of the runs'),
         num_images=(6, 'images side by side'),
-        allow_empty=(False, 'accept a model without any prediction; its AP is 0'),
-        warmup=(3, 'batches that the speed leaves out'),
     )
     add = parser.add_argument
     add(
@@ -70,13 +66,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
         nargs='+',
         metavar='[NAME=]PATH[,CHECKPOINT]',
         help="prediction file, folder with one, or config; the name defaults to the path's",
-    )
-    add(
-        '--evaluator',
-        choices=CHOICES,
-        default='auto',
-        help='auto takes faster-coco-eval where it is installed; both checks that they agree to '
-        '1e-6 (default: %(default)s)',
     )
     add(
         '--classes',
@@ -95,7 +84,7 @@ def parse_args(arguments=None) -> argparse.Namespace:
         '--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of all configs'
     )
     add_checkpoint_options(parser)
-    return parse_at_least(parser, arguments, warmup=0, max_classes=0, num_images=1)
+    return parse_at_least(parser, arguments, num_images=1)
 
 
 def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> ModelResult:
@@ -120,9 +109,9 @@ def get_result(entry: Entry, args: argparse.Namespace, console: Console) -> Mode
         return result
     what = 'testing' if entry.checkpoint else 'training and testing'
     say(console, f'{entry.name}: {what}, log in {folder / "output.log"}')
-    options = ['--warmup', str(args.warmup), *checkpoint_words(args)]
+    options = checkpoint_words(args)
     if args.cfg_options:
-        options += ['--cfg-options', *args.cfg_options]
+        options = [*options, '--cfg-options', *args.cfg_options]
     shown = time.monotonic()
     with console.status(escape(f'{entry.name}: starting')) as status:
 
@@ -170,11 +159,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     ann_file = find_annotations(results, args.ann_file)
     with console.status('starting') as status:
         benchmark = run_benchmark(
-            results,
-            ann_file,
-            evaluator=args.evaluator,
-            allow_empty=args.allow_empty,
-            on_step=lambda text: status.update(escape(text)),
+            results, ann_file, on_step=lambda text: status.update(escape(text))
         )
         if args.side_by_side and benchmark.is_lvis:
             raise UserError(
@@ -182,7 +167,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
                 'not be annotated. Fix: remove it.'
             )
         status.update('drawing')
-        paths = draw_benchmark(benchmark, args.out_dir, args.classes, args.max_classes)
+        paths = draw_benchmark(benchmark, args.out_dir, args.classes)
         if args.side_by_side:
             paths.append(draw_two(benchmark, results, args, console))
     title = f'{Path(ann_file).name}, {benchmark.num_images} images, {benchmark.evaluator}'

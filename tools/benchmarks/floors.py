@@ -8,7 +8,7 @@
 
 The floor is work that no implementation can do without: one pass over the scores that reads them
 twice and writes their gradient, or the bare matrix products of the embeddings. Peers are other
-libraries, the loop that defines a loss, or a plain loss of the same shape. Losses are timed forward
+libraries, or a plain loss of the same shape. Losses are timed forward
 and backward. Ratios are medians over turns; below 1 in "x peer" we are faster.
 
 In place of the table --profile lists the operators of torch that take most, and --memory the peak
@@ -24,10 +24,9 @@ from pathlib import Path
 import torch
 from lower_bounds.metrics import metric_rows
 from lower_bounds.queries import query_rows
-from lower_bounds.row import QUICK, Row, Sizes, Step
+from lower_bounds.row import QUICK, Row, Sizes
 from lower_bounds.scores import score_rows
 from lower_bounds.views import pair_rows, view_rows
-from memory_peak import peak_extra_memory
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -38,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.command_line import parse_at_least, tool_parser
 from lib.common.tables import write_table
-from lib.common.timing import Times, both_times_in_turn, machine, median_ratio
+from lib.common.timing import Times, both_times_in_turn, machine, median_ratio, peak_extra_memory
 
 HEADER = (
     *('loss or metric', 'work', 'floor'),
@@ -103,7 +102,7 @@ def measure(row: Row, repeats: int) -> list[list]:
     """Lines of the table: one for each peer, at least one."""
     sides = row.prepare()
     steps = {'floor': sides.floor, 'ours': sides.ours, **sides.peers}
-    times = _times(steps, repeats)
+    times = both_times_in_turn({key: (step, ()) for key, step in steps.items()}, repeats)
     floor = times['floor']
     ours = times['ours']
     name = row.name + (f' ({row.setting})' if row.setting else '')
@@ -112,20 +111,11 @@ def measure(row: Row, repeats: int) -> list[list]:
         *(1e3 * statistics.median(x.cpu) for x in (floor, ours)),
         *_ratios(ours, floor),
     ]
-    beside = {peer: (ours, times[peer]) for peer in sides.peers}
-    for peer, step in sides.slow_peers.items():
-        once = _times({'ours': sides.ours, peer: step}, 1, long=0.0)
-        beside[peer] = once['ours'], once[peer]
     lines = [
-        [*(*head, peer, 1e3 * statistics.median(theirs.cpu)), *_ratios(own, theirs)]
-        for peer, (own, theirs) in beside.items()
+        [*head, peer, 1e3 * statistics.median(times[peer].cpu), *_ratios(ours, times[peer])]
+        for peer in sides.peers
     ]
     return lines or [[*head, '', '', '', '']]
-
-
-def _times(steps: dict[str, Step], repeats: int, **options):
-    steps = {name: (step, ()) for name, step in steps.items()}
-    return both_times_in_turn(steps, repeats, **options)
 
 
 def _ratios(own: Times, other: Times) -> list[float]:

@@ -11,6 +11,7 @@ memory, what was run).
 """
 
 import argparse
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,7 +30,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('checkpoint', nargs='?', help='checkpoint (default: train first)')
     add('--out', required=True, help='folder of the run')
     add('--digest', default='', help='what coco_table.py recognises the run by later')
-    add('--warmup', type=int, default=3, help='batches that the speed leaves out (default: 3)')
     add('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE', help='overrides of the config')
     from mmrank.apis.entry_point import add_checkpoint_options
 
@@ -41,13 +41,17 @@ def get_checkpoint(args: argparse.Namespace) -> str:
     """The checkpoint given, or the last one of a training."""
     if args.checkpoint:
         return args.checkpoint
-    from train_and_test import train
+    from train_and_test import training_command
 
     from mmrank.apis.entry_point import checkpoint_words
     from mmrank.engine.resume.checkpoint import find_last_whole_checkpoint
 
     folder = str(Path(args.out) / 'train')
-    train(args.config, folder, args.cfg_options or (), options=checkpoint_words(args))
+    words = training_command(args.config, folder, args.cfg_options, checkpoint_words(args))
+    # Its memory is not the test's.
+    status = subprocess.run([sys.executable, *words], check=False).returncode
+    if status:
+        sys.exit(f'The training ended with status {status}: see above.')
     checkpoint = find_last_whole_checkpoint(folder)
     if checkpoint is None:
         raise UserError(f'the training left no checkpoint in {folder}')
@@ -96,7 +100,7 @@ def main(args: argparse.Namespace) -> None:
         cfg.load_from = get_checkpoint(args)
         cfg.resume = False
         runner = build_runner(cfg, allow_partial=args.allow_partial)
-        meter = meters.InferenceMeter(args.warmup)
+        meter = meters.InferenceMeter()
         runner.register_hook(meter)
         runner.test()
         dataset = meters.innermost(cfg.test_dataloader.dataset)

@@ -35,21 +35,18 @@ tuning is done on validation data with its own seeds, the final runs on test dat
 
 On a cluster, with the folders on a disk that all its machines share:
     python tools/benchmarks/run_seeds.py --plan plan.yaml --executor slurm \
-        --executor-options partition=gpu time=8:00:00 cpus=8 gpus=1
+        --executor-options slurm_partition=gpu timeout_min=480 cpus_per_task=8 gpus_per_node=1
 
     # or in plan.yaml
-    executor: {type: slurm, partition: gpu, time: '8:00:00', cpus: 8, gpus: 1}
+    executor: {type: slurm, slurm_partition: gpu, timeout_min: 480, gpus_per_node: 1}
 
---forked imports torch and OpenMMLab once for many small trainings. Run the same command again after
-an interruption: finished trainings are kept, others resume; a failed one is started --retries
-times more. A changed config or option gets new folders, so a row never mixes two versions.
+Run the same command again after an interruption: finished trainings are kept, others resume; a
+failed one is started --retries times more. A changed config or option gets new folders, so a row
+never mixes two versions.
 
 Written to the out dir: report.md, summary.csv, runs.csv, boxplot.png.
 """
 
-import os
-
-os.environ.setdefault('GOMP_SPINCOUNT', '3000')  # before torch is loaded, as in tools/train.py
 from mmrank.interruption import AGAIN, end_on_signals
 
 if __name__ == '__main__':
@@ -68,24 +65,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from lib.common.folder_lock import lock_folder
 from lib.seeds.arguments import make_executor, make_parser
-from lib.seeds.executors import LocalExecutor, SlurmExecutor, preload_modules
-from lib.seeds.plan import SeedPlan, load_config, read_plan
+from lib.seeds.executors import LocalExecutor, SlurmExecutor
+from lib.seeds.plan import SeedPlan, read_plan
 from lib.seeds.report import report, work_off
-from lib.seeds.runs import RunQueue, build_command, train_command
+from lib.seeds.runs import RunQueue
 from lib.seeds.statistics import check_splits, choose
-
-HERE = Path(__file__).resolve().parent
-TRAIN_COMMAND = train_command(HERE / 'train_and_test.py')
 
 
 def parse_args(arguments=None) -> argparse.Namespace:
-    return make_parser(__doc__, TRAIN_COMMAND).parse_args(arguments)
+    return make_parser(__doc__).parse_args(arguments)
 
 
 def run(args: argparse.Namespace, console: Console) -> int:
     """Run the tool; return the exit status."""
     plan = read_plan(args.plan)
-    if args.dry_run or args.report_only:  # no cluster is needed for these
+    if args.report_only:  # no cluster is needed for it
         return run_on(LocalExecutor(), plan, args, console)
     return run_on(make_executor(args, plan), plan, args, console)
 
@@ -97,19 +91,9 @@ def run_on(
     console: Console,
 ) -> int:
     """Run a plan on an executor; return the exit status."""
-    if args.forked:
-        preload_modules(load_config(x.config).get('default_scope') for x in plan.methods)
-    is_local = isinstance(executor, LocalExecutor)
-    template = args.train_command
-    if template == TRAIN_COMMAND and (args.forked or not is_local):
-        # In the process that is started itself: a kill leaves none behind.
-        template = template.replace('--cfg-options', '--in-process --cfg-options')
-    queue = RunQueue(plan, template, executor, retries=args.retries)
+    queue = RunQueue(plan, executor, retries=args.retries)
     check_splits(plan)
     tuning_runs = plan.tuning_runs()
-    untuned = plan.final_runs()
-    for item in tuning_runs + untuned:
-        build_command(template, item)
     tuned = [method for method in plan.methods if method.grid]
     total = len(tuning_runs) + len(plan.methods) * len(plan.seeds)
     console.print(
@@ -120,13 +104,6 @@ def run_on(
             else f'{executor.jobs} at a time.'
         )
     )
-    if args.dry_run:
-        for item in tuning_runs + untuned:
-            state = 'finished' if item.result_file.is_file() else 'to do'
-            console.print(f'{state}: {item.label} ({item.folder})')
-        for method in tuned:
-            console.print(f'after the tuning: final {method.name} seeds {list(plan.seeds)}')
-        return 0
     with lock_folder(plan.out_dir):
         if args.report_only:
             # Only what is finished: the queue then runs nothing.

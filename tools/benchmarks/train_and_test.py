@@ -1,18 +1,18 @@
-r"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
+"""Train a config, evaluate its last checkpoint, write the metrics as JSON.
 
-    python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x \
-        --split test --result work_dirs/x/result.json
+    python tools/benchmarks/train_and_test.py CONFIG --work-dir work_dirs/x --split test
 
-The training is tools/train.py with --resume, with --in-process in this process; the evaluation
-reloads its last complete checkpoint. The result file is written last and atomically:
+The training is tools/train.py with --resume, in this process; the evaluation reloads its last
+complete checkpoint. result.json in the work dir is written last and atomically:
 `{"metrics": {"coco/bbox_mAP": 0.388, ...}, "split": "test", ...}`.
 """
 
+import os
+
+os.environ.setdefault('GOMP_SPINCOUNT', '3000')  # before torch is loaded, as in tools/train.py
 import argparse
 import json
-import os
 import runpy
-import subprocess
 import sys
 from collections.abc import Container, Sequence
 from contextlib import ExitStack
@@ -33,8 +33,6 @@ def parse_args(arguments=None) -> argparse.Namespace:
     add('config', help='config file')
     add('--work-dir', required=True, help='folder of the run, its own')
     add('--split', choices=['val', 'test'], default='test', help='data to evaluate (default: test)')
-    add('--result', help='JSON file to write (default: result.json in the work dir)')
-    add('--in-process', action='store_true', help='train in this process, not in one of its own')
     add(
         '--cfg-options',
         nargs='+',
@@ -58,37 +56,24 @@ def load_config(args: argparse.Namespace, work_dir: Path):
     return load(train_or_test_parser().parse_args(words))
 
 
-def train(
-    config: str,
-    work_dir: str,
-    cfg_options: Sequence[str] = (),
-    in_process: bool = False,
-    options: Sequence[str] = (),
-) -> None:
-    """Run the training script to its end, in a process of its own or here."""
-    command = [str(TRAIN), config, '--work-dir', work_dir, '--resume', 'auto']
-    command += options
-    if cfg_options:
-        command += ['--cfg-options', *cfg_options]
-    if in_process:
-        status = run_here(command)
-    else:
-        command = [sys.executable, *command]
-        status = subprocess.run(command, check=False).returncode
-    if status:
-        sys.exit(f'The training ended with status {status}: see above.')
+def training_command(
+    config: str, work_dir: str, cfg_options: Sequence[str], options: Sequence[str]
+) -> list[str]:
+    """The training script with its arguments."""
+    command = [str(TRAIN), config, '--work-dir', work_dir, '--resume', 'auto', *options]
+    return [*command, '--cfg-options', *cfg_options] if cfg_options else command
 
 
-def run_here(command: list[str]) -> int | str | None:
-    """Run a script with its arguments in this process; return its status."""
+def train(command: list[str]) -> None:
+    """Run the training script to its end, in this process: a kill leaves none behind."""
     before, sys.argv = sys.argv, command
     try:
         runpy.run_path(command[0], run_name='__main__')
     except SystemExit as end:
-        return end.code
+        if end.code:
+            sys.exit(f'The training ended with status {end.code}: see above.')
     finally:
         sys.argv = before
-    return 0
 
 
 def evaluate(args: argparse.Namespace) -> dict:
@@ -161,12 +146,12 @@ def main() -> None:
     with ExitStack() as stack:
         # A training may outlive the tool that started it.
         stack.enter_context(lock_folder(args.work_dir))
-        how = args.in_process, checkpoint_words(args)
-        train(args.config, args.work_dir, args.cfg_options, *how)
+        words = args.config, args.work_dir, args.cfg_options, checkpoint_words(args)
+        train(training_command(*words))
         measured = evaluate(args)
     measured['seconds'] = round(sum(os.times()[:4]), 1)  # of CPU, with its processes' seconds
     measured['commit'] = current_commit()
-    result = Path(args.result or Path(args.work_dir) / 'result.json')
+    result = Path(args.work_dir) / 'result.json'
     content = measured | {key: getattr(args, key) for key in ('split', 'config', 'cfg_options')}
     write_atomically(json.dumps(content, indent=1).encode(), result)
     print(f'{args.split} metrics written to {result}')

@@ -119,7 +119,7 @@ def run(command: list[str], clone: Path, limit: float) -> tuple[int, float, floa
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes whose parent ends before they do, such as a fork server."""
+    """Become the parent of processes whose parent ends before they do."""
     if sys.platform == 'linux':
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 

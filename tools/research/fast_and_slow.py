@@ -1,6 +1,6 @@
 """Is the fast answer the slow one's? The frozen comparison of losses against whole trainings.
 
-    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads_cards.yaml --forked
+    python tools/benchmarks/run_seeds.py --plan tools/research/real_heads_cards.yaml
     python tools/research/fast_and_slow.py cards --budget 4m
 
 The first command trains whole networks; the second compares the same losses by

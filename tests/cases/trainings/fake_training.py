@@ -9,13 +9,13 @@ from lib.seeds.plan import SeedPlan, parse_plan
 # accuracy is better the nearer the rate is to 0.2, and better for the config b.py.
 SCRIPT = """
     import json, os, pathlib, signal, sys, time
-    import beside
-    config, work_dir, split, result, seed, *options = sys.argv[1:]
+    config, _, work_dir, _, split, _, *options = sys.argv[1:]
     options = dict(option.split('=') for option in options)
+    seed = options['randomness.seed']
     count = pathlib.Path(work_dir, 'count')
     times = int(count.read_text()) + 1 if count.exists() else 1
     count.write_text(str(times))
-    print('start', times, 'of seed', seed, __name__)
+    print('start', times, 'of seed', seed, flush=True)
     if options.get('fail') == seed:
         sys.exit('something broke')
     if options.get('die') == seed and times == 1:
@@ -26,26 +26,16 @@ SCRIPT = """
     acc = 0.5 - abs(float(options.get('lr', 0.2)) - 0.2) + int(seed) / 1000
     acc += 0.1 * config.endswith('b.py') + (0.001 if seed == '1' else 0)
     metrics = {'acc': acc if split == 'test' else acc - 0.2, 'number': int(seed),
-               'threads': os.environ['OMP_NUM_THREADS'],
-               'gpu': os.environ.get('CUDA_VISIBLE_DEVICES', ''),
-               'group': os.getpgid(0) == os.getpid(),
-               'folder': os.getcwd(), 'beside': beside.VALUE}
-    pathlib.Path(result).write_text(json.dumps({'metrics': metrics}))
+               'threads': os.environ['OMP_NUM_THREADS']}
+    pathlib.Path(work_dir, 'result.json').write_text(json.dumps({'metrics': metrics}))
 """
 
 
 def write_training(folder: Path) -> Path:
-    """Write the script, and a module that it finds beside itself."""
-    (folder / 'beside.py').write_text('VALUE = 7\n')
+    """Write the script."""
     path = folder / 'fake_train.py'
     path.write_text(textwrap.dedent(SCRIPT))
     return path
-
-
-def command_of(script: Path) -> str:
-    """The command of a run, as a plan's queue fills it in."""
-    words = '{config} {work_dir} {split} {result} {seed} {cfg_options}'
-    return f'{{python}} {script} {words}'
 
 
 def plan_of_one(folder: Path, seeds=(0, 1, 2), metric='number', **options) -> SeedPlan:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retrieval_brute_force import brute_force, similarity_matrix
 
-from benchmarks.memory_peak import peak_extra_memory
+from lib.common.timing import peak_extra_memory
 from mmrank.functional import retrieval_metrics
 
 RECALL_AT = (1, 2, 10, 100)

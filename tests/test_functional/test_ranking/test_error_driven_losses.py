@@ -4,9 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from score_lists import summed_by
 
-from benchmarks.per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
 from mmrank.losses.ranking import rank_sort
 from mmrank.losses.ranking.ap_loss import piecewise_linear_step

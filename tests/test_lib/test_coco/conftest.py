@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from noisy_boxes import make_predictions
 from PIL import Image
 
 from lib.coco.box_evaluation import evaluate_boxes, load_ground_truth
-from lib.synthetic.boxes import make_predictions
 from lib.synthetic.shapes_coco import ShapesSpec, write_shapes_coco
 
 

@@ -50,7 +50,8 @@ def run_loop(meter, model, batches):
 
 
 def test_speeds_leave_out_warmup_and_data():
-    meter, model = InferenceMeter(warmup=2), Sleeper()
+    meter, model = InferenceMeter(), Sleeper()
+    meter.warmup = 2
     run_loop(meter, model, [[1, 2], [3, 4], [5, 6], [7, 8], [9]])
     assert meter.timed_images == 5
     # Sleeping takes at least its time, on a busy machine more.
@@ -64,14 +65,12 @@ def test_speeds_leave_out_warmup_and_data():
 
 
 def test_half_the_batches_count_at_least():
-    meter = InferenceMeter(warmup=100)
+    meter = InferenceMeter()
     run_loop(meter, Sleeper(), [[1], [2], [3]])
     assert meter.timed_images == 2
-    meter = InferenceMeter(warmup=100)
+    meter = InferenceMeter()
     run_loop(meter, Sleeper(), [[1]])
     assert meter.timed_images == 1
-    with pytest.raises(ValueError, match='warmup is -1'):
-        InferenceMeter(-1)
 
 
 def measure_memory():

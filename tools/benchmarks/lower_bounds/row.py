@@ -45,8 +45,6 @@ class Sides:
     # Other implementations by name. Losses of one shape that are not the same, as cross-entropy,
     # serve as a peer, too.
     peers: dict[str, Step] = field(default_factory=dict)
-    # Peers that take seconds and run once
-    slow_peers: dict[str, Step] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

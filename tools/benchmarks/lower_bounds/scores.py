@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
@@ -52,12 +51,6 @@ CLASSIFIERS = (
     ('BalancedSoftmaxLoss', {}),
     ('AsymmetricLoss', {}),
 )
-#: Delta, and the loop over positives that defines the loss.
-LOOPS = {
-    'APLoss': (1.0, lambda x, t, e: ap_loop(x, t)),
-    'ALRPLoss': (1.0, alrp_loop),
-    'RankSortLoss': (0.5, lambda x, t, e: rank_sort_loop(x, t)),
-}
 PARTS = [dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]
 
 
@@ -145,29 +138,7 @@ def _sides(name: str, settings: dict, positives: int, sizes: Sizes) -> Sides:
         else:
             cross_entropy(scores, target).backward()
 
-    slow_peers = {}
-    if name in LOOPS:
-        slow_peers['loop over positives'] = _loop(name, scores, label)
-    return Sides(lambda: torch.add(*read, out=out), ours, {'cross-entropy': entropy}, slow_peers)
-
-
-def _loop(name: str, scores, label):
-    """As the authors' code: only negatives near the lowest positive."""
-    delta, function = LOOPS[name]
-    logits = scores.detach().flatten()
-    targets = label.flatten()
-    g = torch.Generator().manual_seed(1)
-    chosen = targets > 0
-    count = int(chosen.sum())
-    quality = (0.1 + 0.9 * torch.rand(count, generator=g)).to(logits)
-    errors = torch.rand(count, generator=g).to(logits)
-    targets = targets.masked_scatter(chosen, quality)
-
-    def step() -> None:
-        relevant = logits >= logits[targets > 0].min() - delta
-        function(logits[relevant], targets[relevant], errors)
-
-    return step
+    return Sides(lambda: torch.add(*read, out=out), ours, {'cross-entropy': entropy})
 
 
 def _sodeep(length: int, lists: int) -> Sides:

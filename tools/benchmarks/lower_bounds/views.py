@@ -223,6 +223,10 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         peers = {'PyTorch, softmax': plain}
         if pointwise == 'logistic':
             peers['PyTorch, logistic'] = logistic
+    if name == 'InBatchLoss':
+        biased = MODELS.build(dict(config, mode='in_batch')).to(sizes.device)
+        biased.set_pairs(order, order, (sizes.pairs,) * 2)
+        peers['the same, in-batch'] = lambda: biased(left, right, *rest)
     return Sides(
         products(shapes, sizes.device),
         _step(lambda: module(left, right, *rest), leaves),

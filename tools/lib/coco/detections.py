@@ -52,11 +52,7 @@ def true_boxes(truth: COCO, image_id: int) -> list[DrawnBox]:
 
 
 def matched_boxes(
-    truth: COCO,
-    found: COCO,
-    image_id: int,
-    thresholds: Mapping[int, float] | None = None,
-    top_k: int | None = None,
+    truth: COCO, found: COCO, image_id: int, thresholds: Mapping[int, float] | None = None
 ) -> list[DrawnBox]:
     """The predicted boxes of one image, best first, right if they take an object of their class."""
     boxes = sorted(found.imgToAnns.get(image_id, []), key=lambda box: -box['score'])
@@ -64,7 +60,7 @@ def matched_boxes(
         boxes = [b for b in boxes if b['score'] >= thresholds[b['category_id']]]
     left = true_boxes(truth, image_id)
     drawn = []
-    for box in boxes[:top_k]:
+    for box in boxes:
         match = _best_match(box, left)
         if match is not None:
             left.remove(match)
@@ -89,7 +85,6 @@ def draw_detections(
     *,
     image_ids: Sequence[int] | None = None,
     num_images: int = 6,
-    top_k: int | None = None,
 ) -> Path:
     """Draw a sheet: one row an image, ground truth first, then the models."""
     if not models:
@@ -106,10 +101,10 @@ def draw_detections(
     )
     for axis, name in zip(grid[0], ('ground truth', *models)):
         axis.set_title(name, fontsize=14)
-    rule, thresholds = _rule(models, top_k)
+    thresholds = {name: best_f1_thresholds(e) for name, e in models.items()}
     sheet = []
     for image_id in image_ids:
-        found = [(e.cocoDt, image_id, thresholds[name], top_k) for name, e in models.items()]
+        found = [(e.cocoDt, image_id, thresholds[name]) for name, e in models.items()]
         sheet.append([true_boxes(truth, image_id), *(matched_boxes(truth, *x) for x in found)])
     used = {box.cat_id for row in sheet for boxes in row for box in boxes}
     colours = class_colours(truth, used)
@@ -126,22 +121,12 @@ def draw_detections(
             right = sum(box.is_right for box in boxes)
             axis.set_xlabel(f'{right} right, {len(boxes) - right} wrong', fontsize=12)
         axes[0].set_xlabel(f'{len(row[0])} objects', fontsize=12)
-    _add_legend(figure, truth, colours, rule)
+    _add_legend(figure, truth, colours, 'boxes above the best-F1 score of each class')
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # A legend of several lines pushes the titles beyond the edge.
     figure.savefig(path, dpi=110, bbox_inches='tight')
     return path
-
-
-def _rule(
-    models: Mapping[str, COCOeval], top_k: int | None
-) -> tuple[str, dict[str, Mapping[int, float] | None]]:
-    """The boxes that are shown in words, and thresholds by model and category."""
-    if top_k is not None:
-        return f'top {top_k} boxes an image', dict.fromkeys(models)
-    rule = 'boxes above the best-F1 score of each class'
-    return rule, {name: best_f1_thresholds(e) for name, e in models.items()}
 
 
 def class_colours(truth: COCO, used: Collection[int] | None = None) -> dict[int, tuple]:
@@ -276,8 +261,8 @@ def draw_side_by_side(
         truth = models[next(iter(models))].cocoGt if models else ann_file
         models[name] = evaluate_boxes(truth, file)
     first, second = models.values()
-    _, thresholds = _rule(models, None)
-    chosen = most_differing_images(first, second, tuple(thresholds.values()), num_images)
+    thresholds = tuple(map(best_f1_thresholds, models.values()))
+    chosen = most_differing_images(first, second, thresholds, num_images)
     ids = [difference.image_id for difference in chosen]
     drawn = draw_detections(models, image_dir, path, image_ids=ids)
     return drawn, chosen

@@ -9,21 +9,17 @@ import io
 import json
 import logging
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from lib.coco.box_evaluation import STAT_NAMES, NumberedIds, match_boxes, number_objects
+from lib.coco.box_evaluation import NumberedIds, match_boxes, number_objects
 from mmrank.errors import UserError
 from mmrank.evaluation.lvis_numpy import require_lvis
 
-PYCOCOTOOLS, FASTER = 'pycocotools', 'faster-coco-eval'
-CHOICES = ('auto', PYCOCOTOOLS, FASTER, 'both')
 # Figures of LVISEval and their names in our tables.
 LVIS_NAMES = {
     'AP': 'mAP',
@@ -48,12 +44,14 @@ class BoxEvaluator:
         truth.dataset = document
         return index_quietly(truth)
 
-    def evaluate(self, truth: Any, boxes: list[dict]) -> tuple[Any, float]:
-        """Evaluate checked predictions, which are left as they are; also return the seconds."""
+    def evaluate(self, truth: Any, boxes: list[dict]) -> Any:
+        """Evaluate checked predictions, which are left as they are."""
         boxes = [dict(box) for box in boxes]
-        start = time.perf_counter()
-        evaluation = match_boxes(truth, boxes, self.eval_class, coco_class=self.coco_class)
-        return evaluation, time.perf_counter() - start
+        return match_boxes(truth, boxes, self.eval_class, coco_class=self.coco_class)
+
+
+#: The reference.
+PYCOCOTOOLS = BoxEvaluator('pycocotools', COCO, COCOeval)
 
 
 def index_quietly(truth: Any) -> Any:
@@ -63,49 +61,14 @@ def index_quietly(truth: Any) -> Any:
     return truth
 
 
-def find_evaluators(choice: str = 'auto') -> list[BoxEvaluator]:
-    """One or two evaluators: ``'auto'`` prefers faster-coco-eval; pycocotools is first of both."""
-    if choice not in CHOICES:
-        raise UserError(f'evaluator {choice!r} is unknown. Fix: use one of {", ".join(CHOICES)}.')
-    slow = BoxEvaluator(PYCOCOTOOLS, COCO, COCOeval)
-    if choice == PYCOCOTOOLS:
-        return [slow]
+def find_evaluator() -> BoxEvaluator:
+    """faster-coco-eval where it is installed, else pycocotools."""
     try:
         from faster_coco_eval import COCO as FastCOCO
         from faster_coco_eval import COCOeval_faster
-    except ImportError as error:
-        if choice == 'auto':
-            return [slow]
-        raise UserError(
-            f'evaluator {choice!r} requires the package faster-coco-eval, which cannot be imported '
-            f'({error}). Fix: pip install faster-coco-eval, or choose {PYCOCOTOOLS!r}.'
-        ) from error
-    fast = BoxEvaluator(FASTER, FastCOCO, COCOeval_faster)
-    return [slow, fast] if choice == 'both' else [fast]
-
-
-def check_equality(reference: Any, other: Any, where: str, tolerance: float = 1e-6) -> float:
-    """Check that all figures of two evaluations, and the arrays behind them, are the same."""
-    gaps = {}
-    for key in ('precision', 'recall'):
-        one, two = (np.asarray(e.eval[key]) for e in (reference, other))
-        if one.shape != two.shape:
-            raise UserError(
-                f'{where}: the evaluators disagree on the shape of {key}, {one.shape} against '
-                f'{two.shape}. Fix: pass --evaluator pycocotools and report this file.'
-            )
-        gaps[key] = float(np.abs(one - two).max(initial=0.0))
-    for name, one, two in zip(STAT_NAMES, reference.stats, other.stats):
-        gaps[name] = abs(float(one) - float(two))
-    for name, gap in gaps.items():
-        if gap > tolerance:
-            raise UserError(
-                f'{where}: the evaluators differ by {gap:.3g} in {name}. Fix: trust --evaluator '
-                'pycocotools, the reference, and check the annotations with '
-                'tools/dataset_converters/check_coco.py (an annotation id of 0 means "unmatched" '
-                'to them).'
-            )
-    return max(gaps.values())
+    except ImportError:
+        return PYCOCOTOOLS
+    return BoxEvaluator('faster-coco-eval', FastCOCO, COCOeval_faster)
 
 
 def evaluate_lvis(ann_file: str | os.PathLike, boxes: list[dict]) -> Any:

@@ -51,10 +51,9 @@ class InferenceMeter(Hook):
     # First in after_*, so that no other hook's time counts.
     priority = 'VERY_HIGH'
 
-    def __init__(self, warmup: int = 3) -> None:
-        if warmup < 0:
-            raise ValueError(f'warmup is {warmup}; it must be 0 or more')
-        self.warmup = warmup
+    warmup = 3
+
+    def __init__(self) -> None:
         self.timed_images = 0
         self.model_seconds = self.loop_seconds = 0.0
         self.memory_bytes: int | None = None

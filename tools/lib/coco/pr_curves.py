@@ -227,16 +227,13 @@ def _draw_bars(axis: Axes, title: str, values: list[float], colours: list[str]) 
 
 
 def draw_benchmark(
-    benchmark: Any,
-    folder: str | os.PathLike,
-    classes: Sequence[str] | None = None,
-    max_classes: int = 9,
+    benchmark: Any, folder: str | os.PathLike, classes: Sequence[str] | None = None
 ) -> list[Path]:
     """Draw ``metrics.png`` and ``pr_curves.png`` with its further pages."""
     folder = Path(folder)
     curves = benchmark.curves
     if classes is None:
-        classes = most_differing_classes(curves, max_classes)
+        classes = most_differing_classes(curves, 9)
     elif list(classes) == ['all']:
         classes = most_differing_classes(curves, len(benchmark.rows[0].classes))
     return [

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from lib.common.command_line import Entry, digest_run, find_checkpoint, split_entry
-from lib.seeds.executors import end_process, start_process
+from lib.common.processes import end_process, start_process
 from lib.seeds.runs import LOG_NAME, parse_progress, read_tail
 from mmrank.errors import UserError
 from mmrank.files import write_atomically

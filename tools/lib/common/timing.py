@@ -1,4 +1,4 @@
-"""Times of several functions that take turns, so that a busy machine slows down all alike."""
+"""Times of functions that take turns, so that a busy machine slows down all alike, and memory."""
 
 import platform
 import re
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 #: Seconds of one turn, at least: a shorter function is repeated.
 TURN = 0.02
@@ -33,13 +34,13 @@ def machine() -> str:
     return ', '.join([*parts, f'BLAS {blas[1] if blas else "unknown"}'])
 
 
-def both_times_in_turn(steps: Steps, repeats: int, long: float = 1.0) -> dict[str, Times]:
-    """Wall and CPU time of functions, by name; a first run under ``long`` seconds warms up."""
+def both_times_in_turn(steps: Steps, repeats: int) -> dict[str, Times]:
+    """Wall and CPU time of functions, by name; a first run under a second warms up."""
     calls, times = {}, {}
     for name, (function, args) in steps.items():
         wall, cpu = _seconds(function, args, 1)
         calls[name] = max(1, round(TURN / max(wall, 1e-9)))
-        counts = wall > long
+        counts = wall > 1
         times[name] = Times([wall] * counts, [cpu] * counts)
     for turn in range(repeats):
         for name, (function, args) in steps.items():
@@ -64,6 +65,20 @@ def cpu_in_turn(steps: Steps, repeats: int) -> dict[str, tuple[float, float]]:
 def median_ratio(own: list[float], reference: list[float]) -> float:
     """Median of the ratios of the same turns."""
     return statistics.median(a / b for a, b in zip(own, reference))
+
+
+def peak_extra_memory(step: Callable, make_args: Callable[[], tuple]) -> int:
+    """Most bytes of tensors alive on the CPU beyond the arguments, by events of the allocator."""
+    step(*make_args())
+    args = make_args()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as prof:
+        step(*args)
+    events = [e for e in prof.profiler.kineto_results.events() if e.name() == '[memory]']
+    level = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak
 
 
 def _seconds(function: Callable, args: tuple, calls: int) -> tuple[float, float]:

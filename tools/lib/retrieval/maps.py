@@ -16,6 +16,8 @@ from mmrank.visualization.palette import colour, colours_of
 
 #: More names than this make no readable legend.
 _NAMED_CLASSES = 20
+#: Samples of a class on a map, at most, and neighbours that count there.
+_PER_CLASS, _PERPLEXITY = 100, 30
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,13 @@ class EmbeddingMap:
     map_purity: float  # The same by distance on the map
 
 
-def choose_samples(labels: np.ndarray, num_classes: int, per_class: int, seed: int) -> np.ndarray:
-    """Rows of some samples of the largest classes."""
-    rng = np.random.default_rng(seed)
+def choose_samples(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Rows of 100 samples at random of each of the largest classes."""
+    rng = np.random.default_rng(0)
     found, counts = np.unique(labels, return_counts=True)
     classes = found[np.argsort(-counts, kind='stable')][:num_classes]
     rows = [
-        rng.permutation(np.flatnonzero(labels == label))[:per_class] for label in sorted(classes)
+        rng.permutation(np.flatnonzero(labels == label))[:_PER_CLASS] for label in sorted(classes)
     ]
     return np.sort(np.concatenate(rows))
 
@@ -49,13 +51,7 @@ def neighbour_purity(distances: np.ndarray, labels: np.ndarray) -> float:
     return float(100 * (labels[distances.argmin(1)] == labels).mean())
 
 
-def make_map(
-    name: str,
-    features: RetrievalFeatures,
-    rows: np.ndarray,
-    perplexity: float = 30.0,
-    seed: int = 0,
-) -> EmbeddingMap:
+def make_map(name: str, features: RetrievalFeatures, rows: np.ndarray) -> EmbeddingMap:
     """Place samples on a plane by t-SNE (van der Maaten and Hinton, 2008) of cosine distances."""
     try:
         from sklearn.manifold import TSNE
@@ -64,10 +60,10 @@ def make_map(
             'a map of embeddings requires scikit-learn, which is not '
             'installed. Fix: pip install scikit-learn'
         ) from error
-    if len(rows) <= 3 * perplexity:
+    if len(rows) <= 3 * _PERPLEXITY:
         raise UserError(
-            f'{name}: {len(rows)} samples are too few for perplexity={perplexity:g}. Fix: more '
-            'samples of a class, more classes, or a smaller perplexity'
+            f'{name}: {len(rows)} samples are too few. Fix: more than {3 * _PERPLEXITY}, of more '
+            'classes'
         )
     vectors = features.features.double().numpy()[rows]
     labels = features.labels.numpy()[rows]
@@ -76,7 +72,7 @@ def make_map(
     # Of unit vectors, half the square of the Euclidean one.
     distances = np.clip(1 - vectors @ vectors.T, 0, None)
     np.fill_diagonal(distances, 0)
-    tsne = TSNE(perplexity=perplexity, init='random', metric='precomputed', random_state=seed)
+    tsne = TSNE(perplexity=_PERPLEXITY, init='random', metric='precomputed', random_state=0)
     places = tsne.fit_transform(distances)
     offsets = places[:, None] - places
     return EmbeddingMap(

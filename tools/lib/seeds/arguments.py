@@ -11,7 +11,7 @@ from .plan import SeedPlan
 EXECUTORS = ('local', 'slurm')
 
 
-def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
     """A parser of the options that define the trainings and how they are run."""
     parser = tool_parser(
         doc,
@@ -20,15 +20,10 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
             'how often a training that ends without a result is started again, to resume, before '
             'it is reported',
         ),
-        forked=(
-            False,
-            'do the imports once for all trainings; the train command must be a Python script',
-        ),
-        dry_run=(False, 'list the trainings and stop'),
         report_only=(False, 'write the report from what is finished, train nothing'),
     )
     add = parser.add_argument
-    add('--plan', required=True, help='plan file (.yaml, .json, .py)')
+    add('--plan', required=True, help='plan file, YAML')
     add(
         '--executor',
         choices=EXECUTORS,
@@ -40,8 +35,8 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         nargs='+',
         default=[],
         metavar='KEY=VALUE',
-        help='of a job: time, cpus, gpus, memory_gb, partition, account and what else sbatch knows '
-        '(cluster=local tries it here)',
+        help='of a job, as submitit names them: timeout_min, cpus_per_task, gpus_per_node, mem_gb, '
+        'slurm_partition, slurm_account, ... (cluster=local tries it here)',
     )
     add(
         '--jobs',
@@ -49,13 +44,6 @@ def make_parser(doc: str | None, train_command: str) -> argparse.ArgumentParser:
         help='trainings at a time; here the cores are divided among them unless OMP_NUM_THREADS is '
         f'set (default: 1 here, which has {count_cores()} cores; what the scheduler permits '
         'elsewhere)',
-    )
-    add('--gpus', nargs='+', default=[], metavar='ID', help='CUDA devices to take turns on')
-    add(
-        '--train-command',
-        default=train_command,
-        help='another command per training, with the placeholders {python} {config} {work_dir} '
-        '{split} {seed} {result} {cfg_options}; it must write {"metrics": {...}} to {result}',
     )
     return parser
 
@@ -72,15 +60,10 @@ def make_executor(args: argparse.Namespace, plan: SeedPlan) -> LocalExecutor | S
     if name == 'local':
         if options:
             raise UserError(
-                f'`executor` is local and has the options {sorted(options)}: use --jobs and '
-                '--gpus, or --executor slurm.'
+                f'`executor` is local and has the options {sorted(options)}: use --jobs, or '
+                '--executor slurm.'
             )
-        return LocalExecutor(args.jobs or 1, args.gpus, args.forked)
-    if args.gpus or args.forked:
-        raise UserError(
-            f'--gpus and --forked are for this machine, not for --executor {name}: remove them; '
-            '--executor-options gpus=1 requests a GPU for each training.'
-        )
+        return LocalExecutor(args.jobs or 1)
     return SlurmExecutor(plan.out_dir / '.slurm', options, args.jobs)
 
 

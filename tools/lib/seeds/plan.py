@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import mmengine
+import yaml
 from mmengine.config import Config
 
 from mmrank.errors import UserError
@@ -232,13 +232,13 @@ def _load_config(path: str, _changed: float) -> dict:
 
 
 def read_plan(path: str | Path) -> SeedPlan:
-    """Read a plan from a ``.yaml``, ``.json`` or ``.py`` file; errors as :func:`parse_plan`."""
+    """Read a plan from a ``.yaml`` file; errors as :func:`parse_plan`."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f'Plan file {str(path)!r} does not exist. Fix: its path from here on')
     try:
-        content = Config.fromfile(path).to_dict() if path.suffix == '.py' else mmengine.load(path)
-    except Exception as error:  # YAML, JSON and Python have their own
+        content = yaml.safe_load(path.read_text('utf-8'))
+    except Exception as error:  # YAML and Unicode have their own
         raise UserError(
             f'The plan {path} cannot be read: {error}. Fix: correct that line'
         ) from error

@@ -18,6 +18,8 @@ from .executors import LocalExecutor, SlurmExecutor
 from .plan import Run, SeedPlan
 
 LOG_NAME = 'output.log'
+#: Trains, tests and writes the result file of a run.
+SCRIPT = Path(__file__).resolve().parents[2] / 'benchmarks' / 'train_and_test.py'
 _ETA = r'.*?eta: ((?:\d+ days?, )?[\d:]+)'
 _EPOCH = re.compile(r'Epoch\(train\)\s+\[\s*(\d+)\]\[\s*(\d+)/(\d+)\]' + _ETA)
 _ITER = re.compile(r'Iter\(train\)\s+\[\s*(\d+)/(\d+)\]' + _ETA)
@@ -60,41 +62,11 @@ def read_result(run: Run, metrics: Sequence[str] = ()) -> dict | None:
     return finite
 
 
-def train_command(script: Path) -> str:
-    """Template of :func:`build_command` for ``tools/benchmarks/train_and_test.py``."""
-    return (
-        f'{{python}} "{script}" {{config}} '
-        '--work-dir {work_dir} --split {split} --result {result} '
-        '--cfg-options randomness.seed={seed} {cfg_options}'
-    )
-
-
-def build_command(template: str, run: Run) -> list[str]:
-    """Fill in the command of a run."""
-    for needed in ('{seed}', '{result}'):
-        if needed not in template:
-            raise UserError(f'The train command {template!r} lacks {needed}.')
-    values = {
-        'python': sys.executable,
-        'config': run.config,
-        'work_dir': str(run.folder),
-        'split': run.split,
-        'result': str(run.result_file),
-        'seed': str(run.seed),
-    }
-    words = []
-    for word in shlex.split(template):
-        if word == '{cfg_options}':
-            words += [f'{key}={value}' for key, value in run.options.items()]
-            continue
-        try:
-            words.append(word.format_map(values))
-        except (KeyError, ValueError, IndexError) as error:
-            raise UserError(
-                f'The train command has the word {word!r}; placeholders are {sorted(values)} and '
-                'cfg_options.'
-            ) from error
-    return words
+def build_command(run: Run) -> list[str]:
+    """The command of a run."""
+    command = [sys.executable, str(SCRIPT), run.config, '--work-dir', str(run.folder)]
+    command += ['--split', run.split, '--cfg-options', f'randomness.seed={run.seed}']
+    return command + [f'{key}={value}' for key, value in run.options.items()]
 
 
 def parse_progress(log: str) -> str:
@@ -116,26 +88,24 @@ def read_tail(path: Path, size: int = 8192) -> str:
 
 
 class RunQueue:
-    """Execute runs by the template of :func:`build_command`; continue when one fails."""
+    """Execute runs; continue when one fails."""
 
     def __init__(
         self,
         plan: SeedPlan,
-        template: str,
         executor: LocalExecutor | SlurmExecutor | None = None,
         *,
         retries: int = 1,
-        on_start: Callable[[Run], None] = lambda run: None,
-        on_again: Callable[[Run, str], None] = lambda run, fault: None,
-        on_progress: Callable[[Run, str], None] = lambda run, text: None,
-        on_end: Callable[[Outcome], None] = lambda outcome: None,
     ) -> None:
         if retries < 0:
             raise UserError(f'`retries` is {retries}: set 0 or more.')
-        self.plan, self.template, self.retries = plan, template, retries
+        self.plan, self.retries = plan, retries
         self.executor = executor or LocalExecutor()
-        self.on_start, self.on_again = on_start, on_again
-        self.on_progress, self.on_end = on_progress, on_end
+        # What shows the runs replaces these.
+        self.on_start: Callable[[Run], None] = lambda run: None
+        self.on_again: Callable[[Run, str], None] = lambda run, fault: None
+        self.on_progress: Callable[[Run, str], None] = lambda run, text: None
+        self.on_end: Callable[[Outcome], None] = lambda outcome: None
 
     def run(self, runs: Sequence[Run]) -> list[Outcome]:
         """Run all that is not finished, in this order; return the outcomes in the same order."""
@@ -178,7 +148,7 @@ class RunQueue:
         return [outcomes[index] for index in range(len(runs))]
 
     def _start(self, run: Run):
-        command = build_command(self.template, run)
+        command = build_command(run)
         run.folder.mkdir(parents=True, exist_ok=True)
         self.on_start(run)
         log = run.folder / LOG_NAME

@@ -33,7 +33,6 @@ class Summary:
     ci_low: float = math.nan
     ci_high: float = math.nan
     p_value: float = math.nan
-    p_wilcoxon: float = math.nan
 
 
 def collect_values(plan: SeedPlan, outcomes: Sequence[Outcome]) -> Values:
@@ -72,8 +71,6 @@ def compare_paired(values: Mapping, baseline: Mapping) -> dict[str, float]:
     made.update(
         ci_low=float(interval.low), ci_high=float(interval.high), p_value=float(test.pvalue)
     )
-    if len(seeds) >= 6:
-        made['p_wilcoxon'] = float(stats.wilcoxon(differences).pvalue)
     return made
 
 

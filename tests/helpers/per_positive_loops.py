@@ -1,8 +1,7 @@
 """The error-driven losses as their papers define them: a loop over positives.
 
 Each function takes 1-D logits and targets (> 0 positive, 0 negative, < 0 left out) and returns its
-values and the gradient by the logits. They are the reference of the tests, in float64, and the slow
-peers of ``floors.py``.
+values and the gradient by the logits.
 """
 
 import torch
