@@ -12,6 +12,8 @@ from mmrank.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 #: Words of what is gone that no table of ``mmrank.retired`` has: modules, files, options of tools.
 MORE_WORDS = """
+embed_rows
+embedding_in_chunks
 num_buckets
 num_hashes
 RotatedRetinaHead
