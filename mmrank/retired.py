@@ -20,10 +20,11 @@ TYPES: dict[str, tuple[str, str]] = {
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
     'GradCacheOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional in your own loop'),
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
+    'LabelledPairLoss': ('MODELS', 'labelled_pair_loss of mmrank.functional, a function'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
-    'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
+    'TakesPairLabels': 'labelled_pair_loss of mmrank.functional in a loop of your own',
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
@@ -33,7 +34,9 @@ NAMES = {
 SETTINGS = {
     'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
-    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
+    'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
     'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
 }

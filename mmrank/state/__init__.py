@@ -3,7 +3,7 @@
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .gradient_balance import GradientBalance, SelfBalance
-from .pair_counts import PairCounts, StreamingFrequency
+from .pair_counts import PairCounts
 from .positive_history import RunningLogMean, SampleRanks, SampleThresholds, SampleTilts
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
@@ -30,6 +30,5 @@ __all__ = [
     'ScoreSpread',
     'ScoreVector',
     'SelfBalance',
-    'StreamingFrequency',
     'TemperatureStep',
 ]

@@ -10,7 +10,6 @@ rows       ``cls_score, target``           a row of scores and its class
 queries    ``embedding_loss(batch)``       an embedding and its class
 views      ``view1, view2, sample_idx``    two embeddings of a sample
 pairs      ``left, right, rows, cols``     a positive pair and its numbers
-labelled   ``left, right, is_positive``    a pair and its label
 ========== =============================== ==============================
 """
 
@@ -77,8 +76,6 @@ SETTINGS = {
     'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)],
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
-        dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
         dict(frequency='counts', refined=True),
         dict(frequency='none'),
@@ -90,7 +87,6 @@ SETTINGS = {
         dict(hardness_strength=2.0),
     ],
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
-    'LabelledPairLoss': [{}, dict(pointwise='logistic')],
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
@@ -177,18 +173,7 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-def _of_labelled(loss, left, right, is_positive):
-    order = torch.arange(len(left))
-    return loss(left, right, is_positive, order, order)
-
-
-CALLS = {
-    'rows': _of_rows,
-    'queries': _of_queries,
-    'views': call_in_order,
-    'pairs': call_in_order,
-    'labelled': _of_labelled,
-}
+CALLS = {'rows': _of_rows, 'queries': _of_queries, 'views': call_in_order, 'pairs': call_in_order}
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
 
@@ -223,7 +208,6 @@ def kinds(loss: nn.Module) -> list[str]:
         'rows': {'cls_score', 'target'},
         'views': {'view1', 'view2'},
         'pairs': {'left', 'right', 'rows', 'cols'},
-        'labelled': {'left', 'right', 'is_positive'},
     }
     found = [kind for kind, names in arguments.items() if names <= set(taken)]
     if hasattr(loss, 'embedding_loss') and _takes_queries(loss):
@@ -285,10 +269,8 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     leaves = normal(), normal()
     if kind == 'views':
         return Batch(kind, leaves, (idx,), CALLS[kind])
-    if kind == 'pairs':
-        order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
-        return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
-    return Batch(kind, leaves, (labels == 0,), CALLS[kind])
+    order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
+    return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
 
 
 #: Losses whose gradient is not the derivative of the value that they show,
@@ -332,31 +314,24 @@ def _of_one_class(x, y):
 
 
 def _of_no_class(kind: str, loss: nn.Module, x, y):
-    """Background, queries that are alone, or pairs without a positive."""
+    """Background, or queries that are alone."""
     if kind == 'queries':
         return [torch.arange(len(y[0]))]
-    if kind == 'labelled':
-        return [torch.zeros_like(y[0])]
     *boxes, labels, idx = y
     # A softmax has no background.
     other = CLASSES if getattr(loss, 'use_sigmoid', True) else 1
     return [*boxes, torch.full_like(labels, other), idx]
 
 
-def _all_pairs_positive(x, y):
-    return [torch.ones_like(y[0])]
-
-
 def subject_of_case(case: 'Case') -> Subject:
     """A registered loss as mmrank.testing checks it."""
-    same = _all_pairs_positive if case.kind == 'labelled' else _of_one_class
     alone = partial(_of_no_class, case.kind, case.build())
     call = Call(
         case.kind,
         partial(_tensors, case),
         CALLS[case.kind],
         no_positives=None if case.kind in ('views', 'pairs') else alone,
-        all_positives=None if case.kind == 'pairs' else same,
+        all_positives=None if case.kind == 'pairs' else _of_one_class,
     )
     excused = {}
     if case.name in POINTWISE or case.kind != 'rows':

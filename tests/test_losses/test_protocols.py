@@ -65,7 +65,6 @@ CASES = {
         {'wants_class_counts': True},
     ),
     'InBatchLoss': (losses.InBatchLoss(), {'TakesPairCounts'}, {'wants_pair_counts': True}),
-    'LabelledPairLoss': (losses.LabelledPairLoss(), {'TakesPairLabels'}, {'takes_labels': True}),
 }
 LOSSES = [x for x in losses.__all__ if x.endswith('Loss')]
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}

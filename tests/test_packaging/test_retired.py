@@ -89,6 +89,8 @@ shard_like
 sharded_parameters
 sharded_tables
 ShardedTablesParallel
+StreamingFrequency
+takes_labels
 """.split()  # noqa: SIM905
 #: Types that mmengine has, too.
 NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')

@@ -25,7 +25,6 @@ from mmrank.state import (
     ScoreSpread,
     ScoreVector,
     SelfBalance,
-    StreamingFrequency,
 )
 
 CPU = torch.device('cpu')
@@ -54,12 +53,6 @@ def enqueue(state, g):
     ids = torch.randint(99, (4,), generator=g)
     state.enqueue(torch.randn(4, 3, generator=g), ids % 5, ids)
     return state.entries().embeddings
-
-
-def share(state, g):
-    ids = torch.randint(30, (6,), generator=g)
-    state.update(ids)
-    return state.log_share(ids)
 
 
 OTHER_SET = 'samples, but num_samples=.*of another training set'
@@ -103,7 +96,6 @@ STATES = {
         'log_mean',
     ),
     'CrossBatchMemory': (lambda size: CrossBatchMemory(2 * size, 3), enqueue, 'embeddings'),
-    'StreamingFrequency': (lambda size: StreamingFrequency(3 * size, 2), share, 'last_step'),
 }
 every_state = pytest.mark.parametrize('name', STATES)
 
