@@ -39,6 +39,16 @@ SETTINGS = {
     'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
     'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
+    'AUCLoss.max_fpr': 'mmrank.PartialAUCLoss(max_fpr=..., tau=...)',
+    'AUCLoss.min_tpr': 'leave it out, or mmrank.PartialAUCLoss(max_fpr=...) for hard negatives',
+    'PartialAUCLoss.margin': 'tau',
+    **dict.fromkeys(
+        (
+            f'PartialAUCLoss.{name}'
+            for name in ('num_samples', 'lam', 'lam_pos', 'eta', 'gamma', 'load_state')
+        ),
+        'leave it out: max_fpr alone says which negatives of a batch count, without state',
+    ),
 }
 
 

@@ -42,11 +42,6 @@ CASES = {
         {'KeepsSampleState'},
         {'keeps_samples': True, 'num_samples': 40},
     ),
-    'PartialAUCLoss': (
-        losses.PartialAUCLoss(40, 3, max_fpr=0.1),
-        {'KeepsSampleState'},
-        {'keeps_samples': True, 'num_samples': 40},
-    ),
     'SumLoss': (
         losses.SumLoss([losses.SOAPLoss(40, 3), losses.AUCLoss()]),
         {'KeepsSampleState', 'TakesClassCounts'},

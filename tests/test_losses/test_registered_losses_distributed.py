@@ -44,8 +44,7 @@ LOCAL = [
     if case.kind != 'queries'
     and case.name not in SHARED
     and 'scope' in inspect.signature(type(case.details)).parameters
-    # Shares and a mean of all positives are of all ranks, too.
-    and not {'gather', 'lam_pos'} & {*case.settings}
+    and 'gather' not in case.settings
 ]
 
 

@@ -89,6 +89,12 @@ shard_like
 sharded_parameters
 sharded_tables
 ShardedTablesParallel
+lam_pos
+HistoryLoss
+history_loss
+SampleThresholds
+SampleTilts
+weighted_sums
 StreamingFrequency
 takes_labels
 """.split()  # noqa: SIM905

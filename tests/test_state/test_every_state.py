@@ -16,12 +16,9 @@ from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
     MeanPositiveScore,
-    RunningLogMean,
     RunningMean,
     SampleLogMean,
     SampleRanks,
-    SampleThresholds,
-    SampleTilts,
     ScoreSpread,
     ScoreVector,
     SelfBalance,
@@ -88,13 +85,6 @@ STATES = {
         'state.log_s .* 9 ' + OTHER_SET,
     ),
     'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'RunningLogMean': (
-        lambda size: RunningLogMean(size),
-        lambda s, g: s.update(torch.randn(len(s.log_mean), generator=g)),
-        'log_mean',
-    ),
     'CrossBatchMemory': (lambda size: CrossBatchMemory(2 * size, 3), enqueue, 'embeddings'),
 }
 every_state = pytest.mark.parametrize('name', STATES)
