@@ -1,16 +1,11 @@
-"""What is kept of each positive: moving averages and thresholds, by sample and class."""
-
-import math
-from typing import ClassVar
+"""Moving averages of the ranks of each positive, by sample and class."""
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import inside_backward
-from mmrank.checks import check_count, check_positive, check_within
+from mmrank.checks import check_count, check_within
 
-from .base import SavedState
-from .sample_averages import SampleGroups, moving_log_mean
+from .sample_averages import SampleGroups
 from .sample_state import SIZE_FIX, SampleState, check_sample_ids
 
 
@@ -28,29 +23,26 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
     return torch.where(finite, mixed, torch.where(old[1] > 0, old, new))
 
 
-class PositiveState(SampleState):
-    """Base of numbers that are kept for every sample as a positive of every class.
+class SampleRanks(SampleState):
+    """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
 
-    The columns are (classes * samples,) float32, class by class. A positive that is several times
-    in a batch, also on several ranks, takes one step with the mean of what the batch says; one of
-    which that is not finite takes none: an overflow must not spoil later batches.
+    0 before the first visit. They are kept for every sample as a positive of every class: (classes
+    * samples,) float32, class by class. A positive that is several times in a batch, also on
+    several ranks, takes one step with the mean of what the batch says; one of which that is not
+    finite takes none: an overflow must not spoil later batches. ``gamma`` is the weight of the
+    batch in (0, 1].
     """
 
-    initial: ClassVar[dict[str, float]]  # before the first visit, by quantity
-
-    def __init__(self, num_samples: int, num_classes: int, load_state: bool) -> None:
+    def __init__(
+        self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
+    ) -> None:
+        check_within('(0, 1]', gamma=gamma)
         check_count('num_samples', num_samples, fix=SIZE_FIX)
-        super().__init__(num_samples * num_classes, self.initial, load_state)
+        initial = {'u_positive': 0.0, 'u_all': 0.0}
+        super().__init__(num_samples * num_classes, initial, load_state)
         self.num_samples = num_samples
         self.num_columns = num_classes
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        """One step of (quantities, ...) values, of what a batch says of them."""
-        raise NotImplementedError
-
-    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
-        """(n,) mean of what a batch says of a positive in (n,) rows."""
-        return groups.mean(values, usable)
+        self.gamma = gamma
 
     def index_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
         """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
@@ -58,14 +50,11 @@ class PositiveState(SampleState):
         ids = sample_idx.to(device, non_blocking=True).long()
         return ids[:, None] + self.num_samples * torch.arange(self.num_columns, device=device)
 
-    def values_at(self, index: Tensor) -> Tensor:
-        """(quantities, S) float64 of the table, at indices of shape S."""
-        found = self.fetch(index.flatten(), index.device)
-        return found.view(len(self.names), *index.shape).double()
-
     def step(self, index: Tensor, batch: Tensor) -> Tensor:
-        """(quantities, S) float64 after a batch, without storing them, at indices of shape S."""
-        return self.moved(self.values_at(index), batch)
+        """(2, S) float64 after a batch, without storing them, at indices of shape S."""
+        found = self.fetch(index.flatten(), index.device)
+        old = found.view(len(self.names), *index.shape).double()
+        return moving_ranks(old, batch, self.gamma)
 
     def update(self, index: Tensor, batch: Tensor, mask: Tensor) -> None:
         """Take in a batch, the same on all ranks, if the state moves.
@@ -79,99 +68,8 @@ class PositiveState(SampleState):
         mask = mask.flatten()
         groups = SampleGroups(index)
         usable = mask & batch.float().isfinite().all(0)
-        mean = torch.stack([self.mean(groups, x, usable) for x in batch])
+        mean = torch.stack([groups.mean(x, usable) for x in batch])
         old = self.read(index, batch.device)
-        new = self.moved(old, mean).to(old.dtype)
+        new = moving_ranks(old, mean, self.gamma).to(old.dtype)
         # Padding may share its index with a positive: both store the same.
         self.store(index, torch.where(groups.sum(usable.double()) > 0, new, old))
-
-
-class PositiveAverages(PositiveState):
-    """Base of moving averages; ``gamma`` is the weight of the batch in (0, 1]."""
-
-    def __init__(
-        self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
-    ) -> None:
-        check_within('(0, 1]', gamma=gamma)
-        super().__init__(num_samples, num_classes, load_state)
-        self.gamma = gamma
-
-
-class SampleRanks(PositiveAverages):
-    """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
-
-    0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
-    """
-
-    initial: ClassVar[dict[str, float]] = {'u_positive': 0.0, 'u_all': 0.0}
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return moving_ranks(old, batch, self.gamma)
-
-
-class SampleTilts(PositiveAverages):
-    """``log_u`` of each positive: the log of a moving average, -inf before the first visit.
-
-    ``u <- (1 - gamma) u + gamma g``; a batch says log g. ``gamma`` is in (0, 1].
-    """
-
-    initial: ClassVar[dict[str, float]] = {'log_u': -math.inf}
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return moving_log_mean(old, batch, self.gamma)
-
-    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
-        return groups.log_mean_exp(values, usable)
-
-
-class SampleThresholds(PositiveState):
-    """``threshold`` of each positive: the share of its losses above is ``max_fpr``.
-
-    ``s <- s - eta (1 - share / max_fpr)`` from 0; a batch says the share of losses above s.
-    """
-
-    initial: ClassVar[dict[str, float]] = {'threshold': 0.0}
-
-    def __init__(
-        self,
-        num_samples: int,
-        num_classes: int = 1,
-        max_fpr: float = 0.2,
-        eta: float = 0.1,
-        load_state: bool = True,
-    ) -> None:
-        check_within('(0, 1]', max_fpr=max_fpr)
-        check_positive(eta=eta)
-        super().__init__(num_samples, num_classes, load_state)
-        self.max_fpr = max_fpr
-        self.eta = eta
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return old - self.eta * (1 - batch / self.max_fpr)
-
-
-class RunningLogMean(SavedState):
-    """``log w`` of ``size`` lists: logs of moving averages, -inf before the first batch."""
-
-    log_mean: Tensor  # (size,) float32 buffer
-
-    def __init__(self, size: int = 1, gamma: float = 0.9) -> None:
-        super().__init__()
-        check_within('(0, 1]', gamma=gamma)
-        self.gamma = gamma
-        self.register_buffer('log_mean', torch.full((size,), -math.inf))
-        #: What the last forward started from, which one that is run again starts from, too.
-        self._before = self.log_mean
-
-    def update(self, log_batch: Tensor) -> Tensor:
-        """(size,) float64 log w after the (size,) logs of a batch, the same on all ranks.
-
-        It is stored if the state moves.
-        """
-        again = self.training and inside_backward()
-        before = self._before if again else self.log_mean.clone()
-        new = moving_log_mean(before, log_batch.double(), self.gamma)
-        if self.moves:
-            self._before = before
-            self.log_mean.copy_(torch.where(new.float().isfinite(), new, self.log_mean))
-        return new
