@@ -54,12 +54,39 @@ class BoxHeadHooks(nn.Module):
     num_columns: int | None
     activation: str
 
+    #: mmdet's heads read it from the config: one output channel per class and sigmoid at test time,
+    #: which keeps the ranking. ``help()`` does not show it, as only True is supported.
+    hidden_settings = ('use_sigmoid',)
     #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
     #: :meth:`get_accuracy`.
     custom_cls_channels = custom_activation = custom_accuracy = True
     #: Classes of the box head that the loss was built into; a dense head requests no channels.
     roi_classes: int | None = None
     _warned_of_low_scores = False
+    _knows_its_head = False
+
+    def __init__(self, use_sigmoid: bool = True) -> None:
+        super().__init__()
+        refuse_stock_head(self)
+        if not use_sigmoid:
+            raise UserError(
+                'use_sigmoid=False is not supported: the loss scores each class on its own. '
+                'Fix: use_sigmoid=True, or leave it out'
+            )
+        self.use_sigmoid = use_sigmoid
+
+    def check_call_of_head(self, avg_factor: float | None, reduction_override: str | None) -> bool:
+        """Whether a head calls, by its ``avg_factor``; ValueError for a reduction.
+
+        UserError for the first call of a stock dense head.
+        """
+        if reduction_override is not None:
+            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
+        is_head = avg_factor is not None
+        if is_head and not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
+        return is_head
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.

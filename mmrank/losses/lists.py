@@ -1,5 +1,12 @@
-"""The one door into a loss: scores, labels, weights and groups are checked and become lists."""
+"""The one door into a ranking loss: scores, labels, weights, groups and boxes become lists.
 
+A loss that is called with (n, C) scores and labels sorts them into positives and negatives with
+:func:`labelled_entries`, a function of the public API with :func:`split_lists`.
+:func:`ranked_lists` then gathers the positives, those of all ranks included.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -7,10 +14,26 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, violated
+from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.tensors import check_floats, check_tensors, refuse_nan, shares, zeros_and_ones
+from mmrank.losses.pairs.pair_matrix import size_levels
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    refuse_nan,
+    shares,
+    zeros_and_ones,
+)
+
+#: Scores of all lists, and pairs of them, up to which a device compares every score.
+MOST_SCORES = 2**20
+MOST_PAIRS = 2**24
+#: Entries of a padded matrix up to which lists of unlike lengths share one.
+_SHARED_ENTRIES = 2**16
 
 
 @dataclass
@@ -36,9 +59,12 @@ class RankedLists:
     list_classes: Tensor | None = None
     #: Of the labels, of which ``values`` holds those that a positive shares with the query.
     num_levels: int = 1
+    #: Whether the host may look at the tensors without waiting for a device, see ``can_sync``.
+    on_host: bool = False
 
     @property
     def has_positive(self) -> Tensor:
+        """(L,) bool."""
         return self.pos_mask.any(1)
 
     def required_values(self) -> Tensor:
@@ -48,7 +74,7 @@ class RankedLists:
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, the same on all ranks of the group."""
         mask = self.is_negative
-        if len(mask) == 1 and can_sync(mask):
+        if self.on_host and len(mask) == 1:
             number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
         else:
             # Block by block: a sum of bool makes a copy in int64 on a CPU.
@@ -57,56 +83,6 @@ class RankedLists:
         if self.group is not None:
             dist.all_reduce(number, group=self.group)
         return number
-
-
-#: Scores of all lists, and pairs of them, up to which a device compares every score.
-MOST_SCORES = 2**20
-MOST_PAIRS = 2**24
-
-
-def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
-    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
-
-    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
-    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
-    does, as comparing every score would take longer.
-    """
-    scores = is_positive.numel()
-    width = is_positive.size(1)
-    if not can_sync(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
-        columns = torch.arange(width, device=is_positive.device)
-        return columns.expand(is_positive.shape), is_positive
-    if can_sync(is_positive):
-        # Several times faster than nonzero() where few are positive.
-        flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
-    else:
-        flat = is_positive.flatten().nonzero()[:, 0]
-    if is_positive.size(0) == 1:
-        # The number of positives is known: no second wait for the device.
-        index = flat.unsqueeze(0)
-        return index, torch.ones_like(index, dtype=torch.bool)
-    lists = flat // width
-    columns = flat % width
-    # Not by bincount, which makes the host wait for the device.
-    counts = lists.new_zeros(is_positive.size(0))
-    counts.scatter_add_(0, lists, torch.ones_like(lists))
-    width = int(counts.max()) if lists.numel() else 0
-    first = counts.cumsum(0) - counts
-    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
-    index = lists.new_zeros(is_positive.size(0), width)
-    index[lists, slot] = columns
-    mask = torch.zeros_like(index, dtype=torch.bool)
-    mask[lists, slot] = True
-    return index, mask
-
-
-def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
-    """(L, P) values of boxes at (L, P) columns of lists.
-
-    ``values`` are (L, M): a box has ``columns`` / M scores in a row.
-    """
-    each = columns // max(values.size(1), 1)
-    return values.gather(1, index // max(each, 1))
 
 
 def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor, Tensor]:
@@ -236,3 +212,365 @@ def check_classified(
             )
     if weight is not None:
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
+
+
+def labelled_entries(
+    cls_score: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    num_classes: int | None = None,
+    soft: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(n, C) bool of the positives and of the negatives of (n, C) scores.
+
+    ValueError or TypeError where labels or weights do not fit. With ``soft``, of a head, labels in
+    [0, 1] are positive above 0 and every weight above 0 counts.
+    """
+    check_classified(cls_score, target, weight, num_classes)
+    is_positive = one_vs_all(target, cls_score.size(1), soft)
+    is_negative = ~is_positive
+    if weight is None:
+        return is_positive, is_negative
+    fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
+    # Some heads weigh their rows; in a ranking these count or not.
+    counted = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
+    counted = counted.unsqueeze(1) if counted.dim() == 1 else counted
+    return is_positive & counted, is_negative & counted
+
+
+def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
+    """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
+
+    Differentiable. On a GPU the number of values is not compared with the number of rows, which
+    would make the host wait.
+    """
+    if target.dim() == 2 and num_classes == 1:
+        has_class = target[:, 0] > 0  # 0 and 1 of one list
+    elif target.dim() == 1:
+        target = target if target.is_floating_point() else target.long()
+        has_class = (target >= 0) & (target < num_classes)
+    else:
+        raise ValueError(
+            'values of boxes need (n,) class indices, one box a row, got a '
+            f'target of shape {tuple(target.shape)}'
+        )
+    rows = None
+    if can_sync(target):
+        rows = torch.from_numpy(np.flatnonzero(has_class.numpy()))
+    if values.dim() != 1 or (rows is not None and len(values) != len(rows)):
+        raise ValueError(
+            'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
+            f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
+        )
+    if rows is not None:
+        return values.new_zeros(len(target)).index_copy(0, rows, values)
+    # Not by masked_scatter, whose backward waits for the device, nor by cat, which bfloat16
+    # autocast refuses for float16.
+    slot = has_class.cumsum(0)
+    return torch.where(has_class, pad(values, (1, 0))[slot], 0)
+
+
+def box_values(
+    loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
+) -> Tensor | None:
+    """(n,) values of the rows, from the (n_pos,) values that a head passed.
+
+    None if the head passed none and the loss does not require them. ValueError if they are not what
+    ``box_input`` of the loss asks for.
+    """
+    given = {'quality': quality, 'box_loss': box_loss}
+    argument = {'quality': 'quality', 'loss': 'box_loss'}
+    values = given.pop(argument.get(loss.box_input, ''), None)
+    for name, other in given.items():
+        if other is not None:
+            raise ValueError(
+                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
+            )
+    if values is None and not loss.requires_boxes:
+        return None
+    if values is None:
+        raise ValueError(
+            f'{type(loss).__name__} requires the boxes of the positives '
+            f'({loss.box_input!r}), which this head does not pass; use '
+            "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
+        )
+    if loss.box_input == 'quality':
+        # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
+        outside = (values < -1e-3) | (values > 1.001)
+        if violated(~outside.any(), 'quality is not in [0, 1]'):
+            raise UserError(
+                f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
+                "positive's box"
+            )
+    # One dtype on all ranks: one without boxes has its own zeros.
+    values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
+    return values_of_rows(values, target, cls_score.size(1))
+
+
+def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
+    """(L, P) values of boxes at (L, P) columns of lists.
+
+    ``values`` are (L, M): a box has ``columns`` / M scores in a row.
+    """
+    each = columns // max(values.size(1), 1)
+    return values.gather(1, index // max(each, 1))
+
+
+def positive_index(
+    is_positive: Tensor, most_pairs: float = MOST_PAIRS, on_host: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
+
+    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
+    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
+    does, as comparing every score would take longer. ``on_host`` is ``can_sync(is_positive)``.
+    """
+    on_host = can_sync(is_positive) if on_host is None else on_host
+    num_lists, width = is_positive.shape
+    scores = is_positive.numel()
+    if not on_host and scores <= MOST_SCORES and scores * width <= most_pairs:
+        columns = torch.arange(width, device=is_positive.device)
+        return columns.expand(is_positive.shape), is_positive
+    if on_host:
+        # Several times faster than nonzero() where few are positive.
+        flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
+    else:
+        flat = is_positive.flatten().nonzero()[:, 0]
+    if num_lists == 1:
+        # The number of positives is known: no second wait for the device.
+        index = flat.unsqueeze(0)
+        return index, torch.ones_like(index, dtype=torch.bool)
+    lists = flat // width
+    # Not by bincount, which makes the host wait for the device.
+    counts = lists.new_zeros(num_lists)
+    counts.scatter_add_(0, lists, torch.ones_like(lists))
+    longest = int(counts.max()) if lists.numel() else 0
+    first = counts.cumsum(0) - counts
+    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
+    index = lists.new_zeros(num_lists, longest)
+    index[lists, slot] = flat % width
+    mask = torch.zeros_like(index, dtype=torch.bool)
+    mask[lists, slot] = True
+    return index, mask
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Sigmoid of raw scores, at least in float32."""
+    # In half precision all scores near 1 would tie.
+    scores = at_least_float32(scores)
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
+
+
+def ranked_lists(
+    scores: Tensor,
+    is_positive: Tensor,
+    is_negative: Tensor,
+    values: Tensor | None = None,
+    list_classes: Tensor | None = None,
+    *,
+    scope: str = 'global',
+    activation: str = 'none',
+    zero_without_positives: bool = False,
+    compares_pairs: bool = True,
+) -> RankedLists:
+    """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
+
+    ``values`` are (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
+    See :class:`mmrank.losses.RankingLoss` for the options. ``compares_pairs``: whether the loss
+    takes time for each pair of a positive and a score.
+    """
+    on_host = can_sync(is_positive)
+    world = world_group()
+    group = world if scope == 'global' else None
+    if group is not None:
+        scores = scale_gradient(scores, dist.get_world_size(group))
+    if activation == 'sigmoid':
+        scores = probabilities(scores)
+    # Values of boxes are compared in pairs of positives.
+    most_pairs = MOST_PAIRS if compares_pairs or values is not None else math.inf
+    if group is not None:
+        # To join the positives of all ranks, the host waits for their number in any case.
+        most_pairs = 0
+    index, pos_mask = positive_index(is_positive, most_pairs, on_host)
+    pos = scores.gather(1, index)
+    if values is not None:
+        values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
+    if group is not None:
+        pos, values, pos_mask = _of_all_ranks(pos, values, pos_mask, group)
+        # Another rank may have wider scores.
+        scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
+    if zero_without_positives:
+        has_positive = pos_mask.any(1, keepdim=True)
+        # On a device the host would wait for the answer.
+        if not (on_host and has_positive.all()):
+            scores = torch.where(has_positive, scores, 0)
+        pos = torch.where(pos_mask, pos, 0)
+    return RankedLists(
+        pos,
+        pos_mask,
+        scores,
+        is_positive,
+        is_negative,
+        values,
+        group,
+        state_group=world if group is None else None,
+        list_classes=list_classes,
+        on_host=on_host,
+    )
+
+
+def _of_all_ranks(
+    pos: Tensor, values: Tensor | None, pos_mask: Tensor, group
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(L, P) positives, values and mask of this rank, joined with the ones of all ranks."""
+    parts = [pos]
+    if values is not None:
+        parts.append(scale_gradient(values, dist.get_world_size(group)))
+    # Scores and values travel together: one wait for the width.
+    joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+    pos, *rest = joined.chunk(len(parts))
+    return pos, rest[0] if rest else None, masks[: pos.size(0)]
+
+
+def group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Tensor]]:
+    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
+
+    There is one such pair for all lists, or ``in_parts``, where much of it would be padding, one
+    for the lists of 1, 2, 3 to 4, 5 to 8, ... rows: at most half of each is padding. ValueError if
+    an id is NaN, which is equal to no other.
+    """
+    refuse_nan('group', group, 'give each score the number of its list')
+    _, group, sizes = group.unique(return_inverse=True, return_counts=True)
+    if not len(sizes):
+        empty = group.new_zeros(1, 0)
+        return [(empty, empty.bool())]
+    order = group.argsort(stable=True)
+    first = sizes.cumsum(0) - sizes
+    level = size_levels(sizes)
+    is_small = len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group))
+    if is_small or not in_parts:
+        level = torch.zeros_like(level)
+    parts = []
+    for one in level.unique():
+        lists = (level == one).nonzero()
+        place = torch.arange(int(sizes[lists].max()), device=group.device)
+        mask = place < sizes[lists]
+        rows = torch.where(mask, first[lists] + place, 0)
+        parts.append((torch.where(mask, order[rows], 0), mask))
+    return parts
+
+
+def check_groups(
+    scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    """(n,) scores, labels, weights and numbers of lists; else TypeError or UserError.
+
+    A group of (n,) numbers with (n, C) scores and labels has a number for each row, whose entries
+    are in that list.
+    """
+    check_tensors(cls_score=scores, target=target, weight=weight, group=group)
+    is_of_rows = group.shape == scores.shape[:1] and target.shape == scores.shape
+    if scores.dim() == 2 and is_of_rows:
+        if weight is not None and weight.dim() == 1:
+            weight = weight[:, None].expand(scores.shape)
+        weight = None if weight is None else weight.reshape(-1)
+        group = group.repeat_interleave(scores.size(1))
+        return scores.reshape(-1), target.reshape(-1), weight, group
+    if scores.dim() != 1 or group.shape != scores.shape:
+        raise UserError(
+            'group must be (n,), one number for each of (n,) scores or for each row of (n, C) '
+            f'scores with (n, C) labels, got {tuple(group.shape)} for scores of shape '
+            f'{tuple(scores.shape)} and labels of shape {tuple(target.shape)}. Fix: of padded '
+            '(lists, N) scores loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
+        )
+    return scores, target, weight, group
+
+
+def entries_of_groups(
+    entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None, in_parts: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]]:
+    """Yield the arguments of :func:`ranked_lists` for the lists of each value of ``group``.
+
+    ``entries`` are (1, n) scores, positives and negatives, ``row_values`` are (1, n) as well. See
+    :func:`group_index` for the parts. All lists are of one class.
+    """
+    scores, is_positive, is_negative = entries
+    for index, mask in group_index(group, in_parts):
+        values = None if row_values is None else row_values[0][index]
+        one_class = index.new_zeros(len(index))
+        positives = is_positive[0][index] & mask
+        negatives = is_negative[0][index] & mask
+        yield scores[0][index], positives, negatives, values, one_class
+
+
+def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:
+    """(L,) bool, the lists of all parts that have a positive."""
+    return torch.cat([lists.has_positive for lists in parts])
+
+
+def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
+    """(1, n) positives of all lists, padding included, and their mask; of one part (L, P) as is."""
+    if len(parts) == 1:
+        return parts[0].pos, parts[0].pos_mask
+    pos = torch.cat([lists.pos.flatten().double() for lists in parts])
+    mask = torch.cat([lists.pos_mask.flatten() for lists in parts])
+    return pos.unsqueeze(0), mask.unsqueeze(0)
+
+
+def split_lists(
+    scores: Tensor, is_positive: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+) -> RankedLists:
+    """Positives and negatives of each list; the last dimension is the list.
+
+    Every function of this form raises these errors, and ValueError for a setting out of its range.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape; bool, or 0 and 1 at the positives.
+        mask: Same shape, False or 0 at entries to ignore, such as the query itself. None: all
+            count.
+        values: Same shape; numbers that are read at the positives, such as the IoU of a box.
+
+    Raises:
+        ValueError: If shapes do not fit, or ``is_positive`` or ``mask`` has other numbers.
+        TypeError: If the scores are not of a float dtype.
+    """
+    check_floats(scores=scores)
+    check_tensors(is_positive=is_positive, mask=mask, values=values)
+    if scores.dim() not in (1, 2):
+        raise ValueError(
+            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'
+        )
+    for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
+        if other is not None and other.shape != scores.shape:
+            raise UserError(
+                f'{name} must have shape {tuple(scores.shape)} as scores has, got '
+                f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
+                'X(scores, is_positive), not its positives and negatives'
+            )
+    fix = 'is_positive > 0 if these are positives, and mask=... to leave scores out'
+    is_positive = zeros_and_ones('is_positive', is_positive, fix)
+    is_negative = ~is_positive
+    if mask is not None:
+        mask = zeros_and_ones('mask', mask, 'True where a score counts, False where it does not')
+        is_positive = is_positive & mask
+        is_negative = is_negative & mask
+    if scores.dim() == 1:
+        scores = scores[None]
+        is_positive = is_positive[None]
+        is_negative = is_negative[None]
+        values = None if values is None else values[None]
+    on_host = can_sync(is_positive)
+    index, pos_mask = positive_index(is_positive, on_host=on_host)
+    if values is not None:
+        values = torch.where(pos_mask, values.gather(1, index), 0)
+    pos = scores.gather(1, index)
+    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values, on_host=on_host)
+
+
+def like_scores(values: Tensor, scores: Tensor) -> Tensor:
+    """(L, ...) float64 values of lists in the form of ``scores``: one for 1-D, at least float32."""
+    values = values.to(torch.promote_types(scores.dtype, torch.float32))
+    return values[0] if scores.dim() == 1 else values

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from mmrank.distributed import join
 
-from .inputs import box_values
+from .lists import box_values, labelled_entries
 from .ranking.stable_ap import Scale, StableAPLoss
 
 
@@ -66,8 +66,8 @@ def separate_rankings(
     scores = join(all_scores)
     target = join(targets)
     weight = None if weights[0] is None else join(weights)
-    together = first.one_vs_all_lists(scores, target, weight)
-    lists = [x.reshape(number, -1) for x in together]
+    entries = scores, *labelled_entries(scores, target, weight, first.num_columns)
+    lists = [x.reshape(number, -1) for x in entries]
     values = None
     if quality is not None or (first.box_input is not None and first.requires_boxes):
         joined_quality = None if quality is None else join(quality)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mmrank import losses
-from mmrank.losses.setting_names import UnknownSettingError
+from mmrank.losses.options import UnknownSettingError
 
 #: Loss, its settings, and what the error says.
 VALUES = [

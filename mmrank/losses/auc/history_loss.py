@@ -7,8 +7,8 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserTypeError
+from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
-from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.positive_history import PositiveState
 from mmrank.tensors import check_tensors
 

@@ -8,9 +8,9 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.weighted_sums import ThresholdedSum, TiltedSum, weighted_sums
-from mmrank.losses.ranking.base import RankedLists
 from mmrank.state.positive_history import (
     PositiveState,
     RunningLogMean,
@@ -53,7 +53,7 @@ class PartialAUCLoss(HistoryLoss):
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the state of the positives when a checkpoint is loaded.
         storage: See :class:`SOAPLoss`.
-        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
+        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
 
     Raises:

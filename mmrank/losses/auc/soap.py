@@ -68,7 +68,7 @@ class SOAPLoss(HistoryLoss):
         load_state: False resets the averages when a checkpoint is loaded.
         storage: ``device``: each rank has all averages. ``sharded``: they are spread over the
             ranks, see :class:`mmrank.state.SampleState`.
-        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
+        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -8,14 +8,12 @@ from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
-from mmrank.losses.inputs import probabilities
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
-from mmrank.losses.split_lists import like_scores
 
 from .ap_loss import target_lists
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
 # Of the paper: lambda+ = 1, lambda- = 0.1 / log h with h = 3.5.
 POS_LAMBDA = 1.0

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
+from mmrank.losses.base import RankingLoss
+from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
 from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
-
-from .base import RankedLists, RankingLoss, all_positives
 
 WEIGHTS = ('normalised', 'printed')
 
@@ -202,8 +201,8 @@ class StableAPLoss(RankingLoss):
             ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the
             paper's.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
-            rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
-            of :class:`mmrank.losses.RankingLoss`.
+            rates are meant for it), ``activation``, ``scope`` and ``loss_weight`` of
+            :class:`mmrank.losses.RankingLoss`.
     """
 
     #: Smoothing of h, > 0.

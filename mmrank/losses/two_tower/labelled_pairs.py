@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.options import NamedSettings
 from mmrank.tensors import check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embedding_index

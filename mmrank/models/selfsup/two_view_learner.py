@@ -10,8 +10,8 @@ from torch.nn import Module
 from torch.nn.functional import adaptive_avg_pool2d
 
 from mmrank.errors import UserError
-from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import Prefetches
+from mmrank.losses.registered import build_loss
 from mmrank.models.features import last_features
 from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.sample_fields import ids_of
