@@ -20,6 +20,11 @@ NAMES = {
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
+    'DRLoss.margin': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.neg_lambda': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.pos_lambda': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.scale': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.sharpness': 'leave it out, or call mmrank.functional.dr_loss',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',

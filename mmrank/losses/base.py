@@ -11,7 +11,7 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.heads import BoxHeadHooks
+from mmrank.losses.heads import BoxHeadHooks, refuse_stock_head
 from mmrank.losses.lists import (
     RankedLists,
     box_values,
@@ -142,7 +142,12 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         reduction_override: str | None = None,
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
         """(n, C) scores and labels, and (L, N) scores, positives and negatives of their lists."""
-        by_head = self.check_call_of_head(avg_factor, reduction_override)
+        if reduction_override is not None:
+            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
+        by_head = avg_factor is not None
+        if by_head and not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
         cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
         is_positive, is_negative = labelled_entries(
             cls_score, target, weight, self.num_columns, soft=by_head

@@ -75,19 +75,6 @@ class BoxHeadHooks(nn.Module):
             )
         self.use_sigmoid = use_sigmoid
 
-    def check_call_of_head(self, avg_factor: float | None, reduction_override: str | None) -> bool:
-        """Whether a head calls, by its ``avg_factor``; ValueError for a reduction.
-
-        UserError for the first call of a stock dense head.
-        """
-        if reduction_override is not None:
-            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
-        is_head = avg_factor is not None
-        if is_head and not self._knows_its_head:
-            refuse_stock_head(self)
-            self._knows_its_head = True
-        return is_head
-
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.
 
