@@ -154,8 +154,8 @@ def softmax_mean(values: Tensor, temperature: float, mask: Tensor, group=None) -
 class DRLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.dr_loss` of a batch.
 
-    Scores are probabilities with a fixed margin, so they need no centring at test time. The settings
-    are the paper's; :func:`mmrank.functional.dr_loss` takes others.
+    Scores are probabilities with a fixed margin, so they need no centring at test time. The
+    settings are the paper's; :func:`mmrank.functional.dr_loss` takes others.
 
     Args:
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``. The mean of
