@@ -119,12 +119,16 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         """
         if group is not None:
             cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
-            self._check_scope_of_groups()
+            if self.scope == 'global' and world_group() is not None:
+                raise UserError(
+                    "group= with scope='global': the lists of other processes are other lists. "
+                    f"Fix: {type(self).__name__}(scope='local')"
+                )
             avg_factor = None
         cls_score, target, entries = self.called_lists(
             cls_score, target, weight, avg_factor, reduction_override
         )
-        values = self._values_of_boxes(cls_score, target, quality, box_loss)
+        values = box_values(self, cls_score, target, quality, box_loss)
         if group is None:
             losses = self.loss_of_lists(*entries, values)
         else:
@@ -159,24 +163,6 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
         # Blocks of a few lists read a transposed view at a tenth of the speed.
         return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
-
-    def _check_scope_of_groups(self) -> None:
-        if self.scope == 'global' and world_group() is not None:
-            raise UserError(
-                "group= with scope='global': the lists of other processes are other lists. Fix: "
-                f"{type(self).__name__}(scope='local')"
-            )
-
-    def _values_of_boxes(
-        self, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-    ) -> Tensor | None:
-        """(L, n) values of the boxes of each list; None where no box counts."""
-        if self.box_input is None and quality is None and box_loss is None:
-            return None
-        values = box_values(self, cls_score, target, quality, box_loss)
-        if values is None:
-            return None
-        return values.expand(1 if self.mode == 'flatten' else cls_score.size(1), -1)
 
     def loss_of_lists(
         self,

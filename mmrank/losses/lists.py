@@ -273,11 +273,13 @@ def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
 def box_values(
     loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
 ) -> Tensor | None:
-    """(n,) values of the rows, from the (n_pos,) values that a head passed.
+    """(L, n) values of the rows of each list, from the (n_pos,) values that a head passed.
 
     None if the head passed none and the loss does not require them. ValueError if they are not what
     ``box_input`` of the loss asks for.
     """
+    if loss.box_input is None and quality is None and box_loss is None:
+        return None
     given = {'quality': quality, 'box_loss': box_loss}
     argument = {'quality': 'quality', 'loss': 'box_loss'}
     values = given.pop(argument.get(loss.box_input, ''), None)
@@ -304,7 +306,8 @@ def box_values(
             )
     # One dtype on all ranks: one without boxes has its own zeros.
     values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
-    return values_of_rows(values, target, cls_score.size(1))
+    values = values_of_rows(values, target, cls_score.size(1))
+    return values.expand(1 if loss.mode == 'flatten' else cls_score.size(1), -1)
 
 
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:

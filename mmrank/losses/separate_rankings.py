@@ -56,9 +56,8 @@ def separate_rankings(
     scores = join(all_scores)
     target = join(targets)
     weight = None if weights[0] is None else join(weights)
-    values = None
-    if quality is not None or first.box_input is not None:
-        values = box_values(first, scores, target, None if quality is None else join(quality), None)
+    joined_quality = None if quality is None else join(quality)
+    values = box_values(first, scores, target, joined_quality, None)
     entries = [scores, *labelled_entries(scores, target, weight, first.num_columns)]
     if values is not None:
         entries.append(values)
