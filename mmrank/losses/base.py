@@ -11,13 +11,11 @@ from mmrank.checks import check_count, check_not_negative, one_of
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses.embeddings import EmbeddingBatch
-from mmrank.losses.heads import BoxHeadHooks, refuse_stock_head
+from mmrank.losses.groups import check_groups, entries_of_groups
+from mmrank.losses.heads import BoxHeadHooks, box_values, refuse_stock_head
 from mmrank.losses.lists import (
     RankedLists,
-    box_values,
-    check_groups,
     columns_of,
-    entries_of_groups,
     labelled_entries,
     lists_with_positives,
     ranked_lists,
@@ -128,7 +126,10 @@ class HeadLoss(BoxHeadHooks, NamedSettings):
         cls_score, target, entries = self.called_lists(
             cls_score, target, weight, avg_factor, reduction_override
         )
-        values = box_values(self, cls_score, target, quality, box_loss)
+        values = None
+        needs_boxes = self.box_input is not None and self.requires_boxes
+        if needs_boxes or quality is not None or box_loss is not None:
+            values = box_values(self, cls_score, target, quality, box_loss)
         if group is None:
             losses = self.loss_of_lists(*entries, values)
         else:

@@ -1,12 +1,12 @@
-"""The one door into a ranking loss: scores, labels, weights, groups and boxes become lists.
+"""The one door into a ranking loss: scores, labels and weights become lists.
 
 A loss that is called with (n, C) scores and labels sorts them into positives and negatives with
-:func:`labelled_entries`, a function of the public API with :func:`split_lists`.
-:func:`ranked_lists` then gathers the positives, those of all ranks included.
+:func:`labelled_entries`; :func:`ranked_lists` then gathers the positives, those of all ranks
+included. A function of the public API has lists already, :func:`split_lists`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,12 +14,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.functional import pad
 
 from mmrank.autograd import can_sync, violated
 from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.losses.pairs.pair_matrix import size_levels
 from mmrank.tensors import (
     at_least_float32,
     check_floats,
@@ -32,8 +30,6 @@ from mmrank.tensors import (
 #: Scores of all lists, and pairs of them, up to which a device compares every score.
 MOST_SCORES = 2**20
 MOST_PAIRS = 2**24
-#: Entries of a padded matrix up to which lists of unlike lengths share one.
-_SHARED_ENTRIES = 2**16
 
 
 @dataclass
@@ -238,78 +234,6 @@ def labelled_entries(
     return is_positive & counted, is_negative & counted
 
 
-def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
-    """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
-
-    Differentiable. On a GPU the number of values is not compared with the number of rows, which
-    would make the host wait.
-    """
-    if target.dim() == 2 and num_classes == 1:
-        has_class = target[:, 0] > 0  # 0 and 1 of one list
-    elif target.dim() == 1:
-        target = target if target.is_floating_point() else target.long()
-        has_class = (target >= 0) & (target < num_classes)
-    else:
-        raise ValueError(
-            'values of boxes need (n,) class indices, one box a row, got a '
-            f'target of shape {tuple(target.shape)}'
-        )
-    rows = None
-    if can_sync(target):
-        rows = torch.from_numpy(np.flatnonzero(has_class.numpy()))
-    if values.dim() != 1 or (rows is not None and len(values) != len(rows)):
-        raise ValueError(
-            'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
-            f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
-        )
-    if rows is not None:
-        return values.new_zeros(len(target)).index_copy(0, rows, values)
-    # Not by masked_scatter, whose backward waits for the device, nor by cat, which bfloat16
-    # autocast refuses for float16.
-    slot = has_class.cumsum(0)
-    return torch.where(has_class, pad(values, (1, 0))[slot], 0)
-
-
-def box_values(
-    loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
-) -> Tensor | None:
-    """(L, n) values of the rows of each list, from the (n_pos,) values that a head passed.
-
-    None if the head passed none and the loss does not require them. ValueError if they are not what
-    ``box_input`` of the loss asks for.
-    """
-    if loss.box_input is None and quality is None and box_loss is None:
-        return None
-    given = {'quality': quality, 'box_loss': box_loss}
-    argument = {'quality': 'quality', 'loss': 'box_loss'}
-    values = given.pop(argument.get(loss.box_input, ''), None)
-    for name, other in given.items():
-        if other is not None:
-            raise ValueError(
-                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
-            )
-    if values is None and not loss.requires_boxes:
-        return None
-    if values is None:
-        raise ValueError(
-            f'{type(loss).__name__} requires the boxes of the positives '
-            f'({loss.box_input!r}), which this head does not pass; use '
-            "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
-        )
-    if loss.box_input == 'quality':
-        # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
-        outside = (values < -1e-3) | (values > 1.001)
-        if violated(~outside.any(), 'quality is not in [0, 1]'):
-            raise UserError(
-                f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
-                "positive's box"
-            )
-    # One dtype on all ranks: one without boxes has its own zeros.
-    values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
-    values = values_of_rows(values, target, cls_score.size(1))
-    return values.expand(1 if loss.mode == 'flatten' else cls_score.size(1), -1)
-
-
 def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
     """(L, P) values of boxes at (L, P) columns of lists.
 
@@ -385,7 +309,7 @@ def ranked_lists(
     takes time for each pair of a positive and a score.
     """
     on_host = can_sync(is_positive)
-    world = world_group()
+    world = world_group() if dist.is_available() and dist.is_initialized() else None
     group = world if scope == 'global' else None
     if group is not None:
         scores = scale_gradient(scores, dist.get_world_size(group))
@@ -435,77 +359,6 @@ def _of_all_ranks(
     joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
     pos, *rest = joined.chunk(len(parts))
     return pos, rest[0] if rest else None, masks[: pos.size(0)]
-
-
-def group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Tensor]]:
-    """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
-
-    There is one such pair for all lists, or ``in_parts``, where much of it would be padding, one
-    for the lists of 1, 2, 3 to 4, 5 to 8, ... rows: at most half of each is padding. ValueError if
-    an id is NaN, which is equal to no other.
-    """
-    refuse_nan('group', group, 'give each score the number of its list')
-    _, group, sizes = group.unique(return_inverse=True, return_counts=True)
-    if not len(sizes):
-        empty = group.new_zeros(1, 0)
-        return [(empty, empty.bool())]
-    order = group.argsort(stable=True)
-    first = sizes.cumsum(0) - sizes
-    level = size_levels(sizes)
-    is_small = len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group))
-    if is_small or not in_parts:
-        level = torch.zeros_like(level)
-    parts = []
-    for one in level.unique():
-        lists = (level == one).nonzero()
-        place = torch.arange(int(sizes[lists].max()), device=group.device)
-        mask = place < sizes[lists]
-        rows = torch.where(mask, first[lists] + place, 0)
-        parts.append((torch.where(mask, order[rows], 0), mask))
-    return parts
-
-
-def check_groups(
-    scores: Tensor, target: Tensor, weight: Tensor | None, group: Tensor
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """(n,) scores, labels, weights and numbers of lists; else TypeError or UserError.
-
-    A group of (n,) numbers with (n, C) scores and labels has a number for each row, whose entries
-    are in that list.
-    """
-    check_tensors(cls_score=scores, target=target, weight=weight, group=group)
-    is_of_rows = group.shape == scores.shape[:1] and target.shape == scores.shape
-    if scores.dim() == 2 and is_of_rows:
-        if weight is not None and weight.dim() == 1:
-            weight = weight[:, None].expand(scores.shape)
-        weight = None if weight is None else weight.reshape(-1)
-        group = group.repeat_interleave(scores.size(1))
-        return scores.reshape(-1), target.reshape(-1), weight, group
-    if scores.dim() != 1 or group.shape != scores.shape:
-        raise UserError(
-            'group must be (n,), one number for each of (n,) scores or for each row of (n, C) '
-            f'scores with (n, C) labels, got {tuple(group.shape)} for scores of shape '
-            f'{tuple(scores.shape)} and labels of shape {tuple(target.shape)}. Fix: of padded '
-            '(lists, N) scores loss(scores[mask], labels[mask], group=mask.nonzero()[:, 0])'
-        )
-    return scores, target, weight, group
-
-
-def entries_of_groups(
-    entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None, in_parts: bool
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]]:
-    """Yield the arguments of :func:`ranked_lists` for the lists of each value of ``group``.
-
-    ``entries`` are (1, n) scores, positives and negatives, ``row_values`` are (1, n) as well. See
-    :func:`group_index` for the parts. All lists are of one class.
-    """
-    scores, is_positive, is_negative = entries
-    for index, mask in group_index(group, in_parts):
-        values = None if row_values is None else row_values[0][index]
-        one_class = index.new_zeros(len(index))
-        positives = is_positive[0][index] & mask
-        negatives = is_negative[0][index] & mask
-        yield scores[0][index], positives, negatives, values, one_class
 
 
 def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:

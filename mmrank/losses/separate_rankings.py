@@ -12,7 +12,8 @@ from torch.func import functional_call
 
 from mmrank.distributed import join
 
-from .lists import RankedLists, box_values, labelled_entries
+from .heads import box_values
+from .lists import RankedLists, labelled_entries
 from .ranking.stable_ap import StableAPLoss
 
 
