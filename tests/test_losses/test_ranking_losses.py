@@ -168,10 +168,6 @@ def test_a_new_loss_only_defines_list_losses():
     torch.testing.assert_close(Margin()(logits, target), expected)
 
 
-class LogisticStableAP(StableAPLoss):
-    surrogate_name = 'logistic'
-
-
 PER_CLASS = dict(num_classes=4, mode='per_class')
 PROBABILITIES = dict(activation='sigmoid', score_range=(0.0, 1.0))
 LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
@@ -183,7 +179,6 @@ LOGITS = dict(tau1=1.0, tau2=0.05, score_range=(-5.0, 5.0))
         (StableAPLoss, {}),
         (StableAPLoss, PER_CLASS),
         (StableAPLoss, dict(PROBABILITIES, tau=0.3)),
-        (LogisticStableAP, {}),
         (SOPRCLoss, dict(LOGITS, prior='batch')),
         (SOPRCLoss, dict(LOGITS, prior=0.5, **PER_CLASS)),
         (SOPRCLoss, dict(LOGITS, prior=0.5, lam1=0.1, lam2=0.1)),

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mmrank import losses
-from mmrank.losses.setting_names import UnknownSettingError
+from mmrank.losses.options import UnknownSettingError
 
 #: Loss, its settings, and what the error says.
 VALUES = [
@@ -30,7 +30,6 @@ VALUES = [
     ('CLIPLoss', dict(tau=0.3, tau_min=-1), 'tau_min must be > 0'),
     ('CyCLIPLoss', dict(in_weight=-1), 'in_weight must be >= 0'),
     ('CyCLIPLoss', dict(cross_weight=math.nan), 'cross_weight must be >= 0'),
-    ('DRLoss', dict(neg_lambda=0.0), 'neg_lambda must be > 0'),
     ('FlatCLRLoss', dict(tau=0), 'tau must be > 0'),
     ('HAPLoss', dict(alpha=-1.0), 'alpha must be >= 0'),
     ('HAPLoss', dict(alpha=math.nan), 'alpha must be >= 0'),

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_positive
+from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.split_lists import like_scores
 from mmrank.state import SelfBalance
 
 from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists
-from .base import RankedLists
 
 # Number of false positives below which the paper makes no update.
 _EPS = 1e-5

@@ -8,18 +8,19 @@ from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
-from mmrank.losses.inputs import probabilities
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
-from mmrank.losses.split_lists import like_scores
 
 from .ap_loss import target_lists
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
 # Of the paper: lambda+ = 1, lambda- = 0.1 / log h with h = 3.5.
 POS_LAMBDA = 1.0
 NEG_LAMBDA = 0.1 / math.log(3.5)
+MARGIN = 0.5
+SHARPNESS = 6.0
+SCALE = 4.0
 
 
 def dr_loss(
@@ -28,9 +29,9 @@ def dr_loss(
     *,
     pos_lambda: float = POS_LAMBDA,
     neg_lambda: float = NEG_LAMBDA,
-    margin: float = 0.5,
-    sharpness: float = 6.0,
-    scale: float = 4.0,
+    margin: float = MARGIN,
+    sharpness: float = SHARPNESS,
+    scale: float = SCALE,
 ) -> Tensor:
     """DR loss of each list, of the sigmoid p of the logits.
 
@@ -39,7 +40,10 @@ def dr_loss(
     ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    See :func:`ap_loss` for the lists and :class:`mmrank.losses.DRLoss` for the options.
+    See :func:`ap_loss` for the lists. ``pos_lambda`` and ``neg_lambda`` are the temperatures of the
+    positives and negatives, > 0: the smaller, the more the worst of them count; ``margin`` is in
+    probability, ``sharpness`` L and the factor ``scale`` (the authors' tau) are of the smoothed
+    hinge, > 0.
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
@@ -150,15 +154,10 @@ def softmax_mean(values: Tensor, temperature: float, mask: Tensor, group=None) -
 class DRLoss(StatelessRankingLoss):
     """:func:`mmrank.functional.dr_loss` of a batch.
 
-    Scores are probabilities with a fixed margin, so they need no centring at test time.
+    Scores are probabilities with a fixed margin, so they need no centring at test time. The
+    settings are the paper's; :func:`mmrank.functional.dr_loss` takes others.
 
     Args:
-        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
-            counts.
-        neg_lambda: Temperature of the negatives, > 0: likewise.
-        margin: Margin between positives and negatives, in probability.
-        sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the smoothed hinge (the authors' tau), > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.
@@ -167,23 +166,11 @@ class DRLoss(StatelessRankingLoss):
     zero_without_positives = False
     cost = 'scores'
 
-    def __init__(
-        self,
-        pos_lambda: float = POS_LAMBDA,
-        neg_lambda: float = NEG_LAMBDA,
-        margin: float = 0.5,
-        sharpness: float = 6.0,
-        scale: float = 4.0,
-        **kwargs: Unpack[LogitOptions],
-    ) -> None:
+    def __init__(self, **kwargs: Unpack[LogitOptions]) -> None:
         super().__init__(activation='sigmoid', **kwargs)
-        check_positive(
-            pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
-        )
-        self.settings = (pos_lambda, neg_lambda, margin, sharpness, scale)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _dr(lists, *self.settings)
+        return _dr(lists, POS_LAMBDA, NEG_LAMBDA, MARGIN, SHARPNESS, SCALE)
 
     def counted(self, lists: RankedLists) -> Tensor:
         """One without a positive has a loss, too."""

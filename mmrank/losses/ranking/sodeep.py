@@ -13,10 +13,10 @@ from mmrank.checks import check_count, check_score_range, one_of
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.losses.base import RankingLoss
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
-
-from .base import RankedLists, RankingLoss
 
 TRAIN = 'python tools/misc/train_sorter.py'
 

@@ -9,13 +9,12 @@ from torch import Tensor
 from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Surrogate
-from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.tensors import check_tensors
 
 

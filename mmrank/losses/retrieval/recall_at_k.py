@@ -10,13 +10,12 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid
-from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
-from mmrank.losses.split_lists import like_scores, split_lists
 
 
 def recall_at_k_loss(
@@ -118,13 +117,13 @@ class RecallAtKLoss(StatelessRankingLoss):
     def losses(self, lists: RankedLists) -> Tensor:
         return _recall_at_k(lists, self.surrogate, self.ks, self.rank_tau)
 
-    def one_vs_all_lists(self, *args, **kwargs) -> tuple[Tensor, Tensor, Tensor]:
+    def called_lists(self, *args, **kwargs):
         if self.mixup:
             raise UserError(
                 'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
                 'mixup=False, or embeddings into mmrank.EmbeddingLoss'
             )
-        return super().one_vs_all_lists(*args, **kwargs)
+        return super().called_lists(*args, **kwargs)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 from mmrank.losses.contrastive.base import ContrastiveLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch import InBatchLoss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_count
 from mmrank.errors import UserError
-from mmrank.losses.interface import HeadLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.base import HeadLoss
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
+from mmrank.losses.registered import build_loss
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.tensors import at_least_float32

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.interface import HeadLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.base import HeadLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.options import refuse_unknown, settings_of
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.losses.setting_names import refuse_unknown, settings_of
+from mmrank.losses.registered import build_loss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
