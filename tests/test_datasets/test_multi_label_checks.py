@@ -61,7 +61,7 @@ def test_table_of_zeros_and_ones(tmp_path):
         (edited('a.png,1', 'a.png,'), {}, "'cat' is '', not 0 or 1"),
         (edited('b.png,0,1', 'b.png,0'), {}, "train.csv:3: 'dog' is ''"),
         (TABLE, dict(classes=['cow']), r"missing: \['cow'\], there are"),
-        (TABLE, dict(image_column='path'), r"missing: \['path'\]"),
+        (edited('image,', 'path,'), {}, r"missing: \['image'\]"),
         ('image\na.png\n', {}, 'one for each class'),
         ('', {}, 'must have a column'),
         ('image,cat\n', {}, 'lists no image'),
