@@ -102,9 +102,7 @@ def test_resumes_after_a_kill(uninterrupted, tmp_path):
 @pytest.mark.parametrize('ranks', [(2, 1, 3), (1, 2, 1)], ids=str)
 def test_resumes_on_another_number_of_processes(tmp_path, ranks):
     hooks = [*SHARDED['hooks'], {'type': 'StateHook'}]
-    # A missed validation would change what the checkpoint gave.
-    checkpoint = {'validate_on_resume': False}
-    options = {**SHARDED, 'hooks': hooks, 'checkpoint': checkpoint}
+    options = {**SHARDED, 'hooks': hooks}
     for part, number in enumerate(ranks):
         last = part == len(ranks) - 1
         # Two epochs of 12 points by 4 on so many processes.

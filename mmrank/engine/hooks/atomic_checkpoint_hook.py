@@ -60,7 +60,7 @@ class AtomicCheckpointHook(CheckpointHook):
     of the original.
 
     Args:
-        validate_on_resume: Whether to do a missed validation when resuming.
+        *args: Of :class:`mmengine.hooks.CheckpointHook`.
         **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
             ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
 
@@ -70,9 +70,8 @@ class AtomicCheckpointHook(CheckpointHook):
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
-    def __init__(self, *args, validate_on_resume: bool = True, **kwargs) -> None:
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.validate_on_resume = validate_on_resume
         self._atomic = False
         self._gradients: dict | None = None
 
@@ -104,7 +103,7 @@ class AtomicCheckpointHook(CheckpointHook):
         if runner.iter > 0:
             self._restore_gradients(runner)
             self._take_up_last_checkpoint(runner)
-            if self.validate_on_resume and _missed_validation(runner):
+            if _missed_validation(runner):
                 runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
 
@@ -150,13 +149,10 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def _warn_of_limits(self, runner) -> None:
         loop = runner.train_loop
-        if self.validate_on_resume and not isinstance(
-            loop, EpochBasedTrainLoop | IterBasedTrainLoop
-        ):
+        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
             runner.logger.warning(
                 f'AtomicCheckpointHook does not know when {type(loop).__name__} validates: if this '
-                'training is interrupted in a validation, the resumed one leaves it out. Set '
-                'validate_on_resume=False to silence this warning.'
+                'training is interrupted in a validation, the resumed one leaves it out.'
             )
         if accumulates_gradients(runner.optim_wrapper) and (
             get_world_size() > 1
