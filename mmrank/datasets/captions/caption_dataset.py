@@ -35,9 +35,8 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
         unit: What an item is. ``pair``: an image and one caption; an image with five is in five
             items. ``image``: an image with the list of its captions, of which
             ``mmrank.RandomCaption`` can draw one. None: ``image`` in test mode, else ``pair``.
-        test_mode: Whether the data set is for evaluation.
         **kwargs: As for ``mmpretrain.BaseDataset``: ``ann_file``, the file with the captions,
-            ``data_root``, ``data_prefix``, the folder of the images, ``pipeline``, ...
+            ``data_root``, ``data_prefix``, the folder of the images, ``test_mode``, ...
 
     Raises:
         UserError: If the file cannot be used, or the images are not where they should be.
@@ -47,11 +46,11 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
     #: What ``mmrank.InBatchPairSampler`` draws: one sample of the pairs a batch.
     sampling = 'in_batch'
 
-    def __init__(self, *args, unit: str | None = None, test_mode: bool = False, **kwargs) -> None:
-        unit = unit or ('image' if test_mode else 'pair')
+    def __init__(self, *args, unit: str | None = None, **kwargs) -> None:
+        unit = unit or ('image' if kwargs.get('test_mode') else 'pair')
         one_of('unit', unit, UNITS)
         self.unit = unit
-        super().__init__(*args, test_mode=test_mode, **kwargs)
+        super().__init__(*args, **kwargs)
 
     def read_list(self) -> CaptionList:
         """Read the captions."""
