@@ -17,6 +17,9 @@ from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid
 
+#: Temperature of the cut-off in units of ranks.
+RANK_TAU = 1.0
+
 
 def recall_at_k_loss(
     scores: Tensor,
@@ -25,7 +28,7 @@ def recall_at_k_loss(
     mask: Tensor | None = None,
     ks: Sequence[int] | str = (1, 2, 4, 8, 16),
     tau: float = 0.01,
-    rank_tau: float = 1.0,
+    rank_tau: float = RANK_TAU,
 ) -> Tensor:
     """Recall@k surrogate of each list, the mean over several k.
 
@@ -87,35 +90,33 @@ class RecallAtKLoss(StatelessRankingLoss):
     are mixtures of scores. 28 classes of 4 images have 168 such, and the loss 6 times the pairs.
     In training alone; the host waits for the number of pairs.
 
+    The temperature of the cut-off is 1 rank: a positive more than a few beyond k has no gradient.
+
     Args:
         ks: The k, each at least 1. ``'R'``: the number of positives of each list, hence
             R-Precision.
         tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
-        rank_tau: Temperature of the cut-off in units of ranks, > 0. A positive more than a few
-            beyond k has no gradient.
         mixup: Whether to mix embeddings of a class, in retrieval.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    saturation_advice = 'All positives are far beyond k. Fix: larger ks, or rank_tau'
+    saturation_advice = 'All positives are far beyond k. Fix: larger ks'
 
     def __init__(
         self,
         ks: Sequence[int] | str = (1, 2, 4, 8, 16),
         tau: float = 0.01,
-        rank_tau: float = 1.0,
         mixup: bool = False,
         **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
-        _check(ks, rank_tau)
+        _check(ks, RANK_TAU)
         self.ks = ks
-        self.rank_tau = rank_tau
         self.mixup = mixup
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _recall_at_k(lists, self.surrogate, self.ks, self.rank_tau)
+        return _recall_at_k(lists, self.surrogate, self.ks, RANK_TAU)
 
     def called_lists(self, *args, **kwargs):
         if self.mixup:
