@@ -1,17 +1,16 @@
 """What is kept of each positive: moving averages and thresholds, by sample and class."""
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from mmrank.autograd import inside_backward
-from mmrank.checks import check_count, check_positive, check_within
+from mmrank.checks import check_positive, check_within
 
 from .base import SavedState
-from .sample_averages import SampleGroups, moving_log_mean
-from .sample_state import SIZE_FIX, SampleState, check_sample_ids
+from .sample_averages import moving_log_mean
+from .sample_state import SampleState, check_sample_ids
 
 
 def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
@@ -31,63 +30,43 @@ def moving_ranks(old: Tensor, batch: Tensor, gamma: float) -> Tensor:
 class PositiveState(SampleState):
     """Base of numbers that are kept for every sample as a positive of every class.
 
-    The columns are (classes * samples,) float32, class by class. A positive that is several times
-    in a batch, also on several ranks, takes one step with the mean of what the batch says; one of
-    which that is not finite takes none: an overflow must not spoil later batches.
+    The states are (classes * samples,), class by class.
     """
 
-    initial: ClassVar[dict[str, float]]  # before the first visit, by quantity
-
     def __init__(self, num_samples: int, num_classes: int, load_state: bool) -> None:
-        check_count('num_samples', num_samples, fix=SIZE_FIX)
-        super().__init__(num_samples * num_classes, self.initial, load_state)
+        super().__init__(num_samples * num_classes, load_state)
         self.num_samples = num_samples
-        self.num_columns = num_classes
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        """One step of (quantities, ...) values, of what a batch says of them."""
-        raise NotImplementedError
-
-    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
-        """(n,) mean of what a batch says of a positive in (n,) rows."""
-        return groups.mean(values, usable)
+        self.num_classes = num_classes
 
     def index_of(self, sample_idx: Tensor, device: torch.device) -> Tensor:
-        """(n, C) int64 indices of the table, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
+        """(n, C) int64 indices of the states, of (n,) ``sample_idx`` in ``[0, num_samples)``."""
         check_sample_ids(sample_idx, sample_idx.numel(), self.num_samples)
         ids = sample_idx.to(device, non_blocking=True).long()
-        return ids[:, None] + self.num_samples * torch.arange(self.num_columns, device=device)
+        return ids[:, None] + self.num_samples * torch.arange(self.num_classes, device=device)
 
     def values_at(self, index: Tensor) -> Tensor:
-        """(quantities, S) float64 of the table, at indices of shape S."""
-        found = self.fetch(index.flatten(), index.device)
-        return found.view(len(self.names), *index.shape).double()
+        """(states, S) float64, at indices of shape S."""
+        entries = self.fetch(index.flatten(), index.device)
+        return entries.view(-1, *index.shape).double()
 
     def step(self, index: Tensor, batch: Tensor) -> Tensor:
-        """(quantities, S) float64 after a batch, without storing them, at indices of shape S."""
-        return self.moved(self.values_at(index), batch)
+        """(states, S) float64 after a batch, without storing them, at indices of shape S."""
+        return self.stepped(self.values_at(index), batch)
 
     def update(self, index: Tensor, batch: Tensor, mask: Tensor) -> None:
-        """Take in a batch, the same on all ranks, if the state moves.
+        """Take in (numbers, S) of a batch, the same on all ranks, if the state moves.
 
         ``mask`` is False for padding.
         """
-        if not self.moves:
-            return
-        index = index.flatten()
-        batch = batch.detach().flatten(1)
-        mask = mask.flatten()
-        groups = SampleGroups(index)
-        usable = mask & batch.float().isfinite().all(0)
-        mean = torch.stack([self.mean(groups, x, usable) for x in batch])
-        old = self.read(index, batch.device)
-        new = self.moved(old, mean).to(old.dtype)
-        # Padding may share its index with a positive: both store the same.
-        self.store(index, torch.where(groups.sum(usable.double()) > 0, new, old))
+        if self.moves:
+            self.take(index.flatten(), batch.flatten(1), mask.flatten())
 
 
-class PositiveAverages(PositiveState):
-    """Base of moving averages; ``gamma`` is the weight of the batch in (0, 1]."""
+class SampleRanks(PositiveState):
+    """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
+
+    0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
+    """
 
     def __init__(
         self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
@@ -95,33 +74,31 @@ class PositiveAverages(PositiveState):
         check_within('(0, 1]', gamma=gamma)
         super().__init__(num_samples, num_classes, load_state)
         self.gamma = gamma
+        self.add_state('u_positive', (self.size,))
+        self.add_state('u_all', (self.size,))
+
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        return moving_ranks(entries, batch, self.gamma)
 
 
-class SampleRanks(PositiveAverages):
-    """``u_positive`` and ``u_all``, moving averages of the surrogate ranks of each positive.
-
-    0 before the first visit. ``gamma`` is the weight of the batch in (0, 1].
-    """
-
-    initial: ClassVar[dict[str, float]] = {'u_positive': 0.0, 'u_all': 0.0}
-
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return moving_ranks(old, batch, self.gamma)
-
-
-class SampleTilts(PositiveAverages):
+class SampleTilts(PositiveState):
     """``log_u`` of each positive: the log of a moving average, -inf before the first visit.
 
     ``u <- (1 - gamma) u + gamma g``; a batch says log g. ``gamma`` is in (0, 1].
     """
 
-    initial: ClassVar[dict[str, float]] = {'log_u': -math.inf}
+    says_log = True
 
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return moving_log_mean(old, batch, self.gamma)
+    def __init__(
+        self, num_samples: int, num_classes: int = 1, gamma: float = 0.9, load_state: bool = True
+    ) -> None:
+        check_within('(0, 1]', gamma=gamma)
+        super().__init__(num_samples, num_classes, load_state)
+        self.gamma = gamma
+        self.add_state('log_u', (self.size,), -math.inf)
 
-    def mean(self, groups: SampleGroups, values: Tensor, usable: Tensor) -> Tensor:
-        return groups.log_mean_exp(values, usable)
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        return moving_log_mean(entries, batch, self.gamma)
 
 
 class SampleThresholds(PositiveState):
@@ -129,8 +106,6 @@ class SampleThresholds(PositiveState):
 
     ``s <- s - eta (1 - share / max_fpr)`` from 0; a batch says the share of losses above s.
     """
-
-    initial: ClassVar[dict[str, float]] = {'threshold': 0.0}
 
     def __init__(
         self,
@@ -145,9 +120,10 @@ class SampleThresholds(PositiveState):
         super().__init__(num_samples, num_classes, load_state)
         self.max_fpr = max_fpr
         self.eta = eta
+        self.add_state('threshold', (self.size,))
 
-    def moved(self, old: Tensor, batch: Tensor) -> Tensor:
-        return old - self.eta * (1 - batch / self.max_fpr)
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        return entries - self.eta * (1 - batch / self.max_fpr)
 
 
 class RunningLogMean(SavedState):
@@ -159,7 +135,7 @@ class RunningLogMean(SavedState):
         super().__init__()
         check_within('(0, 1]', gamma=gamma)
         self.gamma = gamma
-        self.register_buffer('log_mean', torch.full((size,), -math.inf))
+        self.add_state('log_mean', (size,), -math.inf)
         #: What the last forward started from, which one that is run again starts from, too.
         self._before = self.log_mean
 
