@@ -67,7 +67,7 @@ METRICS = _node(
     'mmrank.evaluation.retrieval_metric',
     'mmrank.evaluation.top_k_metric',
 )
-OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS', 'mmrank.engine.optimizers')
+OPTIM_WRAPPERS = _node('optimizer wrapper', 'OPTIM_WRAPPERS')
 TASK_UTILS = _node('task util', 'TASK_UTILS', 'mmrank.models')
 TRANSFORMS = _node('transform', 'TRANSFORMS', 'mmrank.datasets.transforms')
 

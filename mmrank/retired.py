@@ -18,21 +18,37 @@ TYPES: dict[str, tuple[str, str]] = {
     'ShardedStateHook': ('HOOKS', 'leave it out: the checkpoint holds the whole state'),
     'ShardedEmbeddingTower': ('MODELS', 'mmrank.EmbeddingTower; torchrec shards large tables'),
     'ShardedTablesHook': ('HOOKS', 'leave it out, with mmrank.EmbeddingTower'),
+    'GradCacheOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional in your own loop'),
+    'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
+    'LabelledPairLoss': ('MODELS', 'labelled_pair_loss of mmrank.functional, a function'),
 }
 #: Other names of mmrank's packages.
 NAMES = {
-    'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function',
+    'TakesPairLabels': 'labelled_pair_loss of mmrank.functional in a loop of your own',
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
+    'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
     'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
-    'InBatchSoftmaxLoss.num_buckets': 'leave it out: the counts are exact, 8 bytes a column',
+    'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',
+    'InBatchSoftmaxLoss.alpha': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'RetrievalMetric.memory': 'leave it out, or build a faiss index over the features of out_file',
     'RetrievalMetric.index': 'leave it out, or build a faiss index over the features of out_file',
+    'AUCLoss.max_fpr': 'mmrank.PartialAUCLoss(max_fpr=..., tau=...)',
+    'AUCLoss.min_tpr': 'leave it out, or mmrank.PartialAUCLoss(max_fpr=...) for hard negatives',
+    'PartialAUCLoss.margin': 'tau',
+    **dict.fromkeys(
+        (
+            f'PartialAUCLoss.{name}'
+            for name in ('num_samples', 'lam', 'lam_pos', 'eta', 'gamma', 'load_state')
+        ),
+        'leave it out: max_fpr alone says which negatives of a batch count, without state',
+    ),
 }
 
 

@@ -59,8 +59,6 @@ def sizes() -> dict[str, int]:
             if count:
                 found[f'lines of {folder}/{path.name}'] = count
     found[f'lines of {RESEARCH_TESTS}'] = lines(tracked(RESEARCH_TESTS))
-    product = found['lines of mmrank'] + found['lines of tools']
-    found['test lines per 100 product lines'] = round(100 * found['lines of tests'] / product)
     return found
 
 

@@ -101,16 +101,12 @@ def set_amp(cfg: Config) -> None:
             'tools/check_env.py'
         )
     kind = cfg.optim_wrapper.get('type', 'OptimWrapper')
-    mixed = {
-        'OptimWrapper': 'AmpOptimWrapper',
-        'mmrank.GradCacheOptimWrapper': 'mmrank.GradCacheAmpOptimWrapper',
-    }
-    if kind not in (*mixed, *mixed.values()):
+    if kind not in ('OptimWrapper', 'AmpOptimWrapper'):
         raise UserError(
             f'--amp: optim_wrapper.type is {kind!r}, which --amp cannot switch.\n  Fix: set mixed '
             "precision in the config (type='AmpOptimWrapper')"
         )
-    cfg.optim_wrapper.type = mixed.get(kind, kind)
+    cfg.optim_wrapper.type = 'AmpOptimWrapper'
     cfg.optim_wrapper.setdefault('loss_scale', 'dynamic')
 
 

@@ -1,16 +1,12 @@
-"""Optimisers, and wrappers of optimisers that cache gradients."""
+"""Optimisers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
-from mmengine.optim import AmpOptimWrapper, OptimWrapper
-from torch import nn
 from torch.optim import Optimizer
 
-from mmrank.checks import check_count, check_not_negative, check_within, one_of
-from mmrank.models.grad_cache import embedding_in_chunks
-from mmrank.registry import OPTIM_WRAPPERS, OPTIMIZERS
+from mmrank.checks import check_not_negative, check_within
+from mmrank.registry import OPTIMIZERS
 
 
 @OPTIMIZERS.register_module()
@@ -87,57 +83,3 @@ class SUM(Optimizer):
         torch._foreach_add_(params, grads, alpha=-lr)
         # ... and then d_{k+1}.
         torch._foreach_add_(drift, grads, alpha=-(1 - s) * lr)
-
-
-class _GradCache:
-    def __init__(self, *args, chunk: int, batch_norm: str = 'refuse', **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        check_count('chunk', chunk)
-        one_of('batch_norm', batch_norm, ('refuse', 'chunk'))
-        self.chunk, self.batch_norm = chunk, batch_norm
-
-    @contextmanager
-    def optim_context(self, model: nn.Module) -> Iterator[None]:
-        """The host's context, within which the model embeds in chunks."""
-        with super().optim_context(model), embedding_in_chunks(model, self.chunk, self.batch_norm):
-            yield
-
-
-@OPTIM_WRAPPERS.register_module()
-class GradCacheOptimWrapper(_GradCache, OptimWrapper):
-    """Big batches in the memory of small ones, for losses of embeddings.
-
-    Images, or texts, go through the encoder in chunks; the loss sees the embeddings of all, once,
-    so its state is updated once; then each chunk goes through the encoder again for its gradient.
-    Value and gradient are the whole batch's, activations take the memory of a chunk, and a
-    step takes up to a third longer. See :func:`mmrank.functional.grad_cache`, also for dropout.
-    Source: Gao et al., 2021.
-
-    With DistributedDataParallel a process has chunks of its own batch, and sends its gradients once
-    a step. With ``accumulative_counts`` each batch is a batch of its own for the loss.
-
-    Args:
-        chunk: Rows that an encoder embeds at a time: images, texts, or in self-supervised learning
-            views.
-        batch_norm: Batch norm in training mode normalises by a chunk: ``refuse`` it, or ``chunk``;
-            the running statistics take in each chunk once.
-        *args: Of mmengine's ``OptimWrapper``.
-        **kwargs: Of it, such as ``optimizer``, ``clip_grad`` and ``accumulative_counts``.
-
-    Raises:
-        ValueError: On a parameter out of range.
-        UserError: In training, if the model cannot embed in chunks.
-
-    Example:
-        >>> optim_wrapper = dict(
-        ...     type='mmrank.GradCacheOptimWrapper', chunk=64, optimizer=dict(type='SGD', lr=0.1))
-    """
-
-
-@OPTIM_WRAPPERS.register_module()
-class GradCacheAmpOptimWrapper(_GradCache, AmpOptimWrapper):
-    """:class:`GradCacheOptimWrapper` in mixed precision, with mmengine's ``AmpOptimWrapper``.
-
-    Both passes of a chunk run under the same autocast; the loss is scaled once, before its backward
-    pass. Sums of gradients over chunks are rounded as by autocast, in the dtype of the products.
-    """

@@ -36,8 +36,6 @@ def modules_with(runner, attribute: str) -> dict[str, nn.Module]:
     return {name: module for name, module in modules if getattr(module, attribute, False)}
 
 
-
-
 def has_own_statistics(runner) -> bool:
     """Whether batch norm's statistics differ by process; the first one's are saved."""
     has_average = any(isinstance(hook, EMAHook) for hook in runner.hooks)

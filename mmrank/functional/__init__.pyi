@@ -45,6 +45,7 @@ from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
 from mmrank.losses.split_lists import split_lists as split_lists
 from mmrank.losses.two_tower.in_batch import in_batch_loss as in_batch_loss
+from mmrank.losses.two_tower.labelled_pairs import labelled_pair_loss as labelled_pair_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise
 from mmrank.losses.unit_rows import unit_rows as unit_rows
 from mmrank.state.score_vector import interpolate_scores as interpolate_scores

@@ -42,7 +42,6 @@ from .protocols import TakesBoxValues as TakesBoxValues
 from .protocols import TakesClassCounts as TakesClassCounts
 from .protocols import TakesClassLabels as TakesClassLabels
 from .protocols import TakesPairCounts as TakesPairCounts
-from .protocols import TakesPairLabels as TakesPairLabels
 from .protocols import TrainsEmbeddings as TrainsEmbeddings
 from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
@@ -66,6 +65,5 @@ from .retrieval.hierarchical import NDCGLoss as NDCGLoss
 from .retrieval.recall_at_k import RecallAtKLoss as RecallAtKLoss
 from .two_tower.in_batch import InBatchLoss as InBatchLoss
 from .two_tower.in_batch_softmax import InBatchSoftmaxLoss as InBatchSoftmaxLoss
-from .two_tower.labelled_pairs import LabelledPairLoss as LabelledPairLoss
 
 __all__: list[str]

@@ -107,10 +107,3 @@ class TrainsEmbeddings(Protocol):
 
     def embedding_loss(self, batch: Any) -> Any:
         """Loss of a :class:`mmrank.losses.EmbeddingBatch`."""
-
-
-@runtime_checkable
-class TakesPairLabels(Protocol):
-    """Takes labels of pairs instead of a batch of positive pairs."""
-
-    takes_labels: bool  # whether ``forward`` takes ``is_positive``

@@ -1,13 +1,12 @@
 """Registered models: heads, retrievers, encoders, towers."""
 
 from mmrank.calibration.calibration_file import Calibration, affine_logit_map, read_calibration
-from mmrank.imports import register_optional
+from mmrank.imports import missing_name, register_optional
 from mmrank.registry import MODELS, TASK_UTILS
 
 from .backbones import DeepFeatureMixup, SmallConvNet, TIMMStages
 from .calibrated_model import CalibratedModel
 from .dense_heads import ListwiseHead
-from .grad_cache import GradCacheMixin
 from .heads import (
     ImageTextContrastHead,
     ImageTextInBatchHead,
@@ -26,7 +25,6 @@ __all__ = [
     'DeepFeatureMixup',
     'EmbeddingTower',
     'FederatedRoIHead',
-    'GradCacheMixin',
     'HuggingFaceTextEncoder',
     'ImageTextContrastHead',
     'ImageTextDualEncoder',
@@ -46,6 +44,11 @@ __all__ = [
     'affine_logit_map',
     'read_calibration',
 ]
+
+
+def __getattr__(name: str) -> object:
+    raise missing_name(__name__, name, __all__)
+
 
 # They derive from classes of mmpretrain.
 _OPTIONAL = {

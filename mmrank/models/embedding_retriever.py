@@ -7,16 +7,13 @@ import torch
 from mmpretrain.models import ImageToImageRetriever
 from mmpretrain.structures import DataSample
 from torch import Tensor
-from torch.nn import Module
 from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 
-from mmrank.errors import UserError
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.backbones.feature_mixup import FeatureMixupMixin
 from mmrank.models.features import last_features
-from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.retrieval_head import RetrievalHead
 from mmrank.models.heads.sample_fields import labels_of
 
@@ -29,7 +26,7 @@ def cosine_similarity(a: Tensor, b: Tensor) -> Tensor:
     return normalize(a, dim=1) @ normalize(b, dim=1).t()
 
 
-class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
+class EmbeddingRetriever(ImageToImageRetriever):
     """Retriever whose head sees labels, indices and mixed features.
 
     Two uses, which go together:
@@ -101,23 +98,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
 
     def extract_feat(self, inputs: Tensor) -> Tensor:
         """(B, D) output of the encoder, before the head, for (B, C, H, W) images."""
-        return self.embed_rows(self._last_feature, inputs)
-
-    def _last_feature(self, inputs: Tensor) -> Tensor:
         return last_features(super().extract_feat(inputs))
-
-    def encoders(self) -> list[Module]:
-        """The encoder."""
-        return [self.image_encoder]
-
-    def check_separable(self, batch_norm: str) -> None:
-        """See :class:`mmrank.models.GradCacheMixin`."""
-        super().check_separable(batch_norm)
-        if self._mixups():
-            raise UserError(
-                'the image encoder mixes the features of a batch (DeepFeatureMixup), so it cannot '
-                'embed it in chunks. Fix: remove the mixup, or GradCacheOptimWrapper'
-            )
 
     def loss(self, inputs: Tensor, data_samples: Sequence[DataSample]) -> dict[str, Tensor]:
         """Losses of the head for (B, C, H, W) images."""
@@ -126,7 +107,7 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
                 'the retriever has no head, which training requires; set '
                 "head=dict(type='mmrank.RetrievalHead', loss=...)"
             )
-        mixups = self._mixups()
+        mixups = [m for m in self.image_encoder.modules() if isinstance(m, FeatureMixupMixin)]
         if not (mixups and self.training):
             return self.head.loss(self.extract_feat(inputs), data_samples)
         labels = labels_of(data_samples, None, inputs.device)
@@ -163,9 +144,6 @@ class EmbeddingRetriever(GradCacheMixin, ImageToImageRetriever):
         super().prepare_prototype()
         # The host leaves a model that embedded a data loader in evaluation.
         self.train(training)
-
-    def _mixups(self) -> list[FeatureMixupMixin]:
-        return [m for m in self.image_encoder.modules() if isinstance(m, FeatureMixupMixin)]
 
     def _batch_norms(self) -> list[_BatchNorm]:
         return [m for m in self.image_encoder.modules() if isinstance(m, _BatchNorm)]

@@ -3,8 +3,8 @@
 from .class_counts import ClassPrior, LabelCounts
 from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .gradient_balance import GradientBalance, SelfBalance
-from .pair_counts import PairCounts, StreamingFrequency
-from .positive_history import RunningLogMean, SampleRanks, SampleThresholds, SampleTilts
+from .pair_counts import PairCounts
+from .positive_history import SampleRanks
 from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
@@ -19,17 +19,13 @@ __all__ = [
     'MeanPositiveScore',
     'MemoryEntries',
     'PairCounts',
-    'RunningLogMean',
     'RunningMean',
     'SampleLogMean',
     'SampleRanks',
     'SampleState',
     'SampleTemperature',
-    'SampleThresholds',
-    'SampleTilts',
     'ScoreSpread',
     'ScoreVector',
     'SelfBalance',
-    'StreamingFrequency',
     'TemperatureStep',
 ]

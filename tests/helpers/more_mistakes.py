@@ -69,7 +69,6 @@ MORE_MISTAKES = [
         '--merge {root}/annotations/train.json',
         'train.json is the source',
     ),
-    ('model_converters/gather_checkpoint . good.pth', 'Fix'),
     ('model_converters/to_stock det.py good.pth det', 'det.py', 'Fix: another'),
     (
         'analysis_tools/training_curves runs --out shapes',

@@ -10,7 +10,6 @@ rows       ``cls_score, target``           a row of scores and its class
 queries    ``embedding_loss(batch)``       an embedding and its class
 views      ``view1, view2, sample_idx``    two embeddings of a sample
 pairs      ``left, right, rows, cols``     a positive pair and its numbers
-labelled   ``left, right, is_positive``    a pair and its label
 ========== =============================== ==============================
 """
 
@@ -59,12 +58,7 @@ SETTINGS = {
         dict(num_classes=CLASSES),
         dict(num_classes=CLASSES, gamma_neg=0.5, gamma_pos=1.0, clip=0.0),
     ],
-    'AUCLoss': [
-        *BOTH_MODES,
-        dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid'),
-        dict(max_fpr=0.4, min_tpr=0.3, tau=1.0),
-        dict(surrogate='one_sided_huber', max_fpr=0.3, mode='per_class'),
-    ],
+    'AUCLoss': [*BOTH_MODES, dict(surrogate='one_sided_huber', tau=0.5, activation='sigmoid')],
     'BalancedSoftmaxLoss': [COUNTED],
     'BimodalISogCLRLoss': [PER_SAMPLE],
     'BlackBoxAPLoss': BOTH_MODES,
@@ -77,8 +71,6 @@ SETTINGS = {
     'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)],
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
-        dict(num_buckets=5, alpha=0.3),
-        dict(num_buckets=3, num_hashes=2, refined=True),
         dict(frequency='counts', tau=0.5, loss_weight=2.0),
         dict(frequency='counts', refined=True),
         dict(frequency='none'),
@@ -90,17 +82,14 @@ SETTINGS = {
         dict(hardness_strength=2.0),
     ],
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
-    'LabelledPairLoss': [{}, dict(pointwise='logistic')],
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'NDCGLoss': [dict(tau=0.3, delta=0.9), dict(tau=0.3, slope=5.0, mode='per_class')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [
-        dict(PER_SAMPLE, num_classes=CLASSES),
-        dict(PER_SAMPLE, num_classes=CLASSES, mode='flatten', lam=0.5, lam_pos=2.0),
-        dict(PER_SAMPLE, num_classes=CLASSES, lam_pos=0.7),
-        dict(PER_SAMPLE, num_classes=CLASSES, max_fpr=0.4, activation='sigmoid'),
+        dict(max_fpr=0.4),
+        dict(max_fpr=0.3, mode='per_class', activation='sigmoid', tau=0.5),
     ],
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
@@ -177,18 +166,7 @@ def _of_queries(loss, embeddings, labels):
     return loss.embedding_loss(EmbeddingBatch.of_one_batch(unit_rows(embeddings), labels))
 
 
-def _of_labelled(loss, left, right, is_positive):
-    order = torch.arange(len(left))
-    return loss(left, right, is_positive, order, order)
-
-
-CALLS = {
-    'rows': _of_rows,
-    'queries': _of_queries,
-    'views': call_in_order,
-    'pairs': call_in_order,
-    'labelled': _of_labelled,
-}
+CALLS = {'rows': _of_rows, 'queries': _of_queries, 'views': call_in_order, 'pairs': call_in_order}
 # Twelve training pairs of seven left and five right entities.
 PAIRS = torch.arange(12) % 7, torch.arange(12) % 5
 
@@ -223,7 +201,6 @@ def kinds(loss: nn.Module) -> list[str]:
         'rows': {'cls_score', 'target'},
         'views': {'view1', 'view2'},
         'pairs': {'left', 'right', 'rows', 'cols'},
-        'labelled': {'left', 'right', 'is_positive'},
     }
     found = [kind for kind, names in arguments.items() if names <= set(taken)]
     if hasattr(loss, 'embedding_loss') and _takes_queries(loss):
@@ -285,10 +262,8 @@ def make(kind: str, loss: nn.Module, size: int = 12, seed: int = 0) -> Batch:
     leaves = normal(), normal()
     if kind == 'views':
         return Batch(kind, leaves, (idx,), CALLS[kind])
-    if kind == 'pairs':
-        order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
-        return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
-    return Batch(kind, leaves, (labels == 0,), CALLS[kind])
+    order = torch.randperm(len(PAIRS[0]), generator=g)[:size]
+    return Batch(kind, leaves, (PAIRS[0][order], PAIRS[1][order]), CALLS[kind])
 
 
 #: Losses whose gradient is not the derivative of the value that they show,
@@ -300,7 +275,6 @@ OWN_GRADIENT = {
     'GradedAPLoss': 'error-driven update',
     'IABCELoss': 'the target of a positive is a constant',
     'MALLoss': 'the weight of a negative is a constant',
-    'PartialAUCLoss': 'the weights of the pairs are constants',
     'RankSortLoss': 'error-driven update',
     'SOPRCLoss': 'the ranks among the positives are constants',
     'SimCoLoss': 'the ratio of the two temperatures is a constant',
@@ -332,31 +306,24 @@ def _of_one_class(x, y):
 
 
 def _of_no_class(kind: str, loss: nn.Module, x, y):
-    """Background, queries that are alone, or pairs without a positive."""
+    """Background, or queries that are alone."""
     if kind == 'queries':
         return [torch.arange(len(y[0]))]
-    if kind == 'labelled':
-        return [torch.zeros_like(y[0])]
     *boxes, labels, idx = y
     # A softmax has no background.
     other = CLASSES if getattr(loss, 'use_sigmoid', True) else 1
     return [*boxes, torch.full_like(labels, other), idx]
 
 
-def _all_pairs_positive(x, y):
-    return [torch.ones_like(y[0])]
-
-
 def subject_of_case(case: 'Case') -> Subject:
     """A registered loss as mmrank.testing checks it."""
-    same = _all_pairs_positive if case.kind == 'labelled' else _of_one_class
     alone = partial(_of_no_class, case.kind, case.build())
     call = Call(
         case.kind,
         partial(_tensors, case),
         CALLS[case.kind],
         no_positives=None if case.kind in ('views', 'pairs') else alone,
-        all_positives=None if case.kind == 'pairs' else same,
+        all_positives=None if case.kind == 'pairs' else _of_one_class,
     )
     excused = {}
     if case.name in POINTWISE or case.kind != 'rows':

@@ -22,20 +22,15 @@ STABLE_AP = {
 #: So large a scale that the first steps overflow in float16 and are skipped.
 SCALE = 2.0**24
 AMP = {
-    f'{kind}-{dtype}': {
+    f'AmpOptimWrapper-{dtype}': {
         'loss': {'type': 'mmrank.StableAPLoss', 'mean_mode': 'plain'},
         'clip_grad': {'max_norm': 1.0},
         'optim_wrapper': {
-            'type': kind,
+            'type': 'AmpOptimWrapper',
             'dtype': dtype,
             'loss_scale': {'init_scale': SCALE, 'growth_interval': 2},
-            **settings,
         },
     }
-    for kind, settings in (
-        ('AmpOptimWrapper', {}),
-        ('mmrank.GradCacheAmpOptimWrapper', {'chunk': 2, 'batch_norm': 'chunk'}),
-    )
     for dtype in ('float16', 'bfloat16')
 }
 EXACT_MEAN = {

@@ -54,7 +54,6 @@ def test_a_forgotten_delete():
 
 REQUIRED = {
     'ErrorDrivenLoss': dict(delta=1.0),
-    'PartialAUCLoss': dict(num_samples=5),
     'SOAPLoss': dict(num_samples=5),
     'SoDeepLoss': dict(sorter='no_file.pt'),
     'SumLoss': dict(losses=[SmoothAPLoss()]),

@@ -4,7 +4,10 @@ import copy
 
 import pytest
 import torch
+from gloo_processes import run_on_ranks
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import spectral_norm
 
 from lib.common.timing import peak_extra_memory
@@ -129,3 +132,37 @@ def test_no_rows_and_no_gradient():
 def test_a_chunk_has_rows():
     with pytest.raises(ValueError, match='chunk must be at least 1, got 0'):
         grad_cache(network(), images(), 0)
+
+
+class Chunked(nn.Module):
+    """Embeds two rows at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = network()
+
+    def forward(self, rows):
+        return grad_cache(self.net, rows, 2)
+
+
+def on_rank(rank):
+    model, sent = Chunked(), []
+    ddp = DistributedDataParallel(model)
+
+    def count(state, bucket):
+        sent.append(len(bucket.gradients()))
+        return default_hooks.allreduce_hook(None, bucket)
+
+    ddp.register_comm_hook(None, count)
+    loss(ddp(images()[:4] if rank == 0 else images()[4:])).backward()
+    return sum(sent), [x.grad for x in model.parameters()]
+
+
+@pytest.mark.processes
+def test_processes_send_each_gradient_once():
+    net = network()
+    whole = (loss(net(images()[:4])) + loss(net(images()[4:]))) / 2
+    expected = gradients(whole, net)
+    for sent, got in run_on_ranks(on_rank, 2):
+        assert sent == len(expected)
+        torch.testing.assert_close(got, [*expected], rtol=1e-12, atol=1e-12)

@@ -39,6 +39,7 @@ def test_ratios_are_those_of_one_turn(monkeypatch):
 
 def test_wall_and_cpu_time_of_turns(monkeypatch):
     monkeypatch.setattr(timing, 'TURN', 0.02)
+    monkeypatch.setattr(timing, 'LONG', 0.05)
     calls = []
 
     def sleep(name, seconds):
@@ -52,7 +53,7 @@ def test_wall_and_cpu_time_of_turns(monkeypatch):
             pass
 
     steps = {'short': (sleep, ('a', 0.01)), 'long': (sleep, ('b', 0.06)), 'busy': (work, ('c',))}
-    times = timing.both_times_in_turn(steps, 3, long=0.05)
+    times = timing.both_times_in_turn(steps, 3)
     assert [len(x.wall) for x in times.values()] == [3, 3, 3]
     assert [len(x.cpu) for x in times.values()] == [3, 3, 3]
     # The long one has no warm-up.

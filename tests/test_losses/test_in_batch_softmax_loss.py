@@ -130,7 +130,7 @@ def test_the_correction_removes_the_bias_of_sampling():
 
 
 def test_counts_of_the_training_pairs():
-    loss = InBatchSoftmaxLoss(frequency='counts', tau=0.5, loss_weight=2.0)
+    loss = InBatchSoftmaxLoss(tau=0.5, loss_weight=2.0)
     assert loss.wants_pair_counts
     with pytest.raises(RuntimeError, match='PairCountsHook'):
         loss(*two_views(), ROWS, COLS)
@@ -150,23 +150,7 @@ def test_counts_of_the_training_pairs():
         loss(*two_views(), ROWS, COLS * 0 + 9)
     with pytest.raises(ValueError, match='entities of the 6 pairs, .* or none, got 5'):
         loss(two_views()[0], two_views(5)[1], ROWS, COLS[:5])
-    assert not InBatchSoftmaxLoss(num_buckets=3).wants_pair_counts
-
-
-def test_shares_are_estimated_in_training_only():
-    loss = InBatchSoftmaxLoss(num_buckets=4, alpha=0.2)
-    for _ in range(3):
-        loss(*two_views(), ROWS, COLS)
-    loss(*two_views(2), ROWS[:2], torch.tensor([0, 2]))
-    log_share = loss.streaming.log_share(COLS)
-    # Entity 1 was in batches 1, 2 and 3 of 4; 0 in all of them.
-    assert log_share[0] == 0
-    state = {k: x.clone() for k, x in loss.state_dict().items()}
-    got = loss.eval()(*two_views(), ROWS, COLS)
-    expected = loops(*two_views(), COLS, log_share.double(), 1.0).mean()
-    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
-    for name, value in loss.state_dict().items():
-        assert torch.equal(value, state[name])
+    assert not InBatchSoftmaxLoss(frequency='none').wants_pair_counts
 
 
 def test_distinct_entities_are_embedded_once():
@@ -178,7 +162,7 @@ def test_distinct_entities_are_embedded_once():
 
 
 def test_bad_batches_are_refused():
-    loss, (left, right) = InBatchSoftmaxLoss(num_buckets=4), two_views()
+    loss, (left, right) = InBatchSoftmaxLoss(frequency='none'), two_views()
     for error, message, batch in (
         (ValueError, 'embeddings of one width', (left, right[:, :2])),
         (ValueError, 'left must be a matrix of floats', (left[0], right)),

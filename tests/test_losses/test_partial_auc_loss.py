@@ -1,105 +1,154 @@
-"""Partial AUC with state of each positive against the algorithms of its paper, step by step."""
+"""Partial AUC against the double loop of its definition."""
+
+import math
 
 import pytest
 import torch
+from gloo_processes import run_on_ranks
+from hypothesis import given
+from hypothesis import strategies as st
+from score_lists import one_sided_huber
 
-from mmrank.losses import PartialAUCLoss
+from mmrank.errors import UserError
+from mmrank.losses import AUCLoss, PartialAUCLoss
+from mmrank.losses.auc import partial_auc
 
-CLASSES, SAMPLES = 2, 30
-FORMS = {
-    'SOPA': dict(max_fpr=0.3, eta=0.05),
-    'SOPA-s': dict(lam=0.4, gamma=0.3),
-    'SOTA-s': dict(lam=0.4, lam_pos=1.1, gamma=0.3),
-}
+scores = st.lists(st.one_of(st.sampled_from([0.0, 0.5, -0.5]), st.floats(-3, 3)), max_size=12)
+SHARES = [0.05, 0.1, 0.3, 0.5, 0.75, 1.0]
 
 
-def batch(seed, n=14):
+def of_list(scores, labels, max_fpr, tau):
+    """The mean over the pairs of the positives and the highest negatives, ties of the last too."""
+    pos, neg = scores[labels > 0], scores[labels == 0]
+    if not len(pos) or not len(neg):
+        return 0 * scores.sum()
+    number = math.ceil(max_fpr * len(neg) - 1e-9)
+    hard = neg[neg >= neg.sort(descending=True).values[number - 1]]
+    return one_sided_huber(pos[:, None] - hard, tau).mean()
+
+
+def value_and_gradient(function, scores):
+    x = scores.clone().requires_grad_()
+    value = function(x)
+    return value.detach(), torch.autograd.grad(value, x)[0]
+
+
+def batch(n=40, classes=3, seed=0, ties=False):
     g = torch.Generator().manual_seed(seed)
-    scores = torch.randn(n, CLASSES, generator=g, dtype=torch.float64)
-    target = (torch.rand(n, CLASSES, generator=g) < 0.4).long()
-    return scores, target, torch.randperm(SAMPLES, generator=g)[:n]
+    scores = torch.randn(n, classes, generator=g, dtype=torch.float64)
+    labels = (torch.rand(n, classes, generator=g) < 0.3).long()
+    return (2 * scores).round() / 2 if ties else scores, labels
 
 
-class Algorithm:
-    """Zhu et al. (2022), algorithms 1 to 3, one class after another, without a logarithm."""
-
-    def __init__(self, margin=1.0, lam=1.0, lam_pos=None, max_fpr=None, eta=None, gamma=None):
-        self.margin, self.lam, self.lam_pos = margin, lam, lam_pos
-        self.max_fpr, self.eta, self.gamma = max_fpr, eta, gamma
-        self.u, self.w = {}, {}
-
-    def moved(self, old, new):
-        return new if old is None else (1 - self.gamma) * old + self.gamma * new
-
-    def of_class(self, c, scores, target, ids):
-        pos, neg, keys = scores[target > 0], scores[target == 0], ids[target > 0].tolist()
-        losses = (1 - (pos[:, None] - neg) / self.margin).clamp(min=0) ** 2
-        weights, powers = [], []
-        for row, i in zip(losses.detach(), keys):
-            if self.max_fpr is not None:
-                s = self.u.get((c, i), torch.tensor(0.0))
-                above = (row > s).double()
-                self.u[c, i] = s - self.eta * (1 - above.mean() / self.max_fpr)
-                weights.append(above / self.max_fpr)
-                continue
-            u = self.u[c, i] = self.moved(self.u.get((c, i)), (row / self.lam).exp().mean())
-            weights.append((row / self.lam).exp() / u)
-            powers.append(u ** (self.lam / (self.lam_pos or self.lam)))
-        weights = torch.stack(weights)
-        if self.lam_pos is not None:
-            powers = torch.stack(powers)
-            self.w[c] = self.moved(self.w.get(c), powers.mean())
-            weights = weights * (powers / self.w[c])[:, None]
-        return (weights * losses).mean()
-
-    def __call__(self, scores, target, ids):
-        of_classes = [self.of_class(c, scores[:, c], target[:, c], ids) for c in range(CLASSES)]
-        return torch.stack(of_classes).mean()
+def reference(scores, labels, max_fpr, tau, mode):
+    if mode == 'flatten':
+        return of_list(scores.flatten(), labels.flatten(), max_fpr, tau)
+    columns = zip(scores.t(), labels.t())
+    return torch.stack([of_list(*x, max_fpr, tau) for x in columns]).mean()
 
 
-@pytest.mark.parametrize(('margin', 'shift'), [(1.0, 0.0), (0.6, 1e7)])
-@pytest.mark.parametrize('form', FORMS)
-def test_equals_the_algorithm(form, margin, shift):
-    """Also where squares of the scores would have lost all digits."""
-    loss = PartialAUCLoss(SAMPLES, CLASSES, margin=margin, **FORMS[form])
-    algorithm = Algorithm(margin, **FORMS[form])
-    for seed in range(6):
-        scores, *rest = batch(seed)
-        mine, theirs = ((scores + shift).requires_grad_() for _ in range(2))
-        got, expected = loss(mine, rest[0], sample_idx=rest[1]), algorithm(theirs, *rest)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)  # the state is float32
-        (got,) = torch.autograd.grad(got, mine)
-        (expected,) = torch.autograd.grad(expected, theirs)
-        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+@given(scores, scores, st.sampled_from(SHARES), st.sampled_from([0.5, 2.0]))
+def test_any_list(pos, neg, max_fpr, tau):
+    values = torch.tensor(pos + neg, dtype=torch.float64)
+    labels = (torch.arange(len(values)) < len(pos)).long()
+    got = value_and_gradient(lambda x: PartialAUCLoss(max_fpr, tau)(x, labels), values)
+    expected = value_and_gradient(lambda x: of_list(x, labels, max_fpr, tau), values)
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize('lam_pos', [None, 1.1])
-def test_it_descends_the_objective(lam_pos):
-    """With the batch as the data set, the gradient is that of the objective of the paper."""
-    scores, target, ids = batch(0)
-    x, y = (scores.clone().requires_grad_() for _ in range(2))
-    loss = PartialAUCLoss(SAMPLES, CLASSES, lam=0.4, lam_pos=lam_pos, gamma=1.0)
-    (got,) = torch.autograd.grad(loss(x, target, sample_idx=ids), x)
-    objective = 0.0
-    for s, t in zip(y.t(), target.t()):
-        losses = (1 - s[t > 0][:, None] + s[t == 0]).clamp(min=0) ** 2
-        inner = 0.4 * (losses / 0.4).exp().mean(1).log()
-        if lam_pos is not None:
-            inner = lam_pos * (inner / lam_pos).exp().mean().log()
-        objective = objective + inner.mean() / CLASSES
-    (expected,) = torch.autograd.grad(objective, y)
-    torch.testing.assert_close(got, expected)
+@pytest.mark.parametrize('ties', [False, True])
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+@pytest.mark.parametrize('max_fpr', SHARES)
+def test_equals_the_definition(max_fpr, mode, ties, monkeypatch):
+    values, labels = batch(ties=ties)
+    loss = PartialAUCLoss(max_fpr, 0.7, mode=mode)
+    expected = value_and_gradient(lambda x: reference(x, labels, max_fpr, 0.7, mode), values)
+    # Also where a sample of the scores bounds the search.
+    for size in (partial_auc._SAMPLE, 30):
+        monkeypatch.setattr(partial_auc, '_SAMPLE', size)
+        got = value_and_gradient(lambda x: loss(x, labels), values)
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_blocks_of_pairs_add_up(monkeypatch):
-    scores, target, ids = batch(2)
+def test_a_sample_unlike_the_rest_finds_the_same(monkeypatch):
+    """Only the first of the scores that are in the sample are high."""
+    monkeypatch.setattr(partial_auc, '_SAMPLE', 20)
+    values, labels = batch(100, 1)
+    values[:: 100 // 20 + 1] += 9
+    got = value_and_gradient(lambda x: PartialAUCLoss(0.3)(x, labels), values)
+    expected = value_and_gradient(lambda x: reference(x, labels, 0.3, 1.0, 'flatten'), values)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
-    def found(form):
-        x = scores.clone().requires_grad_()
-        value = PartialAUCLoss(SAMPLES, CLASSES, **FORMS[form])(x, target, sample_idx=ids)
-        return value, *torch.autograd.grad(value, x)
 
-    whole = [found(form) for form in FORMS]
-    monkeypatch.setattr('mmrank.losses.pairs.weighted_sums._CACHED_BLOCK', 30)
-    monkeypatch.setattr('mmrank.losses.pairs.weighted_sums._KEPT', 0)
-    torch.testing.assert_close([found(form) for form in FORMS], whole)
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_gradcheck(mode):
+    values, labels = batch(12)
+    loss = PartialAUCLoss(0.4, 0.9, mode=mode)
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), values.requires_grad_())
+
+
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_all_negatives_are_the_auc(mode):
+    values, labels = batch(ties=True)
+    whole = AUCLoss('one_sided_huber', 0.7, mode=mode)
+    got = value_and_gradient(lambda x: PartialAUCLoss(1.0, 0.7, mode=mode)(x, labels), values)
+    expected = value_and_gradient(lambda x: whole(x, labels), values)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+@pytest.mark.parametrize('label', [0, 1, None])
+def test_lists_of_one_kind_are_0(label, mode):
+    values, labels = batch(0 if label is None else 8)
+    labels = labels if label is None else torch.full_like(labels, label)
+    got = value_and_gradient(lambda x: PartialAUCLoss(mode=mode)(x, labels), values)
+    torch.testing.assert_close(got, (torch.zeros(()).double(), torch.zeros_like(values)))
+
+
+def test_nan_is_seen_and_infinity_is_not():
+    values, labels = batch(8, 1)
+    labels[:2, 0], labels[2:, 0] = 1, 0
+    values[5] = math.nan
+    assert PartialAUCLoss(0.1)(values, labels).isnan()
+    values[5] = math.inf
+    value, gradient = value_and_gradient(lambda x: PartialAUCLoss(0.1)(x, labels), values)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
+def test_it_is_the_least_of_sopa():
+    """Minimised over the threshold of each positive (Zhu et al., 2022, eq. 5)."""
+    g = torch.Generator().manual_seed(2)
+    pos, neg = torch.randn(6, generator=g).double(), torch.randn(40, generator=g).double()
+    losses = one_sided_huber(pos[:, None] - neg, 0.7)
+    # It is piecewise linear in the threshold, so the least is at one of the losses.
+    thresholds = losses.sort(1).values[..., None]
+    above = (losses[:, None] - thresholds).clamp(min=0).mean(2) / 0.25
+    least = (thresholds[..., 0] + above).amin(1).mean()
+    labels = torch.tensor([1] * 6 + [0] * 40)
+    got = PartialAUCLoss(0.25, 0.7)(torch.cat([pos, neg]), labels)
+    torch.testing.assert_close(got, least)
+
+
+def on_rank(rank, mode):
+    values, labels = batch(ties=True)
+    part = slice(0, 25) if rank == 0 else slice(25, 40)
+    loss = PartialAUCLoss(0.2, 0.7, mode=mode)
+    return part, value_and_gradient(lambda x: loss(x, labels[part]), values[part])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize('mode', ['flatten', 'per_class'])
+def test_the_negatives_of_all_ranks_compete(mode):
+    values, labels = batch(ties=True)
+    loss = PartialAUCLoss(0.2, 0.7, mode=mode)
+    value, gradient = value_and_gradient(lambda x: loss(x, labels), values)
+    for part, (got, own) in run_on_ranks(on_rank, 2, mode):
+        torch.testing.assert_close(got, value, rtol=1e-12, atol=1e-12)
+        # DistributedDataParallel averages the gradients of the ranks.
+        torch.testing.assert_close(own / 2, gradient[part], rtol=1e-12, atol=1e-12)
+
+
+def test_the_history_is_gone():
+    with pytest.raises(UserError, match='does not take lam. Fix: leave it out: max_fpr alone'):
+        PartialAUCLoss(lam=1.0)

@@ -42,11 +42,6 @@ CASES = {
         {'KeepsSampleState'},
         {'keeps_samples': True, 'num_samples': 40},
     ),
-    'PartialAUCLoss': (
-        losses.PartialAUCLoss(40, 3, max_fpr=0.1),
-        {'KeepsSampleState'},
-        {'keeps_samples': True, 'num_samples': 40},
-    ),
     'SumLoss': (
         losses.SumLoss([losses.SOAPLoss(40, 3), losses.AUCLoss()]),
         {'KeepsSampleState', 'TakesClassCounts'},
@@ -65,7 +60,6 @@ CASES = {
         {'wants_class_counts': True},
     ),
     'InBatchLoss': (losses.InBatchLoss(), {'TakesPairCounts'}, {'wants_pair_counts': True}),
-    'LabelledPairLoss': (losses.LabelledPairLoss(), {'TakesPairLabels'}, {'takes_labels': True}),
 }
 LOSSES = [x for x in losses.__all__ if x.endswith('Loss')]
 RANKING = {'HasDiagnostics', 'HasLogitCentre', 'TakesBoxValues'}

@@ -26,8 +26,8 @@ CASES = cases()
 #: Checks that need batches of more samples than a case has.
 NOT_HERE = ('memory', 'loops', 'metric')
 #: Which kinds of losses refuse what, and how the message says it.
-NO_PAIRS = (('pairs', 'labelled'), 'at least|not empty')
-EVERY_KIND = ('rows', 'queries', 'views', 'pairs', 'labelled')
+NO_PAIRS = (('pairs',), 'at least|not empty')
+EVERY_KIND = ('rows', 'queries', 'views', 'pairs')
 REFUSED = {
     'one_element': NO_PAIRS,
     'no_element': NO_PAIRS,
@@ -180,7 +180,7 @@ def of_many_classes(value):
     [
         x
         for x in {(x.name, x.kind): x for x in reversed(CASES)}.values()
-        if x.kind != 'labelled' and (x.name, x.kind) != ('SoDeepLoss', 'rows')
+        if (x.name, x.kind) != ('SoDeepLoss', 'rows')
     ],
     ids=str,
 )

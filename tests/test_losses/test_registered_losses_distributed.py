@@ -18,13 +18,6 @@ from mmrank.losses import ErrorDrivenLoss
 
 pytestmark = pytest.mark.processes
 
-#: A mean over ranks is that of a single process for equal shares alone.
-EQUAL = {2: [(6, 6), (4, 4)], 3: [(4, 4, 4)]}
-
-
-def _sizes(case: Case, world: int) -> list[tuple[int, ...]]:
-    return (EQUAL if case.kind == 'labelled' else SIZES)[world]
-
 
 def _is_tested(case: Case) -> bool:
     # Each rank holds two samples there: test_in_batch_loss_module.py.
@@ -51,8 +44,7 @@ LOCAL = [
     if case.kind != 'queries'
     and case.name not in SHARED
     and 'scope' in inspect.signature(type(case.details)).parameters
-    # Shares and a mean of all positives are of all ranks, too.
-    and not {'gather', 'num_buckets', 'lam_pos'} & {*case.settings}
+    and 'gather' not in case.settings
 ]
 
 
@@ -81,7 +73,7 @@ def _on_rank(rank, world):
     for case in CASES:
         model = DistributedDataParallel(RankModel(case))
         batches = []
-        for step, sizes in enumerate(_sizes(case, world)):
+        for step, sizes in enumerate(SIZES[world]):
             batch = batch_of_all_ranks(case, step, sizes)
             batches.append(batch.entries(share(sizes, rank)))
         results += _train(model, batches)
@@ -116,7 +108,7 @@ def _locally(case, loss, batches):
 def test_ranks_equal_one_process(world):
     ranks = [iter(x) for x in run_on_ranks(_on_rank, world, world)]
     for case in CASES:
-        steps = enumerate(_sizes(case, world))
+        steps = enumerate(SIZES[world])
         values, *expected = _train(
             RankModel(case), [batch_of_all_ranks(case, step, sizes) for step, sizes in steps]
         )

@@ -10,8 +10,7 @@ from small_models import two_tower
 from tower_runs import by_iterations, tower_config
 
 from mmrank.datasets import InteractionDataset
-from mmrank.functional import in_batch_loss
-from mmrank.losses import LabelledPairLoss
+from mmrank.functional import in_batch_loss, labelled_pair_loss
 from mmrank.registry import MODELS
 
 ML1M = Path(__file__).parents[3] / 'shared' / 'data' / 'ml1m'
@@ -68,8 +67,7 @@ def test_distinct_entities_give_the_loss_of_the_pairs(files, mode, pointwise):
 def test_labelled_pairs(files, sampling, pointwise):
     dataset = InteractionDataset(files / 'train.csv', sampling)
     m, n = dataset.interactions.shape
-    loss = dict(type='mmrank.LabelledPairLoss', pointwise=pointwise, loss_weight=3)
-    model = MODELS.build(two_tower(m, n, loss))
+    model = MODELS.build(two_tower(m, n))
     indices = [0, 5, 3 * n + 1] if sampling == 'naive' else [2, 0, m + 3, m]
     cells = indices
     if sampling == 'cross':
@@ -83,8 +81,10 @@ def test_labelled_pairs(files, sampling, pointwise):
         else:
             y = 2 * y - 1
             expected = expected + (1 + (-y * scores[i, j]).exp()).log()
-    actual = model(mode='loss', **dataset.__getitems__(indices))['loss']
-    torch.testing.assert_close(actual, 3 * expected / len(cells))
+    batch = dataset.__getitems__(indices)
+    index = batch['left_index'], batch['right_index']
+    actual = labelled_pair_loss(*model(**batch), batch['is_positive'], *index, pointwise)
+    torch.testing.assert_close(actual, expected / len(cells))
 
 
 def test_sparse_linear_tower_is_a_matrix_product(tmp_path):
@@ -142,7 +142,7 @@ def test_batches_that_do_not_fit(files):
     with pytest.raises(ValueError, match='ids holds'):
         model.left(dict(ids=torch.tensor([24])))
     with pytest.raises(ValueError, match='is_positive must be'):
-        LabelledPairLoss()(
+        labelled_pair_loss(
             torch.ones(2, 1),
             torch.ones(2, 1),
             torch.zeros(3).bool(),
@@ -165,7 +165,6 @@ def figures_of(config):
         pytest.param(
             'sogram', dict(type='mmrank.InBatchLoss', mode='sogram'), marks=pytest.mark.slow
         ),
-        pytest.param('naive', dict(type='mmrank.LabelledPairLoss'), marks=pytest.mark.slow),
     ],
 )
 def test_runs_and_learns_the_groups(files, tmp_path, sampling, loss):

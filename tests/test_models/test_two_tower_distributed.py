@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mmrank.datasets import InteractionDataset, TopKDataset
 from mmrank.datasets.samplers import CrossPairSampler, InBatchPairSampler, NaivePairSampler
 from mmrank.evaluation.top_k_metric import TopKMetric
+from mmrank.functional import labelled_pair_loss
 from mmrank.models import TwoTower
 
 CASES = [
@@ -21,14 +22,11 @@ CASES = [
         dict(batch_size=10),
         dict(type='mmrank.InBatchLoss', pointwise='logistic', block_size=4),
     ),
-    *(
-        (
-            'in_batch',
-            InBatchPairSampler,
-            dict(batch_size=10, num_uniform=4),
-            dict(type='mmrank.InBatchSoftmaxLoss', tau=0.5, refined=True, **shares),
-        )
-        for shares in (dict(frequency='counts'), dict(num_buckets=8))
+    (
+        'in_batch',
+        InBatchPairSampler,
+        dict(batch_size=10, num_uniform=4),
+        dict(type='mmrank.InBatchSoftmaxLoss', tau=0.5, refined=True),
     ),
     (
         'sogram',
@@ -36,14 +34,23 @@ CASES = [
         dict(batch_size=10),
         dict(type='mmrank.InBatchLoss', mode='sogram'),
     ),
+    # The loss of labelled pairs has the pointwise loss of these.
     (
         'naive',
         NaivePairSampler,
         dict(batch_size=10),
-        dict(type='mmrank.LabelledPairLoss', pointwise='logistic'),
+        dict(type='mmrank.InBatchLoss', pointwise='logistic'),
     ),
-    ('cross', CrossPairSampler, dict(num_rows=6, num_cols=5), dict(type='mmrank.LabelledPairLoss')),
+    ('cross', CrossPairSampler, dict(num_rows=6, num_cols=5), dict(type='mmrank.InBatchLoss')),
 ]
+
+
+def _loss_of(model, batch, pointwise):
+    """The loss of the model, or of labelled pairs."""
+    if 'is_positive' not in batch:
+        return model(mode='loss', **batch)['loss']
+    index = batch['left_index'], batch['right_index']
+    return labelled_pair_loss(*model(**batch), batch['is_positive'], *index, pointwise)
 
 
 def _train(folder, sampling, sampler, setting, loss):
@@ -62,7 +69,7 @@ def _train(folder, sampling, sampler, setting, loss):
     for number in range(4):
         batch = dataset.__getitems__(stream.rank_batch(number))
         optimizer.zero_grad()
-        wrapped(mode='loss', **batch)['loss'].backward()
+        _loss_of(wrapped, batch, loss.get('pointwise', 'square')).backward()
         optimizer.step()
     return model
 

@@ -12,6 +12,8 @@ from mmrank.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 #: Words of what is gone that no table of ``mmrank.retired`` has: modules, files, options of tools.
 MORE_WORDS = """
+embed_rows
+embedding_in_chunks
 num_buckets
 num_hashes
 RotatedRetinaHead
@@ -104,6 +106,14 @@ allow_empty
 include_seen
 p_wilcoxon
 find_evaluators
+lam_pos
+HistoryLoss
+history_loss
+SampleThresholds
+SampleTilts
+weighted_sums
+StreamingFrequency
+takes_labels
 """.split()  # noqa: SIM905
 #: Types that mmengine has, too.
 NAMES_OF_MMENGINE = ('FSDPStrategy', 'FlexibleRunner')

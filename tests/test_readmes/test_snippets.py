@@ -85,7 +85,7 @@ BLOCKS = [
     # tests/test_docs/test_practice_pages.py runs these.
     ('docs/pages/trainers.md', 'load_file'),
     (SCALING, 'ISogCLRLoss'),
-    (SCALING, 'GradCacheOptimWrapper'),
+    (SCALING, 'grad_cache'),
     # tests/test_tools/test_launchers.py waits so long for a lost machine.
     (SCALING, 'dist_cfg=dict(backend'),
     (CALIBRATION, 'LogisticRegression'),

@@ -16,16 +16,12 @@ from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
     MeanPositiveScore,
-    RunningLogMean,
     RunningMean,
     SampleLogMean,
     SampleRanks,
-    SampleThresholds,
-    SampleTilts,
     ScoreSpread,
     ScoreVector,
     SelfBalance,
-    StreamingFrequency,
 )
 
 CPU = torch.device('cpu')
@@ -54,12 +50,6 @@ def enqueue(state, g):
     ids = torch.randint(99, (4,), generator=g)
     state.enqueue(torch.randn(4, 3, generator=g), ids % 5, ids)
     return state.entries().embeddings
-
-
-def share(state, g):
-    ids = torch.randint(30, (6,), generator=g)
-    state.update(ids)
-    return state.log_share(ids)
 
 
 OTHER_SET = 'samples, but num_samples=.*of another training set'
@@ -95,15 +85,7 @@ STATES = {
         'state.log_s .* 9 ' + OTHER_SET,
     ),
     'SampleRanks': (lambda size: SampleRanks(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'SampleTilts': (lambda size: SampleTilts(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'SampleThresholds': (lambda size: SampleThresholds(3 * size, 2), ranks, '18 ' + OTHER_SET),
-    'RunningLogMean': (
-        lambda size: RunningLogMean(size),
-        lambda s, g: s.update(torch.randn(len(s.log_mean), generator=g)),
-        'log_mean',
-    ),
     'CrossBatchMemory': (lambda size: CrossBatchMemory(2 * size, 3), enqueue, 'embeddings'),
-    'StreamingFrequency': (lambda size: StreamingFrequency(3 * size, 2), share, 'last_step'),
 }
 every_state = pytest.mark.parametrize('name', STATES)
 

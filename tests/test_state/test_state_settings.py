@@ -32,11 +32,6 @@ VALUES = [
     ('ScoreVector', dict(score_range=(1.0, -1.0)), 'score_range must be'),
     ('SelfBalance', dict(initial=0.0, period=1), 'initial'),
     ('SelfBalance', dict(initial=1.0, period=0), 'period'),
-    ('StreamingFrequency', dict(num_buckets=None), 'num_buckets must be an int >= 1, got None'),
-    ('StreamingFrequency', dict(num_buckets=0), 'num_buckets must be an int >= 1'),
-    ('StreamingFrequency', dict(num_buckets=3, num_hashes=7), r'num_hashes must be in \[1, 6\]'),
-    ('StreamingFrequency', dict(num_buckets=3, alpha=1.0), r'alpha must be in \(0, 1\)'),
-    ('StreamingFrequency', dict(num_buckets=3, alpha=math.nan), r'alpha must be in \(0, 1\)'),
 ]
 
 

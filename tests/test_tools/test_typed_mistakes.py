@@ -225,7 +225,6 @@ MISTAKES = [
         'Fix: correct the path',
     ),
     ('dataset_converters/split_interactions mini.py out --share 2', 'share', '2'),
-    ('model_converters/gather_checkpoint good.pth a.pth', 'good.pth'),
     ('misc/publish_model no.pth a.pth', 'no.pth'),
 ]
 

@@ -1,14 +1,11 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from mmrank.autograd import can_sync
-from mmrank.checks import check_within, one_of
+from mmrank.checks import one_of
 from mmrank.distributed import all_gather_lists, all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.lists import positive_index
@@ -18,7 +15,6 @@ from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinit
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
-from mmrank.tensors import at_least_float32
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
@@ -33,15 +29,10 @@ def auc_loss(
     mask: Tensor | None = None,
     surrogate: str = 'sigmoid',
     tau: float = 0.1,
-    max_fpr: float = 1.0,
-    min_tpr: float = 0.0,
 ) -> Tensor:
     """AUC loss of each list: ``mean_ij l(s_i - t_j)`` over positives i and negatives j.
 
-    Every pair has the same weight, whatever its rank: a baseline of AP losses. With ``max_fpr`` and
-    ``min_tpr`` it is a loss of partial AUC, of the pairs of the highest negatives and the lowest
-    positives alone: the minimum over their thresholds of the objectives of SOPA (Zhu et al., ICML
-    2022) and STACO (Zhou et al., TMLR 2025) on the list.
+    Every pair has the same weight, whatever its rank: a baseline of AP losses.
 
     See :func:`split_lists` for the lists and :class:`mmrank.losses.AUCLoss` for the options.
 
@@ -56,57 +47,21 @@ def auc_loss(
     one_of('surrogate', surrogate, _SURROGATES)
     kind, factor = _SURROGATES[surrogate]
     lists = split_lists(scores, is_positive, mask)
-    return like_scores(_auc(lists, kind(tau), factor, max_fpr, min_tpr), scores)
+    return like_scores(_auc(lists, kind(tau), factor), scores)
 
 
-def _auc(
-    lists: RankedLists,
-    surrogate: Sigmoid | OneSidedHuber,
-    factor: float,
-    max_fpr: float = 1.0,
-    min_tpr: float = 0.0,
-) -> Tensor:
-    check_within('(0, 1]', max_fpr=max_fpr)
-    check_within('[0, 1)', min_tpr=min_tpr)
-    pos = lists.pos
-    mask = lists.pos_mask
-    if min_tpr > 0:
-        mask = _highest(-pos, mask, 1 - min_tpr)
-    if max_fpr < 1:
-        highest = _highest(lists.scores, lists.is_negative, max_fpr, lists.group)
-        lists = replace(lists, is_negative=highest)
+def _auc(lists: RankedLists, surrogate: Sigmoid | OneSidedHuber, factor: float) -> Tensor:
     total = pairwise_surrogate_sum(
-        pos, lists.scores, surrogate, pos_mask=mask, neg_mask=lists.is_negative, group=lists.group
+        lists.pos,
+        lists.scores,
+        surrogate,
+        pos_mask=lists.pos_mask,
+        neg_mask=lists.is_negative,
+        group=lists.group,
     )
     with torch.no_grad():
-        pairs = (mask.sum(1).double() * lists.num_negatives()).clamp(min=1)
+        pairs = (lists.pos_mask.sum(1).double() * lists.num_negatives()).clamp(min=1)
     return factor * total.sum(1) / pairs
-
-
-@torch.no_grad()
-def _highest(scores: Tensor, counted: Tensor, share: float, group=None) -> Tensor:
-    """(L, N) bool, the ``ceil(share * n)`` highest of the n scores that count, and their ties.
-
-    NaN counts as high. With a ``group`` they are the highest of the scores of all ranks.
-    """
-    values = scores.masked_fill(~counted, -torch.inf)
-    every = values
-    all_counted = counted
-    if group is not None:
-        every, all_counted = all_gather_lists(values, counted, group)
-    if not every.size(1):
-        return counted
-    # 0.1 times 30 is above 3.
-    number = (all_counted.sum(1, keepdim=True).double() * share - 1e-9).ceil().clamp(min=1)
-    place = every.size(1) - number.long()
-    every = every.masked_fill(~all_counted, -torch.inf)
-    if can_sync(every):
-        # In a twentieth of the time of a sort.
-        every = at_least_float32(every).numpy()
-        ordered = torch.from_numpy(np.partition(every, np.unique(place), axis=1))
-    else:
-        ordered = every.sort(1).values
-    return counted & ~(values < ordered.gather(1, place))
 
 
 class AUCLoss(StatelessRankingLoss):
@@ -119,34 +74,21 @@ class AUCLoss(StatelessRankingLoss):
             ``one_sided_huber``: :class:`mmrank.functional.OneSidedHuber`, in near-linear time.
         tau: Temperature or margin in units of the (activated) scores, > 0. 0.1 is for cosines; take
             1 for logits.
-        max_fpr: Share of the negatives that count, the highest ones, in (0, 1]; below 1 it is
-            one-way partial AUC. The highest of a batch are lower than the highest of the data set.
-        min_tpr: Share of the positives that do not count, the highest ones, in [0, 1); above 0 it
-            is two-way partial AUC.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(
-        self,
-        surrogate: str = 'sigmoid',
-        tau: float = 0.1,
-        max_fpr: float = 1.0,
-        min_tpr: float = 0.0,
-        **kwargs: Unpack[RankingOptions],
+        self, surrogate: str = 'sigmoid', tau: float = 0.1, **kwargs: Unpack[RankingOptions]
     ) -> None:
         super().__init__(**kwargs)
         one_of('surrogate', surrogate, _SURROGATES)
-        check_within('(0, 1]', max_fpr=max_fpr)
-        check_within('[0, 1)', min_tpr=min_tpr)
-        self.max_fpr = max_fpr
-        self.min_tpr = min_tpr
         kind, self.factor = _SURROGATES[surrogate]
         self.surrogate = kind(tau)
         if kind is OneSidedHuber:
             self.cost = 'scores'
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _auc(lists, self.surrogate, self.factor, self.max_fpr, self.min_tpr)
+        return _auc(lists, self.surrogate, self.factor)
 
 
 def mauc_of_classes(

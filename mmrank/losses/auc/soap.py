@@ -1,15 +1,19 @@
 """SOAP: average precision from moving averages of each positive."""
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
+from mmrank.distributed import all_gather_lists
+from mmrank.errors import UserTypeError
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.positive_history import SampleRanks
-
-from .history_loss import HistoryLoss, mean_of
+from mmrank.tensors import check_tensors
 
 
 def surrogate_ranks(lists: RankedLists, hinge: SquaredHinge) -> Tensor:
@@ -47,7 +51,7 @@ def soap_of_ranks(batch: Tensor, moving: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, risk, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 
-class SOAPLoss(HistoryLoss):
+class SOAPLoss(RankingLoss):
     """SOAP: average precision with moving averages of each positive's ranks.
 
     ``mean_i 1 - u_i1/u_i2``, with u the moving averages of the surrogate ranks ``g_i = mean_s l(s_i
@@ -55,7 +59,8 @@ class SOAPLoss(HistoryLoss):
     hinge ``l(x) = max(0, 1 - x/margin)^2``. Source: Qi et al., Stochastic Optimization of Areas
     Under Precision-Recall Curves with Provable Convergence, NeurIPS 2021, eq. 3 to 6 (its l is
     ``margin^2`` times ours, a factor that drops out). The averages cover the batches that showed
-    the positive, see :class:`HistoryLoss`.
+    the positive. They are saved and the same on all ranks. With ``scope='global'`` they are those
+    of a single process, with ``scope='local'`` each rank ranks the positives that it has.
 
     Args:
         num_samples: Number of samples in the training set, or more.
@@ -70,6 +75,9 @@ class SOAPLoss(HistoryLoss):
             :class:`mmrank.losses.RankingLoss`.
     """
 
+    zero_without_positives = True
+    keeps_samples = True
+    no_retrieval = 'keeps averages of the samples of a classifier'
     saturation_advice = (
         'There are too many negatives for a positive: use '
         'mmrank.PositiveRateSampler, or raise the learning rate'
@@ -90,19 +98,69 @@ class SOAPLoss(HistoryLoss):
         self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
 
     @property
-    def history(self) -> SampleRanks:
-        return self.ranks
+    def num_samples(self) -> int:
+        return self.ranks.num_samples
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        sample_idx: Tensor | None = None,
+        **others: Tensor | None,
+    ) -> Tensor:
+        """See :meth:`HeadLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
+        if others:
+            raise UserTypeError(
+                f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
+            )
+        check_tensors(sample_idx=sample_idx)
+        cls_score, target, lists = self.called_lists(
+            cls_score, target, weight, avg_factor, reduction_override
+        )
+        if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
+            found = None if sample_idx is None else tuple(sample_idx.shape)
+            raise ValueError(
+                f'{type(self).__name__} needs sample_idx of shape ({len(cls_score)},), the '
+                f'index of each row in the training set, got {found}; use '
+                "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
+            )
+        index = self.ranks.index_of(sample_idx, cls_score.device)
+        # float64 holds every index.
+        losses = self.loss_of_lists(*lists, self.lists_of(index).double())
+        return self.loss_weight * cast(Tensor, losses)
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""
         mask = lists.pos_mask
+        index = lists.required_values().detach().long()
         batch = surrogate_ranks(lists, self.hinge)
-        moving = self.ranks.step(self.history_index(lists), batch)
+        moving = self.ranks.step(index, batch)
         losses = soap_of_ranks(batch, moving, mask)
-        self.remember(batch, lists)
+        self._remember(batch.detach(), index, lists)
         self.diagnostics = {
-            'u_positive': mean_of(moving[0], mask),
-            'u_all': mean_of(moving[1], mask),
-            'argument': mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
+            'u_positive': _mean_of(moving[0], mask),
+            'u_all': _mean_of(moving[1], mask),
+            'argument': _mean_of(moving[1] / moving[0].clamp(min=1e-12) - 1, mask),
         }
         return self.reduce_lists(losses, lists.has_positive)
+
+    def _remember(self, batch: Tensor, index: Tensor, lists: RankedLists) -> None:
+        """Store the (2, L, P) ranks of a batch; of all ranks, where others have their positives."""
+        mask = lists.pos_mask
+        if lists.state_group is not None:
+            rows = torch.cat([index.double()[None], batch]).flatten(0, 1)
+            rows, masks = all_gather_lists(rows, mask.repeat(1 + len(batch), 1), lists.state_group)
+            joined = rows.view(1 + len(batch), len(mask), -1)
+            mask = masks[: len(mask)]
+            index = joined[0].long()
+            batch = joined[1:]
+        self.ranks.update(index, batch, mask)
+
+
+def _mean_of(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean of the values that count."""
+    return torch.where(mask, values, 0).sum() / mask.sum().clamp(min=1)

@@ -1,8 +1,6 @@
 """Softmax over the right entities of a batch, corrected by their shares of the batches."""
 
-import math
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,7 +12,7 @@ from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
 from mmrank.losses.setting_names import NamedSettings
-from mmrank.state.pair_counts import PairCounts, StreamingFrequency, check_entities
+from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors
 
 from .pair_embeddings import check_widths, common_dtype, embeddings_of_pairs
@@ -97,18 +95,14 @@ class InBatchSoftmaxLoss(NamedSettings):
     Args:
         tau: Temperature of the inner products, > 0; the paper takes 0.05 for embeddings of length
             1.
-        frequency: Where the shares of the right entities come from. ``streaming``: estimated while
-            training, as in the paper, see :class:`mmrank.state.StreamingFrequency`. ``counts``: of
-            the training pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets; further
-            candidates are taken for a uniform sample of the right entities. ``none``: no
-            correction.
+        frequency: Where the shares of the right entities come from. ``counts``: of the training
+            pairs, which ``mmrank.PairCountsHook`` or :meth:`set_pairs` sets; further candidates are
+            taken for a uniform sample of the right entities. The paper estimates the shares while
+            training. ``none``: no correction.
         refined: Correct the negatives only, as they alone are drawn from the others, with ``q' =
             q_q / (1 - q_p)``: ``-log exp(f_p) / (exp(f_p) + mean_q exp(f_q) / q')`` estimates the
             softmax over all right entities. Source: Khrylchenko et al., Correcting the LogQ
             Correction, RecSys 2025.
-        num_buckets: Of ``streaming``, where it is required: best the number of right entities.
-        num_hashes: Of ``streaming``.
-        alpha: Of ``streaming``.
         scope: ``global``: the pairs of all ranks are one batch. ``local``: each rank's pairs are a
             batch of their own; the shares are over all ranks.
         loss_weight: Factor of the loss.
@@ -123,29 +117,17 @@ class InBatchSoftmaxLoss(NamedSettings):
     def __init__(
         self,
         tau: float = 1.0,
-        frequency: str = 'streaming',
-        num_buckets: int | None = None,
-        num_hashes: int = 1,
-        alpha: float = 0.01,
+        frequency: str = 'counts',
         refined: bool = False,
         scope: str = 'global',
         loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
-        one_of('frequency', frequency, ('streaming', 'counts', 'none'))
+        one_of('frequency', frequency, ('counts', 'none'))
         one_of('scope', scope, ('global', 'local'))
         check_positive(tau=tau)
-        self.streaming = None
-        if frequency == 'streaming':
-            # It refuses None.
-            self.streaming = StreamingFrequency(cast(int, num_buckets), num_hashes, alpha)
-        elif num_buckets is not None:
-            raise ValueError(
-                f'num_buckets={num_buckets!r} has no effect with frequency='
-                f"{frequency!r}; use frequency='streaming', or remove it"
-            )
         if refined and frequency == 'none':
-            raise UserError("refined=True needs shares. Fix: frequency='counts' or 'streaming'")
+            raise UserError("refined=True needs shares. Fix: frequency='counts'")
         self.tau = float(tau)
         self.frequency = frequency
         self.refined = refined
@@ -170,8 +152,8 @@ class InBatchSoftmaxLoss(NamedSettings):
         """Loss of a batch, >= 0, with the arguments of :class:`InBatchLoss`.
 
         ``cols`` may be (B + C,) with (B,) ``rows``: the last C are candidates of no pair, further
-        negatives. In training it counts the entities. Still attached to the graph when no pair has
-        a negative. Raises as :class:`InBatchLoss`.
+        negatives. Still attached to the graph when no pair has a negative. Raises as
+        :class:`InBatchLoss`.
         """
         check_tensors(left=left, right=right, rows=rows, cols=cols)
         for name, ids in (('rows', rows), ('cols', cols)):
@@ -193,7 +175,7 @@ class InBatchSoftmaxLoss(NamedSettings):
             left = left.to(dtype)
             right = right.to(dtype)
         pairs, counts = zip(*sizes)
-        log_share = self._log_share(cols, sum(pairs), counts, world)
+        log_share = self._log_share(cols, sum(pairs), counts)
         group = world if self.scope == 'global' else None
         keys = None
         ids = None
@@ -210,15 +192,11 @@ class InBatchSoftmaxLoss(NamedSettings):
         )
         return self.loss_weight * mean_over_ranks(losses, total, group)
 
-    def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int], group):
+    def _log_share(self, cols: Tensor, pairs: int, counts: Sequence[int]) -> Tensor | None:
         """(B + C,) log of the shares of all candidates, or None."""
         if self.frequency == 'none':
             return None
         total = max(sum(counts), 1)
-        if self.streaming is not None:
-            self.streaming.update(cols, counts, group)
-            # It counts batches, of so many candidates.
-            return self.streaming.log_share(cols) - math.log(total)
         self.counts.require()
         check_entities('cols', cols, self.counts.shape[1])
         share = self.counts.col_counts[cols] / self.counts.num_positives

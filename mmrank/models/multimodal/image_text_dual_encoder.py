@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
-from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 from mmrank.tensors import at_least_float32
 
@@ -77,7 +76,7 @@ class ZeroShotPrompts:
 
 
 @MODELS.register_module()
-class ImageTextDualEncoder(GradCacheMixin, BaseModel):
+class ImageTextDualEncoder(BaseModel):
     """Two encoders and a linear projection each, as in CLIP.
 
     In training a data sample has one ``text``, a string, and the fields that the head requires. In
@@ -143,9 +142,6 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
     def embed_images(self, inputs: Tensor) -> Tensor:
         """(B, D) embeddings, at least float32, of (B, C, H, W) images."""
-        return self.embed_rows(self._embed_images, inputs)
-
-    def _embed_images(self, inputs: Tensor) -> Tensor:
         feats = inputs
         for layer in self.image_encoder:
             feats = layer(feats)
@@ -154,14 +150,7 @@ class ImageTextDualEncoder(GradCacheMixin, BaseModel):
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """(n, D) embeddings, at least float32, of n strings."""
-        return self.embed_rows(self._embed_texts, list(texts))
-
-    def _embed_texts(self, texts: list[str]) -> Tensor:
-        return self._finish(self.text_projection(self.text_encoder(texts)))
-
-    def encoders(self) -> list[nn.Module]:
-        """The encoders of images and texts, with their projections."""
-        return [self.image_encoder, self.image_projection, self.text_encoder, self.text_projection]
+        return self._finish(self.text_projection(self.text_encoder(list(texts))))
 
     def loss(self, inputs: Tensor, data_samples: Sequence) -> dict[str, Tensor]:
         """Losses of pairs; data samples have ``text`` and the fields that the head reads."""

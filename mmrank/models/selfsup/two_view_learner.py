@@ -12,11 +12,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 from mmrank.errors import UserError
 from mmrank.losses.loss_type import build_loss
 from mmrank.models.features import last_features
-from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.models.heads.sample_fields import ids_of
 
 
-class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
+class TwoViewLearner(BaseSelfSupervisor):
     """Two views through one network; the loss receives the image indices.
 
     Both views go through backbone and neck as one batch, as in SimCLR. The loss gets the embeddings
@@ -74,18 +73,10 @@ class TwoViewLearner(GradCacheMixin, BaseSelfSupervisor):
             )
         # On the host, where an index that does not fit is named.
         ids = ids_of(data_samples, 'sample_idx', torch.device('cpu'))
-        rows = self.embed_rows(self._embed, torch.cat(list(inputs)))
-        return dict(loss=self.loss_module(*rows.chunk(2), ids))
-
-    def _embed(self, views: Tensor) -> Tensor:
-        feats = self.backbone(views)
+        feats = self.backbone(torch.cat(list(inputs)))
         if self.with_neck:
             feats = self.neck(feats)
-        return _vectors(feats)
-
-    def encoders(self) -> list[Module]:
-        """Backbone and neck."""
-        return [self.backbone, *([self.neck] if self.with_neck else [])]
+        return dict(loss=self.loss_module(*_vectors(feats).chunk(2), ids))
 
     def predict(
         self, inputs: Tensor, data_samples: Sequence[DataSample] | None = None

@@ -5,7 +5,6 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from mmrank.models.grad_cache import GradCacheMixin
 from mmrank.registry import MODELS
 from mmrank.state.pair_counts import check_entities
 
@@ -70,7 +69,7 @@ class SparseLinearTower(nn.Module):
 
 
 @MODELS.register_module()
-class MLPTower(GradCacheMixin, nn.Module):
+class MLPTower(nn.Module):
     """Another tower, then ReLU and linear layers.
 
     Args:
@@ -93,8 +92,4 @@ class MLPTower(GradCacheMixin, nn.Module):
 
     def forward(self, entities: dict[str, Tensor]) -> Tensor:
         """(U, D) embeddings of the entities, which the stem reads."""
-        return self.embed_rows(self.layers, self.stem(entities))
-
-    def encoders(self) -> list[nn.Module]:
-        """The layers behind the stem, which looks its rows up."""
-        return [self.layers]
+        return self.layers(self.stem(entities))

@@ -8,7 +8,6 @@ from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.functional.metrics.top_k_inner_product import top_k_inner_product
 from mmrank.losses.loss_type import build_loss
-from mmrank.losses.protocols import TakesPairLabels
 from mmrank.registry import MODELS
 from mmrank.training_set import TrainingSet
 
@@ -20,8 +19,7 @@ class TwoTower(BaseModel):
     Args:
         left: Config of the tower f.
         right: Config of the tower g; it must embed entities by their ids.
-        loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``, or of
-            ``mmrank.LabelledPairLoss`` for naive and cross sampling.
+        loss: Config of ``mmrank.InBatchLoss`` or ``mmrank.InBatchSoftmaxLoss``.
         top_k: Right entities to find for each left one in evaluation.
     """
 
@@ -77,23 +75,18 @@ class TwoTower(BaseModel):
         """Dict with ``loss`` of a batch of ``mmrank.InteractionDataset``.
 
         ``left`` and ``right`` are the distinct entities, ``rows`` and ``cols`` (B,) the entities of
-        the pairs, at the places ``left_index`` and ``right_index`` there. ``is_positive`` are the
-        labels of naive and cross sampling.
+        the pairs, at the places ``left_index`` and ``right_index`` there. Batches of naive and
+        cross sampling, which have ``is_positive``, are refused.
         """
         self._check_towers()
-        takes_labels = isinstance(self.pair_loss, TakesPairLabels) and self.pair_loss.takes_labels
-        if takes_labels != (is_positive is not None):
-            wanted = "'naive' or 'cross'" if takes_labels else "'in_batch'"
+        if is_positive is not None:
             raise ValueError(
-                f'{type(self.pair_loss).__name__} is for sampling={wanted}, but the data set uses '
-                'another sampling; change its sampling, or the loss'
+                f"{type(self.pair_loss).__name__} is for sampling='in_batch', but the data set "
+                'uses another sampling; change it, or call labelled_pair_loss of mmrank.functional '
+                "on model(mode='tensor', **batch)"
             )
         f, g = self.left(left), self.right(right)
-        if takes_labels:
-            loss = self.pair_loss(f, g, is_positive, left_index, right_index)
-        else:
-            loss = self.pair_loss(f, g, rows, cols, left_index, right_index)
-        return dict(loss=loss)
+        return dict(loss=self.pair_loss(f, g, rows, cols, left_index, right_index))
 
     @torch.no_grad()
     def predict(

@@ -28,7 +28,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 import mmrank.files as atomic_file_module
-from mmrank.models import GradCacheMixin
 
 
 @DATASETS.register_module(force=True)
@@ -54,7 +53,7 @@ class NoisyDataset(Dataset):
 
 
 @MODELS.register_module(force=True)
-class NoisyModel(GradCacheMixin, BaseModel):
+class NoisyModel(BaseModel):
     """A perceptron with batch normalisation and dropout.
 
     Args:
@@ -68,14 +67,9 @@ class NoisyModel(GradCacheMixin, BaseModel):
         )
         self.loss = None if loss is None else MODELS.build(loss)
 
-    def encoders(self):
-        """What gradient caching may run in chunks."""
-        return [self.net]
-
     def forward(self, inputs, data_samples=None, mode='tensor'):
         """Give the loss, or the mean distance to the labels."""
-        scores = self.embed_rows(self.net, torch.stack(list(inputs)))
-        scores = scores.squeeze(1)
+        scores = self.net(torch.stack(list(inputs))).squeeze(1)
         labels = torch.stack(list(data_samples))
         if mode == 'predict':
             return [score - label for score, label in zip(scores, labels)]

@@ -9,8 +9,7 @@ def tower_config(root, work_dir, model, batch_size=20, sampling='in_batch', endi
     ``ending`` follows the names of the files, and ``settings`` are those of the runner.
     """
     loader = dict(num_workers=0, collate_fn=dict(type='mmrank.pair_collate'))
-    kind = 'NaivePairSampler' if sampling == 'naive' else 'InBatchPairSampler'
-    sampler = dict(type=f'mmrank.{kind}', batch_size=batch_size, seed=0)
+    sampler = dict(type='mmrank.InBatchPairSampler', batch_size=batch_size, seed=0)
     train, test = f'train.csv{ending}', f'test.csv{ending}'
     pairs = dict(type='mmrank.InteractionDataset', data_root=str(root), ann_file=train)
     held_out = dict(

@@ -28,10 +28,7 @@ LOSSES = (
     ('SmoothAPLoss', dict(quality=0)),
     ('AUCLoss', {}),
     ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5)),
-    ('AUCLoss', dict(surrogate='one_sided_huber', tau=0.5, max_fpr=0.1)),
     ('PartialAUCLoss', {}),
-    ('PartialAUCLoss', dict(lam_pos=0.5)),
-    ('PartialAUCLoss', dict(max_fpr=0.1)),
     ('ListwiseAPLoss', {}),
     ('BlackBoxAPLoss', {}),
     ('SumLoss', {}),
@@ -39,7 +36,7 @@ LOSSES = (
     *((name, {}) for name in ('VarifocalLoss', 'MALLoss', 'IABCELoss', 'QualityFocalLoss')),
 )
 #: Of which every pair of a positive and a negative is computed.
-OF_PAIRS = ('SmoothAPLoss', 'AUCLoss', 'PartialAUCLoss', 'SumLoss')
+OF_PAIRS = ('SmoothAPLoss', 'AUCLoss', 'SumLoss')
 #: Losses of rows that all have a class.
 CLASSIFIERS = (
     ('MAUCLoss', {}),
@@ -82,7 +79,7 @@ def _required(name: str, target, sizes: Sizes) -> dict:
     """Settings without which the loss cannot be built."""
     if name == 'SumLoss':
         return dict(losses=PARTS, weights=[1.0, 0.5])
-    if name in ('SOAPLoss', 'PartialAUCLoss'):
+    if name == 'SOAPLoss':
         return dict(num_samples=sizes.rows)
     if issubclass(getattr(losses, name), losses.ClassCountLoss):
         counts = torch.bincount(target, minlength=sizes.classes)

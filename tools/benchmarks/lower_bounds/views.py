@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, normalize, softplus
+from torch.nn.functional import cross_entropy, normalize, softplus
 
 from mmrank.registry import MODELS
 
@@ -175,10 +175,7 @@ def pair_rows(sizes: Sizes) -> list[Row]:
         for name, pointwise, (words, shapes) in (
             ('InBatchLoss', 'square', grams),
             ('InBatchLoss', 'logistic', scores),
-            ('InBatchSoftmaxLoss', 'streaming', scores),
             ('InBatchSoftmaxLoss', 'refined', scores),
-            ('LabelledPairLoss', 'square', scores),
-            ('LabelledPairLoss', 'logistic', scores),
         )
     ]
 
@@ -186,9 +183,7 @@ def pair_rows(sizes: Sizes) -> list[Row]:
 def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
     settings = dict(pointwise=pointwise)
     if name == 'InBatchSoftmaxLoss':
-        settings = dict(frequency='streaming', num_buckets=sizes.pairs)
-        if pointwise == 'refined':
-            settings = dict(frequency='counts', refined=True)
+        settings = dict(refined=True)
     config = dict(type=f'mmrank.{name}', **settings)
     module = MODELS.build(config).to(sizes.device)
     g = torch.Generator().manual_seed(0)
@@ -197,20 +192,10 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         torch.randn(size, generator=g).to(sizes.device).requires_grad_() for _ in range(2)
     ]
     order = torch.arange(sizes.pairs, device=sizes.device)
-    same = torch.eye(sizes.pairs, device=sizes.device) > 0
-    rest = order, order
-    if name.startswith('InBatch'):
-        module.set_pairs(order, order, (sizes.pairs,) * 2)
-    elif name == 'LabelledPairLoss':
-        rest = same, order, order
+    module.set_pairs(order, order, (sizes.pairs,) * 2)
 
     def plain():
-        scores = left @ right.t()
-        if name != 'LabelledPairLoss':
-            return cross_entropy(scores, order)
-        if pointwise == 'logistic':
-            return binary_cross_entropy_with_logits(scores, same.to(scores))
-        return (scores - same.to(scores)).square().mean()
+        return cross_entropy(left @ right.t(), order)
 
     def logistic():
         # Each positive pair counts as a negative, too.
@@ -218,17 +203,15 @@ def _pairs(name: str, pointwise: str, shapes, sizes: Sizes) -> Sides:
         own = softplus(-scores.diagonal()).mean()
         return own + softplus(scores).mean()
 
-    peers = {'PyTorch, plain': plain}
-    if name != 'LabelledPairLoss':
-        peers = {'PyTorch, softmax': plain}
-        if pointwise == 'logistic':
-            peers['PyTorch, logistic'] = logistic
+    peers = {'PyTorch, softmax': plain}
+    if pointwise == 'logistic':
+        peers['PyTorch, logistic'] = logistic
     if name == 'InBatchLoss':
         biased = MODELS.build(dict(config, mode='in_batch')).to(sizes.device)
         biased.set_pairs(order, order, (sizes.pairs,) * 2)
-        peers['the same, in-batch'] = lambda: biased(left, right, *rest)
+        peers['the same, in-batch'] = lambda: biased(left, right, order, order)
     return Sides(
         products(shapes, sizes.device),
-        _step(lambda: module(left, right, *rest), leaves),
+        _step(lambda: module(left, right, order, order), leaves),
         {key: _step(loss, leaves) for key, loss in peers.items()},
     )

@@ -13,6 +13,8 @@ from torch.profiler import ProfilerActivity, profile
 
 #: Seconds of one turn, at least: a shorter function is repeated.
 TURN = 0.02
+#: Seconds of a first run that counts as well.
+LONG = 1.0
 Steps = Mapping[str, tuple[Callable, tuple]]
 
 
@@ -35,12 +37,13 @@ def machine() -> str:
 
 
 def both_times_in_turn(steps: Steps, repeats: int) -> dict[str, Times]:
-    """Wall and CPU time of functions, by name; a first run under a second warms up."""
-    calls, times = {}, {}
+    """Wall and CPU time of functions, by name; a first run under :data:`LONG` seconds warms up."""
+    calls = {}
+    times = {}
     for name, (function, args) in steps.items():
         wall, cpu = _seconds(function, args, 1)
         calls[name] = max(1, round(TURN / max(wall, 1e-9)))
-        counts = wall > 1
+        counts = wall > LONG
         times[name] = Times([wall] * counts, [cpu] * counts)
     for turn in range(repeats):
         for name, (function, args) in steps.items():
