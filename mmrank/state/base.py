@@ -1,6 +1,5 @@
 """Base of all that losses keep: a state is one line, and no constant is a buffer."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -68,7 +67,8 @@ class SavedState(TrainingState):
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        refuse_rows_elsewhere(state_dict, prefix)
+        if prefix + SHARDS_KEY in state_dict:
+            raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.
@@ -85,12 +85,6 @@ class SavedState(TrainingState):
             f'{self.shape_settings} as in the training of the checkpoint, or remove the key from '
             'the checkpoint to start with fresh values'
         )
-
-
-def refuse_rows_elsewhere(state_dict: Mapping, prefix: str) -> None:
-    """Refuse, by a UserError, a saved state whose rows are in ``.shard`` files."""
-    if prefix + SHARDS_KEY in state_dict:
-        raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:

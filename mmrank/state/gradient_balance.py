@@ -64,16 +64,16 @@ class GradientBalance(RunningMean):
         self._host_steps: int | None = None
         self._features: list[Tensor] = []
 
-    def extra_repr(self) -> str:
-        return f'target={self.target}'
-
     def watch(self, features: Features) -> Features:
         """Note the features that both parts share, and return them.
 
         Features of a frozen part of the model get a gradient where this batch is measured.
         """
         self._features = []
-        if not (self.moves and torch.is_grad_enabled() and self._is_due()):
+        if not (self.moves and torch.is_grad_enabled()):
+            return features
+        steps = self._steps_on_host()
+        if steps >= self.FIRST and steps % self.PERIOD:
             return features
         if isinstance(features, Tensor):
             self._features = [_with_gradient(features)]
@@ -132,10 +132,6 @@ class GradientBalance(RunningMean):
         share = torch.clamp(1 / (self.num_updates + 1), min=self.momentum)
         average = mean + share * (batch_mean - mean)
         self.store(torch.where(seen, average, batch_mean), usable)
-
-    def _is_due(self) -> bool:
-        steps = self._steps_on_host()
-        return steps < self.FIRST or steps % self.PERIOD == 0
 
     def _steps_on_host(self) -> int:
         if self._host_steps is None:

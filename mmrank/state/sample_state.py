@@ -72,11 +72,6 @@ class SampleState(SavedState):
         self._last: tuple = (None, None)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the states."""
-        return tuple(self._buffers)
-
-    @property
     def table(self) -> Tensor:
         """(states, size) float32; a copy."""
         return torch.stack(list(self.buffers()))

@@ -41,7 +41,7 @@ def visit(state, g):
 
 def ranks(state, g):
     entries = state.index_of(torch.randperm(9, generator=g)[:4], CPU)
-    batch = torch.rand(len(state.names), *entries.shape, generator=g) + 0.1
+    batch = torch.rand(2, *entries.shape, generator=g) + 0.1
     state.update(entries, batch, torch.rand(entries.shape, generator=g) > 0.3)
     return state.step(entries, batch)
 
@@ -159,6 +159,32 @@ def test_casts_do_not_round_it(name):
     assert_equal(saved(model.half()), before)
     assert_equal(saved(model.bfloat16()), before)
     assert all(x.device.type == 'meta' for x in model.to('meta').state.buffers())
+
+
+@every_state
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
+def test_the_default_dtype_leaves_it(name, dtype):
+    expected = saved(trained(name))
+    torch.set_default_dtype(dtype)
+    try:
+        model = Model(name)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for seed in range(3):
+        model.step(seed)
+    assert_equal(saved(model), expected)
+
+
+@every_state
+def test_built_without_values(name):
+    model = trained(name)
+    with torch.device('meta'):
+        other = Model(name)
+    assert all(x.is_meta for x in other.state.buffers())
+    other = other.to_empty(device='cpu')
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.step(7), model.step(7))
+    assert_equal(saved(other), saved(model))
 
 
 @every_state
