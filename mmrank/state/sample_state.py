@@ -52,6 +52,8 @@ class SampleState(SavedState):
 
     A sample that is several times in a batch, also on several ranks, takes one step with the mean
     of what the batch says. What is not finite takes none: an overflow must not spoil later batches.
+    ``DistributedDataParallel`` sends the states around in each forward, which is not needed: save
+    the time by ``broadcast_buffers=False``.
 
     Args:
         size: Number of samples in the training set.

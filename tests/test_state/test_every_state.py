@@ -187,6 +187,27 @@ def test_built_without_values(name):
     assert_equal(saved(other), saved(model))
 
 
+@pytest.mark.parametrize('dtype', [None, torch.bfloat16])
+def test_within_a_model_of_transformers(dtype, tmp_path):
+    transformers = pytest.importorskip('transformers')
+
+    class Pretrained(transformers.PreTrainedModel):
+        config_class = transformers.PretrainedConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.models = nn.ModuleDict({name: Model(name) for name in STATES})
+            self.post_init()
+
+    model = Pretrained(transformers.PretrainedConfig())
+    for part in model.models.values():
+        part.step(0)
+    model.save_pretrained(tmp_path)
+    loaded = Pretrained.from_pretrained(tmp_path, dtype=dtype)
+    for name, part in model.models.items():
+        assert_equal(saved(loaded.models[name]), saved(part))
+
+
 @every_state
 def test_averages_of_buffers_over_ranks_leave_it(name):
     """As mmengine's SyncBuffersHook takes them, in float32 for integers."""
