@@ -5,10 +5,10 @@ from .cross_batch_memory import CrossBatchMemory, MemoryEntries
 from .gradient_balance import GradientBalance, SelfBalance
 from .pair_counts import PairCounts
 from .positive_history import SampleRanks
-from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean
+from .running_mean import CappedImbalance, MeanPositiveScore, RunningMean, ScoreSpread
 from .sample_averages import SampleLogMean, SampleTemperature, TemperatureStep
 from .sample_state import SampleState
-from .score_vector import ScoreSpread, ScoreVector
+from .score_vector import ScoreVector
 
 __all__ = [
     'CappedImbalance',

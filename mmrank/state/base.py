@@ -1,8 +1,8 @@
-"""Base of state that is kept in buffers, and the check of its rows."""
+"""Base of all that losses keep: a state is one line, and no constant is a buffer."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from mmrank.autograd import TrainingState
@@ -19,12 +19,12 @@ ROWS_ELSEWHERE = (
 
 
 class SavedState(TrainingState):
-    """Module whose buffers keep their dtype, and whose saved shapes have to fit.
+    """Module whose states are buffers, declared in one line each by :meth:`add_state`.
 
-    ``model.half()`` must not round the state: the small steps of a moving average would vanish, and
-    so would counts above 2048. mmengine logs a saved buffer of another shape and trains on with a
-    fresh one; a resumed training would then not be the one that was interrupted. So
-    ``load_state_dict`` raises ValueError if a shape differs.
+    A state is saved and moved with the model, but keeps its dtype: ``model.half()`` would round the
+    small steps of a moving average away, and counts above 2048. mmengine logs a saved buffer of
+    another shape and trains on with a fresh one, so ``load_state_dict`` raises ValueError there.
+    All ranks hold equal states: a class joins what the batch says before its step.
     """
 
     #: What in a config sets the shapes, for the message.
@@ -32,46 +32,59 @@ class SavedState(TrainingState):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Values of buffers on the meta device, see :meth:`set_unsaved`.
-        self._for_later: dict[str, Tensor] = {}
+        self._constants: dict[str, Tensor] = {}
+        #: It moves with the module, so that a constant that is set later finds the device.
+        self._place = torch.empty(0, device='cpu')
 
-    def set_unsaved(self, name: str, values: Tensor) -> None:
-        """Set a buffer that no checkpoint holds; of a model without values, once it has them."""
-        before = getattr(self, name, values)
-        setattr(self, name, values.to(before.device))
-        if before.is_meta:
-            self._for_later[name] = values
+    def add_state(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        start: float = 0.0,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Declare a state, ``start`` everywhere at first; a count is of ``torch.long``."""
+        self.register_buffer(name, torch.full(shape, start, dtype=dtype))
+
+    def set_constant(self, name: str, values: Tensor) -> None:
+        """Set a tensor of the CPU that no checkpoint holds, as an attribute.
+
+        It moves with the module. A buffer would have no values after ``to_empty()``.
+        """
+        self._constants[name] = values
+        setattr(self, name, values.to(self._place.device))
 
     def _apply(self, fn, recurse=True):
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)
         for name, buffer in before.items():
-            now = getattr(self, name)
-            if buffer.is_meta and not now.is_meta:
-                setattr(self, name, self._for_later.pop(name, now).to(now.device, buffer.dtype))
-            elif now.dtype != buffer.dtype:
-                setattr(self, name, buffer.to(now.device))
+            moved = getattr(self, name)
+            if moved.dtype != buffer.dtype:
+                setattr(self, name, buffer.to(moved.device))
+        self._place = fn(self._place)
+        for name, values in self._constants.items():
+            self.set_constant(name, values)
         return self
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
-        refuse_rows_elsewhere(state_dict, prefix)
+        if prefix + SHARDS_KEY in state_dict:
+            raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
         for name, buffer in self.named_buffers(recurse=False):
             saved = state_dict.get(prefix + name)
             # Raised here: mmengine only logs what is put into `error_msgs`.
             if saved is not None and saved.shape != buffer.shape:
                 raise ValueError(
-                    f'{prefix}{name} of the checkpoint has shape {tuple(saved.shape)}, but the '
-                    f'model has {tuple(buffer.shape)}: set {self.shape_settings} as in the '
-                    'training of the checkpoint, or remove the key from the checkpoint to start '
-                    'with fresh values'
+                    f'{prefix}{name} of the checkpoint has {self._misfit(saved, buffer)}'
                 )
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-
-def refuse_rows_elsewhere(state_dict: Mapping, prefix: str) -> None:
-    """Refuse, by a UserError, a saved state whose rows are in ``.shard`` files."""
-    if prefix + SHARDS_KEY in state_dict:
-        raise UserError(f'{prefix}{SHARDS_KEY} of the checkpoint: {ROWS_ELSEWHERE}')
+    def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
+        """What is wrong with a saved shape, and the fix."""
+        return (
+            f'shape {tuple(saved.shape)}, but the model has {tuple(buffer.shape)}: set '
+            f'{self.shape_settings} as in the training of the checkpoint, or remove the key from '
+            'the checkpoint to start with fresh values'
+        )
 
 
 def check_rows(name: str, rows: Tensor, lists: int, size: int) -> None:

@@ -33,7 +33,7 @@ class LabelCounts(SavedState):
             has one class.
     """
 
-    negative_positive: Tensor
+    negative_positive: Tensor | None = None  # (C, 2) float64
 
     def __init__(
         self,
@@ -44,29 +44,25 @@ class LabelCounts(SavedState):
         super().__init__()
         fix = '; set it to the number of classes of the training set'
         check_count('num_classes', num_classes, fix=fix)
-        empty = torch.full((num_classes, 2), torch.nan, dtype=torch.float64)
-        self.register_buffer('negative_positive', empty, persistent=False)
-        self.known = False
+        self.num_classes = num_classes
         if positives is not None:
             self.set(positives, num_samples)
 
     def set(self, positives: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take the (C,) positives of each class; see the class for ``num_samples``."""
-        size = len(self.negative_positive)
-        positives = _checked_counts(positives, size)
+        positives = _checked_counts(positives, self.num_classes)
         total = positives.sum() if num_samples is None else num_samples
         negatives = total - positives
-        if not (negatives >= 0).all() or (size == 1 and negatives[0] == 0):
+        if not (negatives >= 0).all() or (self.num_classes == 1 and negatives[0] == 0):
             raise ValueError(
                 f'num_samples={num_samples!r} leaves a class without negatives: class_counts are '
                 f'{positives.tolist()!r:.80}; set it to the number of samples of the training set'
             )
-        self.set_unsaved('negative_positive', torch.stack([negatives, positives], 1))
-        self.known = True
+        self.set_constant('negative_positive', torch.stack([negatives, positives], 1))
 
     def get(self) -> Tensor:
         """(C, 2) float64 negatives and positives; RuntimeError if they are not set."""
-        if not self.known:
+        if self.negative_positive is None:
             raise RuntimeError(
                 'the class counts of the training set are missing: add '
                 'custom_hooks=[dict(type="mmrank.ClassCountsHook")], or pass '
@@ -87,7 +83,7 @@ class ClassPrior(SavedState):
             x)`` has no slope.
     """
 
-    prior: Tensor
+    prior: Tensor  # (size,) float64, NaN until the counts are set
 
     def __init__(
         self,
@@ -98,38 +94,42 @@ class ClassPrior(SavedState):
         super().__init__()
         if maximum is not None:
             check_within('(0, 1)', max_prior=maximum)
-        self.from_counts = isinstance(prior, str) and prior == 'counts'
+        self.from_counts = isinstance(prior, str)
         self.maximum = maximum
         self.known = not self.from_counts
-        if isinstance(prior, str) and self.known:
+        if self.known:
+            values = self._scaled(self._given(prior, size))
+        else:
+            values = self._unknown(prior, size)
+        self.set_constant('prior', values)
+
+    def _unknown(self, prior: str, size: int | None) -> Tensor:
+        if prior != 'counts':
             raise ValueError(
                 f"prior={prior!r} is unknown; use 'counts', 'batch', a number or one per class"
             )
-        if not self.known and size is None:
+        if size is None:
             raise ValueError(
                 "prior='counts' requires num_classes: set it to the number of "
                 'classes of the training set'
             )
-        empty = torch.full((size or 1,), torch.nan, dtype=torch.float64)
-        values = None
-        if self.known:
-            values = torch.as_tensor(prior, dtype=torch.float64, device='cpu').reshape(-1)
-            if not (values.numel() and ((values > 0) & (values < 1)).all()):
-                raise ValueError(f'prior must be in (0, 1), got {prior!r}')
-            if maximum is not None and values.numel() == 1:
-                raise ValueError(
-                    f'max_prior={maximum!r} scales priors of classes; with '
-                    f'prior={prior!r} set prior to that number itself'
-                )
-            if isinstance(prior, Sequence) and values.numel() != size:
-                raise ValueError(
-                    f'prior holds {values.numel()} values, but '
-                    f'num_classes={size}; set one prior for each class'
-                )
-            values = self._scaled(values)
-        self.register_buffer('prior', empty, persistent=False)
-        if values is not None:
-            self.set_unsaved('prior', values)
+        return torch.full((size,), torch.nan, dtype=torch.float64, device='cpu')
+
+    def _given(self, prior: float | Sequence[float], size: int | None) -> Tensor:
+        values = torch.as_tensor(prior, dtype=torch.float64, device='cpu').reshape(-1)
+        if not (values.numel() and ((values > 0) & (values < 1)).all()):
+            raise ValueError(f'prior must be in (0, 1), got {prior!r}')
+        if self.maximum is not None and values.numel() == 1:
+            raise ValueError(
+                f'max_prior={self.maximum!r} scales priors of classes; with '
+                f'prior={prior!r} set prior to that number itself'
+            )
+        if isinstance(prior, Sequence) and values.numel() != size:
+            raise ValueError(
+                f'prior holds {values.numel()} values, but '
+                f'num_classes={size}; set one prior for each class'
+            )
+        return values
 
     def set_counts(self, counts: Sequence[int] | Tensor, num_samples: int | None = None) -> None:
         """Take (size,) samples of each class, of ``num_samples``; None: the sum."""
@@ -142,7 +142,7 @@ class ClassPrior(SavedState):
             )
         # A class without a sample has no list; 1/2 keeps its odds finite.
         share = torch.where(counts > 0, self._scaled(counts / total), 0.5)
-        self.set_unsaved('prior', share)
+        self.set_constant('prior', share)
         self.known = True
 
     def of(self, lists: int, rows: Tensor | None) -> Tensor:

@@ -54,11 +54,11 @@ class CrossBatchMemory(SavedState):
         super().__init__()
         self.size = size
         self.start_iter = start_iter
-        self.register_buffer('embeddings', torch.zeros(size, dim))
-        for name in ('labels', 'sample_ids'):
-            self.register_buffer(name, torch.full((size,), -1.0, dtype=torch.float64))
-        for name in ('next_slot', 'num_batches'):
-            self.register_buffer(name, torch.zeros((), dtype=torch.float64))
+        self.add_state('embeddings', (size, dim))
+        self.add_state('labels', (size,), -1.0, torch.float64)
+        self.add_state('sample_ids', (size,), -1.0, torch.float64)
+        self.add_state('next_slot', (), dtype=torch.float64)
+        self.add_state('num_batches', (), dtype=torch.float64)
 
     def entries(self, part: int = 0, parts: int = 1) -> MemoryEntries:
         """A share of the slots: every ``parts``-th, from ``part`` on; the rank of the world size.

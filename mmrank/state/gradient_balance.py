@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrank.autograd import inside_backward
 from mmrank.checks import check_count, check_positive
-from mmrank.distributed import world_group
+from mmrank.distributed import all_reduce_sum, world_group
 from mmrank.errors import UserError
 
 from .base import SavedState
@@ -59,13 +59,10 @@ class GradientBalance(RunningMean):
                 'out to keep the weights of the config'
             )
         self.target = float(target)
-        self.register_buffer('steps', torch.zeros((), dtype=torch.long))
+        self.add_state('steps', (), dtype=torch.long)
         # The same number on the host, which need not wait for the device; read once after a load.
         self._host_steps: int | None = None
         self._features: list[Tensor] = []
-
-    def extra_repr(self) -> str:
-        return f'target={self.target}'
 
     def watch(self, features: Features) -> Features:
         """Note the features that both parts share, and return them.
@@ -73,7 +70,10 @@ class GradientBalance(RunningMean):
         Features of a frozen part of the model get a gradient where this batch is measured.
         """
         self._features = []
-        if not (self.moves and torch.is_grad_enabled() and self._is_due()):
+        if not (self.moves and torch.is_grad_enabled()):
+            return features
+        steps = self._steps_on_host()
+        if steps >= self.FIRST and steps % self.PERIOD:
             return features
         if isinstance(features, Tensor):
             self._features = [_with_gradient(features)]
@@ -117,29 +117,21 @@ class GradientBalance(RunningMean):
         return with_scaled(losses, cls_keys, factor)
 
     def _measure(self, cls: Tensor, box: Tensor) -> None:
-        scale = self._scale()
+        is_half = any(x.dtype == torch.float16 for x in self._features)
+        scale = self.HALF_SCALE if is_half else 1.0
         of_cls = _square_norm(cls, self._features, scale)
         of_box = _square_norm(box, self._features, scale)
-        squares = torch.stack([of_cls, of_box])
-        group = world_group()
-        if group is not None:
-            dist.all_reduce(squares, group=group)
+        squares = all_reduce_sum(torch.stack([of_cls, of_box]), world_group())
         usable = squares.isfinite().all() & (squares > 0).all()
         log_ratio = (squares[0].log() - squares[1].log()) / 2
         self.update(log_ratio.reshape(1, 1), usable.reshape(1, 1))
 
-    def _scale(self) -> float:
-        is_half = any(x.dtype == torch.float16 for x in self._features)
-        return self.HALF_SCALE if is_half else 1.0
-
-    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        mean, seen = self.before()
         # A plain mean at first, so that the very first batches count alike.
         share = torch.clamp(1 / (self.num_updates + 1), min=self.momentum)
-        return mean + share * (batch_mean - mean)
-
-    def _is_due(self) -> bool:
-        steps = self._steps_on_host()
-        return steps < self.FIRST or steps % self.PERIOD == 0
+        average = mean + share * (batch_mean - mean)
+        self.store(torch.where(seen, average, batch_mean), usable)
 
     def _steps_on_host(self) -> int:
         if self._host_steps is None:
@@ -223,10 +215,10 @@ class SelfBalance(SavedState):
         check_positive(initial=initial)
         check_count('period', period)
         self.period = period
-        self.register_buffer('ratio', torch.tensor(float(initial)))
+        self.add_state('ratio', (), initial)
+        self.add_state('sums', (2,), dtype=torch.float64)
+        self.add_state('steps', (), dtype=torch.long)
         self._used = self.ratio
-        self.register_buffer('sums', torch.zeros(2, dtype=torch.float64))
-        self.register_buffer('steps', torch.zeros((), dtype=torch.long))
 
     def update(self, classification: Tensor, boxes: Tensor, group=None) -> Tensor:
         """Take in the scalar losses of an iteration, boxes without this ratio; returns the ratio.
@@ -242,8 +234,7 @@ class SelfBalance(SavedState):
         self._used = ratio
         losses = torch.stack([classification, boxes]).detach().double()
         if group is not None:
-            dist.all_reduce(losses, group=group)
-            losses = losses / dist.get_world_size(group)
+            losses = all_reduce_sum(losses, group) / dist.get_world_size(group)
         usable = losses.isfinite().all() & (losses[1] > 0)
         self.sums += torch.where(usable, losses, 0)
         self.steps += usable

@@ -16,15 +16,14 @@ class PairCounts(SavedState):
     ``num_positives`` is ``|O|``, 0 until the pairs are set.
     """
 
-    row_counts: Tensor  # (m,) float64 buffer, empty until then
-    col_counts: Tensor  # (n,) float64 buffer, likewise
+    row_counts: Tensor  # (m,) float64, empty until then
+    col_counts: Tensor  # (n,) float64, likewise
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ('row_counts', 'col_counts'):
-            # Floats: mmengine's SyncBuffersHook cannot average integers.
-            counts = torch.zeros(0, dtype=torch.float64)
-            self.register_buffer(name, counts, persistent=False)
+        empty = torch.empty(0, dtype=torch.float64, device='cpu')
+        self.set_constant('row_counts', empty)
+        self.set_constant('col_counts', empty)
         self.num_positives = 0
 
     @property
@@ -48,20 +47,19 @@ class PairCounts(SavedState):
 
     def set_counts(self, row_counts: Tensor, col_counts: Tensor) -> None:
         """Take (m,) and (n,) counts >= 1 that are known already, of one sum; else ValueError."""
-        counts = []
-        for name, given in zip(('row_counts', 'col_counts'), (row_counts, col_counts)):
-            given = torch.as_tensor(given, device='cpu').double()
-            check_counts(name, given, given.numel())
-            counts.append(given)
-        sums = [int(x.sum()) for x in counts]
-        if sums[0] != sums[1] or not sums[0]:
+        row_counts = torch.as_tensor(row_counts, device='cpu').double()
+        col_counts = torch.as_tensor(col_counts, device='cpu').double()
+        check_counts('row_counts', row_counts, row_counts.numel())
+        check_counts('col_counts', col_counts, col_counts.numel())
+        total = int(row_counts.sum())
+        if total != int(col_counts.sum()) or not total:
             raise ValueError(
-                f'row_counts sum up to {sums[0]} and col_counts to {sums[1]}, but both count the '
-                'same pairs, at least one; count both over the training pairs'
+                f'row_counts sum up to {total} and col_counts to {int(col_counts.sum())}, but both '
+                'count the same pairs, at least one; count both over the training pairs'
             )
-        for name, known in zip(('row_counts', 'col_counts'), counts):
-            self.set_unsaved(name, known)
-        self.num_positives = sums[0]
+        self.set_constant('row_counts', row_counts)
+        self.set_constant('col_counts', col_counts)
+        self.num_positives = total
 
     def require(self) -> None:
         """Raise RuntimeError if the counts are not set."""

@@ -4,26 +4,27 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_count, check_within
+from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 
 from .base import SavedState, check_rows
 
 MEAN_MODES = ('plain', 'exact', 'off')
+ScoreRange = tuple[float | Tensor, float | Tensor]
+
+#: States that have warned of an outlier; a copy of one warns for itself.
+_warned: WeakSet[nn.Module] = WeakSet()
 
 
 def within_reach(
-    values: Tensor,
-    mean: Tensor,
-    seen: Tensor,
-    score_range: tuple[float | Tensor, float | Tensor],
-    widths: float = 1.0,
+    values: Tensor, mean: Tensor, seen: Tensor, score_range: ScoreRange, widths: float = 1.0
 ) -> Tensor:
     """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
@@ -40,55 +41,17 @@ def within_reach(
     return torch.maximum(torch.minimum(values, most), least)
 
 
-class OutlierWarning:
-    """Warns once that values were clipped; on a GPU with one of the next batches, without waiting.
-
-    ``what`` was clipped is for the message.
-    """
-
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.given = False
-        self._found = self._flag = self._arrived = None
-
-    def __reduce__(self):
-        # A copy of a module warns for itself; events cannot be copied.
-        return OutlierWarning, (self.what,)
-
-    def note(self, clipped: Tensor) -> None:
-        """Take in which values of a batch were clipped, a bool tensor."""
-        if self.given:
-            return
-        if can_sync(clipped):
-            if clipped.any():
-                self._warn()
-        elif clipped.device.type == 'cuda':
-            self._note_later(clipped.any())
-
-    def _note_later(self, found: Tensor) -> None:
-        if torch.cuda.is_current_stream_capturing():
-            return
-        self._found = found if self._found is None else self._found | found
-        if self._arrived is not None and not self._arrived.query():
-            return
-        if self._flag is None:
-            self._flag = torch.zeros((), dtype=torch.bool, pin_memory=True)
-        elif self._flag:
-            self._warn()
-            return
-        self._flag.copy_(self._found, non_blocking=True)
-        self._arrived = torch.cuda.Event()
-        self._arrived.record()
-
-    def _warn(self) -> None:
-        self.given = True
-        self._found = self._flag = self._arrived = None
-        warnings.warn(
-            f'{self.what} of a batch lies far outside of what score_range explains; it was '
-            'clipped before it was averaged. Look for a broken sample or a diverging model, or '
-            'declare the range that the scores have. This is said once',
-            stacklevel=2,
-        )
+def warn_of_outlier(state: nn.Module, what: str, clipped: Tensor) -> None:
+    """Warn once for a state that ``what`` was clipped; on a GPU, which must not wait, never."""
+    if not can_sync(clipped) or state in _warned or not clipped.any():
+        return
+    _warned.add(state)
+    warnings.warn(
+        f'{what} of a batch lies far outside of what score_range explains; it was clipped before '
+        'it was averaged. Look for a broken sample or a diverging model, or declare the range that '
+        'the scores have. This is said once',
+        stacklevel=2,
+    )
 
 
 class RunningMean(SavedState):
@@ -108,8 +71,8 @@ class RunningMean(SavedState):
         check_count('size', size)
         check_within('(0, 1]', momentum=momentum)
         self.momentum = momentum
-        self.register_buffer('mean', torch.zeros(size))
-        self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
+        self.add_state('mean', (size,))
+        self.add_state('num_updates', (size,), dtype=torch.long)
 
     def update(
         self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
@@ -121,71 +84,69 @@ class RunningMean(SavedState):
         to, such as the class of a query; lists of one row are pooled. None: with ``size`` 1 all
         lists are pooled, otherwise list i is row i. Ignored with ``size`` 1.
         """
+        batch_mean, usable = self.mean_of_batch(values, mask, group, rows)
+        if self.moves:
+            self.step(batch_mean, usable)
+        return self.of_lists(self.mean.clone(), rows)
+
+    def mean_of_batch(
+        self, values: Tensor, mask: Tensor, group, rows: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """(size,) float64 means, and bool whether a row has one; see :meth:`update`."""
         size = self.mean.numel()
-        if size == 1:
-            rows = None
-        if rows is not None:
-            check_rows('list_classes', rows, values.size(0), size)
-        elif size not in (1, values.size(0)):
+        if rows is None and size not in (1, values.size(0)):
             raise ValueError(
                 f'the state holds {size} means but the scores have {values.size(0)} lists; set '
                 f'num_classes={values.size(0)}, or pass the class of each list'
             )
-        totals = self._totals(values.detach(), mask, rows)
-        if group is not None:
-            dist.all_reduce(totals, group=group)
+        sums = torch.where(mask, values.detach().double(), 0).sum(1)
+        totals = torch.stack([sums, mask.sum(1).double()])
+        if size == 1:
+            totals = totals.sum(1, keepdim=True)
+        elif rows is not None:
+            check_rows('list_classes', rows, values.size(0), size)
+            totals = _pooled(totals, rows, size)
+        totals = all_reduce_sum(totals, group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
-        usable = (totals[1] > 0) & batch_mean.float().isfinite()
-        return self._of_lists(self._used(batch_mean, usable), rows)
+        return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
 
-    def _of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
+    def of_lists(self, values: Tensor, rows: Tensor | None) -> Tensor:
         """Values of the means, (size,), for the lists with these rows."""
         if rows is None or self.mean.numel() == 1:
             return values
         return values[rows.long()]
 
-    def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
-        """Take a step where one is due; (size,) means to use."""
-        if self.moves:
-            self._step(batch_mean, usable)
-        return self.mean.clone()
+    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        """Average the (size,) means of a batch in."""
+        mean, seen = self.before()
+        average = (1 - self.momentum) * mean + self.momentum * batch_mean
+        self.store(torch.where(seen, average, batch_mean), usable)
 
-    def _step(self, batch_mean: Tensor, usable: Tensor) -> None:
+    def before(self) -> tuple[Tensor, Tensor]:
+        """(size,) float64 means before a step, and bool whether a batch has set them."""
         mean = self.mean.double()
         # An infinite mean of an old checkpoint starts afresh.
-        seen = (self.num_updates > 0) & mean.isfinite()
-        bounded = self._bounded(batch_mean, mean, seen, usable)
-        target = torch.where(seen, self._target(mean, bounded), bounded)
-        usable = usable & target.float().isfinite()
-        self.mean.copy_(torch.where(usable, target, mean))
+        return mean, (self.num_updates > 0) & mean.isfinite()
+
+    def store(self, mean: Tensor, usable: Tensor) -> None:
+        """Set the means of the usable rows, and count the batch for them."""
+        usable = usable & mean.float().isfinite()
+        self.mean.copy_(torch.where(usable, mean, self.mean.double()))
         self.num_updates += usable
 
-    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
-        """(size,) means of the batch as they are averaged, float64."""
-        return batch_mean
 
-    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
-        """(size,) new means of the rows that were set before, float64."""
-        return (1 - self.momentum) * mean + self.momentum * batch_mean
-
-    def _totals(self, values: Tensor, mask: Tensor, rows: Tensor | None) -> Tensor:
-        """(2, size) sums and counts of the values of each mean."""
-        sums = torch.where(mask, values.double(), 0).sum(1)
-        totals = torch.stack([sums, mask.sum(1).double()])
-        if self.mean.numel() == 1:
-            return totals.sum(1, keepdim=True)
-        if rows is None:
-            return totals
-        # Lists of one row all write the same pooled value, so the order of
-        # the writes cannot show, as the order of an atomic addition would.
-        same = rows[:, None] == rows
-        finite = totals.isfinite().all(0)
-        pooled = torch.where(finite, totals, 0) @ same.double()
-        # A class with a broken score is left out, not all classes.
-        broken = (same & ~finite).any(1)
-        result = totals.new_zeros(2, self.mean.numel())
-        result[:, rows.long()] = torch.where(broken, torch.nan, pooled)
-        return result
+def _pooled(totals: Tensor, rows: Tensor, size: int) -> Tensor:
+    """(2, size) sums of the (2, L) totals of the lists of each row."""
+    same = rows[:, None] == rows
+    finite = totals.isfinite().all(0)
+    pooled = torch.where(finite, totals, 0) @ same.double()
+    # A class with a broken score is left out, not all classes.
+    broken = (same & ~finite).any(1)
+    # Lists of one row all write the same pooled value, so the order of the writes cannot show, as
+    # the order of an atomic addition would.
+    found = totals.new_zeros(2, size)
+    found[:, rows.long()] = torch.where(broken, torch.nan, pooled)
+    return found
 
 
 class MeanPositiveScore(RunningMean):
@@ -226,15 +187,8 @@ class MeanPositiveScore(RunningMean):
             )
         self.mode = mode
         self.score_range = score_range
-        self._batch_range: tuple[float | Tensor, float | Tensor] | None = score_range
-        self._warning = OutlierWarning('the mean positive score')
         self._probing = False
         self._previous: Tensor | None = None
-
-    def update(self, *batch, score_range: tuple | None = None, **options) -> Tensor:
-        """See :meth:`RunningMean.update`; ``score_range`` is the batch's, None the state's."""
-        self._batch_range = self.score_range if score_range is None else score_range
-        return super().update(*batch, **options)
 
     @contextmanager
     def probing(self) -> Iterator[None]:
@@ -246,36 +200,42 @@ class MeanPositiveScore(RunningMean):
         finally:
             self._probing = False
 
-    def _used(self, batch_mean: Tensor, usable: Tensor) -> Tensor:
+    def update(
+        self,
+        values: Tensor,
+        mask: Tensor,
+        group=None,
+        rows: Tensor | None = None,
+        score_range: ScoreRange | None = None,
+    ) -> Tensor:
+        """See :meth:`RunningMean.update`; ``score_range`` is the batch's, None the state's."""
+        batch_mean, usable = self.mean_of_batch(values, mask, group, rows)
         if self._probing:
             self._previous = batch_mean
-            return self.mean.clone()
-        if self.value is not None:
-            return self.mean.clone()
-        return super()._used(batch_mean, usable)
+        elif self.value is None and self.moves:
+            self.step(batch_mean, usable, score_range or self.score_range)
+        return self.of_lists(self.mean.clone(), rows)
 
-    def _load_from_state_dict(self, *args) -> None:
-        super()._load_from_state_dict(*args)
-        if self.value is not None:
-            # A checkpoint may hold the mean of another mode.
-            self.mean = torch.full_like(self.mean, self.value)
-
-    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
-        if self.mode == 'off' or self._batch_range is None:
-            return batch_mean
-        bounded = within_reach(batch_mean, mean, seen, self._batch_range)
-        self._warning.note((bounded != batch_mean) & usable)
-        return bounded
-
-    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+    def step(
+        self, batch_mean: Tensor, usable: Tensor, score_range: ScoreRange | None = None
+    ) -> None:
+        """Eq. 6, of a batch mean that is brought within reach of ``score_range``."""
         if self.mode == 'off':
-            return batch_mean
-        target = super()._target(mean, batch_mean)
+            self.store(batch_mean, usable)
+            return
+        mean, seen = self.before()
+        bounded = batch_mean
+        if score_range is not None:
+            bounded = within_reach(batch_mean, mean, seen, score_range)
+            warn_of_outlier(self, 'the mean positive score', (bounded != batch_mean) & usable)
+        average = (1 - self.momentum) * mean + self.momentum * bounded
         if self.mode == 'exact':
-            target = target + (1 - self.momentum) * self._correction(mean, batch_mean)
-        return target
+            change = self._change(mean, bounded, score_range)
+            average = average + (1 - self.momentum) * change
+        self.store(torch.where(seen, average, bounded), usable)
 
-    def _correction(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+    def _change(self, mean: Tensor, batch_mean: Tensor, score_range: ScoreRange | None) -> Tensor:
+        """``m_k(theta_k) - m_k(theta_{k-1})``, 0 where it cannot be right."""
         previous = self._previous
         self._previous = None
         if previous is None:
@@ -283,12 +243,18 @@ class MeanPositiveScore(RunningMean):
                 "mode='exact' requires the batch's mean positive score under the previous weights: "
                 "add custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or use mode='plain'"
             )
-        step = batch_mean - previous
-        usable = step.isfinite()
-        if self._batch_range is not None:
-            low, high = self._batch_range
-            usable &= step.abs() <= high - low + mean.abs()
-        return torch.where(usable, step, 0)
+        change = batch_mean - previous
+        usable = change.isfinite()
+        if score_range is not None:
+            low, high = score_range
+            usable &= change.abs() <= high - low + mean.abs()
+        return torch.where(usable, change, 0)
+
+    def _load_from_state_dict(self, *args) -> None:
+        super()._load_from_state_dict(*args)
+        if self.value is not None:
+            # A checkpoint may hold the mean of another mode.
+            self.mean = torch.full_like(self.mean, self.value)
 
 
 class CappedImbalance(RunningMean):
@@ -307,7 +273,7 @@ class CappedImbalance(RunningMean):
 
     def __init__(self, size: int = 1, momentum: float = 0.1, largest: float | None = None) -> None:
         super().__init__(size, momentum)
-        self.largest = largest
+        self.largest = math.inf if largest is None else largest
 
     def rho(
         self,
@@ -325,17 +291,70 @@ class CappedImbalance(RunningMean):
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
-        seen = self._of_lists(self.num_updates > 0, rows)
+        seen = self.of_lists(self.num_updates > 0, rows)
         mean = torch.where(seen, mean.double(), risk)
         return torch.minimum(ratio, self.TARGET / mean)
 
-    def _bounded(self, batch_mean: Tensor, mean: Tensor, seen: Tensor, usable: Tensor) -> Tensor:
-        if self.largest is None:
-            return batch_mean
-        first = batch_mean.clamp(max=self.largest)
-        return torch.where(seen, batch_mean, first)
-
-    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        mean, seen = self.before()
         # A mean of 0 (all ranked right so far) must be able to rise again.
         largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
-        return super()._target(mean, torch.minimum(batch_mean, largest))
+        bounded = torch.minimum(batch_mean, largest)
+        average = (1 - self.momentum) * mean + self.momentum * bounded
+        self.store(torch.where(seen, average, batch_mean.clamp(max=self.largest)), usable)
+
+
+class ScoreSpread(RunningMean):
+    """Geometric EMA of the standard deviation of the negatives within a list.
+
+    ``log sigma <- (1-lam) log sigma + lam log s``, s the mean over the lists of a batch. A batch
+    counts as one within a factor of :attr:`LARGEST_STEP` of the average, and the first within
+    :attr:`RANGE`, so that a broken score widens no margin for long. Infinite scores do not count,
+    and a list with fewer than two negatives, which has no spread, does not either.
+    """
+
+    LARGEST_STEP = 10.0
+    RANGE = (0.01, 100.0)
+
+    @torch.no_grad()
+    def log_spreads(self, scores: Tensor, is_negative: Tensor, group=None) -> Tensor:
+        """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
+
+        NaN where fewer than two negatives have none. The ranks of ``group`` hold parts of the same
+        lists.
+        """
+        counted = is_negative & scores.isfinite()
+        x = torch.where(counted, scores, 0).double()
+        totals = torch.stack([counted.sum(1).double(), x.sum(1)])
+        number, total = all_reduce_sum(totals, group)
+        centre = total / number.clamp(min=1)
+        # Around the mean: squares of scores far from 0 would cancel.
+        x = torch.where(counted, x - centre[:, None], 0)
+        squares = all_reduce_sum(x.square().sum(1), group)
+        log_spread = (squares / number.clamp(min=1)).sqrt().clamp(*self.RANGE).log()
+        return torch.where(number > 1, log_spread, torch.nan)
+
+    def average(
+        self, own: Tensor, counted: Tensor, default: float = 1.0, state_group=None
+    ) -> Tensor:
+        """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
+
+        ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
+        lists. Where no batch was seen yet, it is the value of the batch itself, and ``default`` if
+        that has none.
+        """
+        has_spread = ~own.isnan()
+        own = torch.where(has_spread, own, math.log(default))
+        counted = counted & has_spread
+        mean = self.update(own[:, None], counted[:, None], state_group).double()
+        if mean.numel() == 1:
+            number = counted.sum()
+            own = torch.where(counted, own, 0).sum() / number.clamp(min=1)
+            own = torch.where(number > 0, own, math.log(default))
+        return torch.where(self.num_updates > 0, mean, own).exp()
+
+    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        mean, seen = self.before()
+        most = math.log(self.LARGEST_STEP)
+        average = mean + self.momentum * (batch_mean - mean).clamp(-most, most)
+        self.store(torch.where(seen, average, batch_mean), usable)

@@ -1,7 +1,6 @@
 """A moving average of each sample in the log domain, and a temperature that is learned from it."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -70,97 +69,46 @@ class TemperatureStep:
         return (tau - self.eta * momentum).clamp(self.tau0, self.tau_max), momentum
 
 
-class SampleGroups:
-    """Sums over the rows of each of (n,) samples, repeated or not, broadcast to all of its rows.
-
-    In float64, and on the CPU in one fixed order, so that the order of the rows does not show. The
-    host does not wait for the device.
-    """
-
-    def __init__(self, ids: Tensor) -> None:
-        ids, order = ids.sort()
-        segment = torch.zeros_like(ids)
-        segment[1:] = (ids[1:] != ids[:-1]).cumsum(0)
-        self._segment = torch.empty_like(segment).scatter_(0, order, segment)
-
-    def sum(self, values: Tensor) -> Tensor:
-        """(n,) float64 sum over the sample of each row, of (n,) values."""
-        values = values.double()
-        order = values.argsort()
-        order = order[self._segment[order].argsort(stable=True)]
-        totals = torch.zeros_like(values)
-        totals.index_add_(0, self._segment[order], values[order])
-        return totals[self._segment]
-
-    def mean(self, values: Tensor, usable: Tensor) -> Tensor:
-        """(n,) float64 mean over the usable rows of a sample; 0 where there is none."""
-        return self.sum(torch.where(usable, values, 0)) / self.sum(usable).clamp(min=1)
-
-    def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
-        """(n,) float64 log of the mean of exp over the usable rows of a sample, else -inf."""
-        values = torch.where(usable, values.double(), -torch.inf)
-        top = torch.full_like(values, -torch.inf)
-        top.scatter_reduce_(0, self._segment, values, 'amax')
-        top = top[self._segment]
-        shift = torch.where(top.isfinite(), top, 0)
-        return shift + self.mean((values - shift).exp(), usable).log()
-
-
 class SampleLogMean(SampleState):
     """``log s`` of each sample: the log of a moving average of its g, -inf before the first visit.
 
     ``s <- (1 - beta0) s + beta0 g``. Source: SogCLR (ICML 2022), algorithm 1; iSogCLR (ICML 2023),
-    eq. 12. A sample that is several times in a batch, also on several ranks, takes one step with
-    the mean of its g. One whose g is not finite takes none: an overflow must not spoil later
-    batches.
+    eq. 12. See :class:`SampleState` for ``size`` and ``load_state``.
     """
 
-    def __init__(
-        self,
-        size: int,
-        beta0: float = 0.9,
-        load_state: bool = True,
-        further: Mapping[str, float] | None = None,
-    ) -> None:
-        check_within('(0, 1]', beta0=beta0)
-        super().__init__(size, {'log_s': -math.inf, **(further or {})}, load_state)
-        self.beta0 = beta0
+    says_log = True
+    log_s: Tensor  # (size,) float32 buffer
 
-    @property
-    def log_s(self) -> Tensor:
-        return self.column('log_s')
+    def __init__(self, size: int, beta0: float = 0.9, load_state: bool = True) -> None:
+        check_within('(0, 1]', beta0=beta0)
+        super().__init__(size, load_state)
+        self.beta0 = beta0
+        self.add_state('log_s', (size,), -math.inf)
 
     @property
     def seen(self) -> Tensor:
         """(size,) bool, True for the samples that a batch has shown."""
         return self.log_s.isfinite()
 
-    def update(self, ids, entries, log_batch, gradient=None, counts=None, group=None) -> None:
+    def update(self, ids, log_batch, gradient=None, counts=None, group=None) -> None:
         """Take in a batch, if the state moves.
 
-        ``ids`` and ``entries`` are those fetched last, with (n,) log g and, where the temperature
-        is learned, (n,) gradients. ``counts`` are the rows of each rank of ``group``.
+        (n,) log g of the samples ``ids`` and, where the temperature is learned, (n,) gradients.
+        ``counts`` are the rows of each rank of ``group``.
         """
         if not self.moves:
             return
         rows = [log_batch] if gradient is None else [log_batch, gradient]
-        news = torch.stack(rows).detach().double()
-        entries = entries.double()
+        batch = torch.stack(rows).detach().double()
         if group is not None:
-            joined = torch.cat([ids[None].double(), entries, news]).t()
+            joined = torch.cat([ids[None].double(), batch]).t()
             joined = all_gather_rows(joined, counts, group).t()
             ids = joined[0].long()
-            entries, news = joined[1:].split([len(entries), len(news)])
-        groups = SampleGroups(ids)
-        usable = news.isfinite().all(0)
-        merged = [groups.log_mean_exp(news[0], usable)]
-        merged += [groups.mean(x, usable) for x in news[1:]]
-        known = groups.sum(usable) > 0
-        self.store(ids, torch.where(known, self.stepped(entries, *merged), entries))
+            batch = joined[1:]
+        self.take(ids, batch)
 
-    def stepped(self, entries: Tensor, log_batch: Tensor) -> Tensor:
-        """One step of (quantities, n) float64 entries with (n,) log g."""
-        return moving_log_mean(entries[0], log_batch, self.beta0)[None]
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        return moving_log_mean(entries, batch, self.beta0)
 
 
 class SampleTemperature(SampleLogMean):
@@ -169,6 +117,9 @@ class SampleTemperature(SampleLogMean):
     Source: iSogCLR (ICML 2023), algorithm 1. 12 bytes per sample, 8 without momentum.
     """
 
+    tau: Tensor  # (size,) float32 buffers
+    u: Tensor
+
     def __init__(
         self,
         size: int,
@@ -176,24 +127,15 @@ class SampleTemperature(SampleLogMean):
         step: TemperatureStep | None = None,
         load_state: bool = True,
     ) -> None:
-        step = step or TemperatureStep()
-        further = {'tau': step.tau_init}
-        if step.beta1 < 1:
-            further['u'] = 0.0
-        super().__init__(size, beta0, load_state, further)
-        self.step = step
+        super().__init__(size, beta0, load_state)
+        self.step = step or TemperatureStep()
+        self.add_state('tau', (size,), self.step.tau_init)
+        if self.step.beta1 < 1:
+            self.add_state('u', (size,))
 
-    @property
-    def tau(self) -> Tensor:
-        return self.column('tau')
-
-    @property
-    def u(self) -> Tensor:
-        return self.column('u')
-
-    def stepped(self, entries: Tensor, log_batch: Tensor, gradient: Tensor) -> Tensor:
-        """One step of (2 or 3, n) float64 log s, tau and u with (n,) log g and G."""
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
         log_s, tau, *momentum = entries
+        log_g, gradient = batch
         tau, u = self.step(tau, momentum[0] if momentum else None, gradient)
-        log_s = moving_log_mean(log_s, log_batch, self.beta0)
+        log_s = moving_log_mean(log_s, log_g, self.beta0)
         return torch.stack([log_s, tau, u][: len(entries)])

@@ -1,136 +1,147 @@
-"""Numbers that are kept for every sample of a data set."""
-
-from collections.abc import Mapping
+"""Numbers that are kept for every sample of a data set, and how a batch moves them."""
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import TrainingState, inside_backward, is_compiling
+from mmrank.autograd import inside_backward, is_compiling
 from mmrank.checks import check_count
 from mmrank.errors import UserError, UserTypeError
 from mmrank.tensors import check_index
 
-from .base import refuse_rows_elsewhere
-
-SIZE_FIX = '; set it to the number of samples in the training set'
+from .base import SavedState
 
 
-class SampleState(TrainingState):
-    """Dense table with one row per quantity, by sample index.
+class SampleGroups:
+    """Sums over the rows of each of (n,) samples, repeated or not, broadcast to all of its rows.
 
-    The table is saved with the module, one (size,) tensor per quantity, but on purpose it is not a
-    buffer: mmengine's ``SyncBuffersHook`` would average it over ranks, ``DistributedDataParallel``
-    send it around, and ``model.half()`` round it. All ranks store the same numbers.
+    In float64, and on the CPU in one fixed order, so that the order of the rows does not show. The
+    host does not wait for the device.
+    """
+
+    def __init__(self, ids: Tensor) -> None:
+        ids, order = ids.sort()
+        segment = torch.zeros_like(ids)
+        segment[1:] = (ids[1:] != ids[:-1]).cumsum(0)
+        self._segment = torch.empty_like(segment).scatter_(0, order, segment)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """(n,) float64 sum over the sample of each row, of (n,) values."""
+        values = values.double()
+        order = values.argsort()
+        order = order[self._segment[order].argsort(stable=True)]
+        totals = torch.zeros_like(values)
+        totals.index_add_(0, self._segment[order], values[order])
+        return totals[self._segment]
+
+    def mean(self, values: Tensor, usable: Tensor) -> Tensor:
+        """(n,) float64 mean over the usable rows of a sample; 0 where there is none."""
+        return self.sum(torch.where(usable, values, 0)) / self.sum(usable).clamp(min=1)
+
+    def log_mean_exp(self, values: Tensor, usable: Tensor) -> Tensor:
+        """(n,) float64 log of the mean of exp over the usable rows of a sample, else -inf."""
+        values = torch.where(usable, values.double(), -torch.inf)
+        top = torch.full_like(values, -torch.inf)
+        top.scatter_reduce_(0, self._segment, values, 'amax')
+        top = top[self._segment]
+        shift = torch.where(top.isfinite(), top, 0)
+        return shift + self.mean((values - shift).exp(), usable).log()
+
+
+class SampleState(SavedState):
+    """Base of states of (size,) float32, one entry per sample; a subclass declares them.
+
+    A sample that is several times in a batch, also on several ranks, takes one step with the mean
+    of what the batch says. What is not finite takes none: an overflow must not spoil later batches.
+    ``DistributedDataParallel`` sends the states around in each forward, which is not needed: save
+    the time by ``broadcast_buffers=False``.
 
     Args:
         size: Number of samples in the training set.
-        initial: Quantities and the number that all samples start with.
         load_state: False resets the state when a checkpoint is loaded: for a model that continues
             with other data.
     """
 
-    def __init__(self, size: int, initial: Mapping[str, float], load_state: bool = True) -> None:
-        check_count('num_samples', size, fix=SIZE_FIX)
+    #: Whether the first number that a batch says of a sample is a logarithm.
+    says_log = False
+
+    def __init__(self, size: int, load_state: bool = True) -> None:
+        fix = '; set it to the number of samples in the training set'
+        check_count('num_samples', size, fix=fix)
         super().__init__()
         self.size = size
-        self.names = tuple(initial)
         self.load_state = load_state
-        self._columns = [torch.full((size,), x, dtype=torch.float32) for x in initial.values()]
         #: Indices and entries of the last :meth:`fetch` in training.
         self._last: tuple = (None, None)
 
-    def __getstate__(self) -> dict:
-        return self.__dict__ | dict(_last=(None, None))
-
-    def _apply(self, fn, recurse=True):
-        super()._apply(fn, recurse)
-        # A model may be cast, the table only moves.
-        device = fn(torch.empty(0, device=self.device)).device
-        # What has no values yet gets them from a checkpoint, as buffers do.
-        self._columns = [
-            torch.empty_like(x, device=device) if x.is_meta else x.to(device) for x in self._columns
-        ]
-        return self
-
-    @property
-    def device(self) -> torch.device:
-        """Where the table is."""
-        return self._columns[0].device
-
     @property
     def table(self) -> Tensor:
-        """(quantities, size) float32; a copy."""
-        return torch.stack(self._columns)
+        """(states, size) float32; a copy."""
+        return torch.stack(list(self.buffers()))
 
-    def column(self, name: str) -> Tensor:
-        """(size,) values of a quantity; the state itself."""
-        return self._columns[self.names.index(name)]
+    def stepped(self, entries: Tensor, batch: Tensor) -> Tensor:
+        """One step of (states, ...) float64 entries, with (numbers, ...) that a batch says."""
+        raise NotImplementedError
 
     def fetch(self, ids: Tensor, device: torch.device) -> Tensor:
-        """(quantities, n) float32 entries of (n,) checked indices, repeated or not; a copy.
+        """(states, n) float32 entries of (n,) checked indices, repeated or not; a copy.
 
-        A forward that activation checkpointing runs again gets what the first one got: the table
+        A forward that activation checkpointing runs again gets what the first one got: the state
         has moved since. Raises UserError in such a forward of another batch than the last one.
         """
         if self.training and inside_backward():
             return self._fetched_before(ids)
-        moves = self.moves
-        found = self.read(ids, device)
-        if moves and not is_compiling():
-            self._last = ids, found.clone()
-        return found
+        entries = self.read(ids).to(device)
+        if self.moves and not is_compiling():
+            self._last = (ids, entries.clone())
+        return entries
 
     def _fetched_before(self, ids: Tensor) -> Tensor:
-        last, found = self._last
+        last, entries = self._last
         if last is None or not torch.equal(last, ids):
             raise UserError(
                 'activation checkpointing runs the loss of an earlier batch again, whose state has '
                 'moved since. Fix: one backward for each forward, or the loss outside of '
                 'torch.utils.checkpoint'
             )
-        return found.clone()
+        return entries.clone()
 
-    def read(self, ids: Tensor, device: torch.device) -> Tensor:
-        """(quantities, n) float32 entries as the table has them."""
-        ids = ids.to(self.device).long()
-        return torch.stack([x[ids] for x in self._columns]).to(device)
+    def read(self, ids: Tensor) -> Tensor:
+        """(states, n) float32 entries as they are."""
+        first = next(self.buffers())
+        ids = ids.to(first.device, non_blocking=True).long()
+        return torch.stack([x[ids] for x in self.buffers()])
+
+    def take(self, ids: Tensor, batch: Tensor, usable: Tensor | None = None) -> None:
+        """Take one step of each of (n,) samples, with (numbers, n) that a batch of all ranks says.
+
+        (n,) bool ``usable`` is False for padding, which may share its sample with others.
+        """
+        batch = batch.detach()
+        finite = batch.float().isfinite().all(0)
+        usable = finite if usable is None else usable & finite
+        groups = SampleGroups(ids)
+        first = groups.log_mean_exp if self.says_log else groups.mean
+        merged = [first(batch[0], usable)]
+        merged += [groups.mean(x, usable) for x in batch[1:]]
+        old = self.read(ids).double()
+        new = self.stepped(old, torch.stack(merged))
+        self.store(ids, torch.where(groups.sum(usable) > 0, new, old))
 
     def store(self, ids: Tensor, entries: Tensor) -> None:
-        """Write (quantities, n) entries of (n,) ids; what is repeated has equal entries."""
-        ids = ids.to(self.device).long()
-        for column, values in zip(self._columns, entries.float().to(self.device)):
-            column[ids] = values
+        """Write (states, n) entries of (n,) ids; what is repeated has equal entries."""
+        for state, values in zip(self.buffers(), entries.float()):
+            state[ids.long()] = values
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name, column in zip(self.names, self._columns):
-            destination[prefix + name] = column
+    def _load_from_state_dict(self, *args) -> None:
+        if self.load_state:
+            super()._load_from_state_dict(*args)
 
-    def _load_from_state_dict(
-        self, state_dict, prefix, local_metadata, strict, missing_keys, *args
-    ) -> None:
-        if not self.load_state:
-            return
-        refuse_rows_elsewhere(state_dict, prefix)
-        # Raised here: mmengine only logs what is put into error_msgs, and would train on with a
-        # fresh table.
-        for name in self.names:
-            rows = state_dict.get(prefix + name)
-            if rows is not None and rows.shape != (self.size,):
-                raise ValueError(
-                    f'{prefix}{name} of the checkpoint has {rows.numel()} samples, but '
-                    f'num_samples={self.size}: the checkpoint is of another training set. Train '
-                    'on the same data to resume; with other data set load_state=False of the loss '
-                    'to start with fresh per-sample values'
-                )
-        keys = {prefix + name: column for name, column in zip(self.names, self._columns)}
-        for key, column in keys.items():
-            if key in state_dict:
-                column.copy_(state_dict[key])
-            else:
-                missing_keys.append(key)
-        rest = {k: v for k, v in state_dict.items() if k not in keys}
-        super()._load_from_state_dict(rest, prefix, local_metadata, strict, missing_keys, *args)
+    def _misfit(self, saved: Tensor, buffer: Tensor) -> str:
+        return (
+            f'{saved.numel()} samples, but num_samples={self.size}: the checkpoint is of another '
+            'training set. Train on the same data to resume; with other data set load_state=False '
+            'of the loss to start with fresh per-sample values'
+        )
 
 
 def check_sample_ids(ids: Tensor, count: int, size: int = 2**62) -> None:

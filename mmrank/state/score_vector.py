@@ -1,10 +1,8 @@
-"""Running estimates of the scores: the sorted positives, and the spread of the negatives."""
+"""Running estimate of the sorted scores of the positives."""
 
-import math
 from collections.abc import Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.checks import check_count, check_score_range, check_within, one_of
@@ -12,13 +10,12 @@ from mmrank.distributed import all_gather_lists
 from mmrank.tensors import check_floats
 
 from .base import SavedState, check_rows
-from .running_mean import OutlierWarning, RunningMean, within_reach
+from .running_mean import warn_of_outlier, within_reach
 
 MODES = ('ema', 'off')
-# Lists of a batch beyond which the lists of one row are not compared in pairs.
-_MANY_LISTS = 1024
 
 
+@torch.no_grad()
 def interpolate_scores(
     scores: Tensor, length: int, low: float, high: float, mask: Tensor | None = None
 ) -> Tensor:
@@ -53,46 +50,38 @@ def interpolate_scores(
         raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
     if mask is None:
         mask = torch.ones_like(scores, dtype=torch.bool)
-    if scores.dim() == 2:
-        return _interpolated(scores, mask, length, low, high)
-    out = _interpolated(scores[None], mask[None], length, low, high)[0]
-    return out.to(torch.promote_types(scores.dtype, torch.float32))
-
-
-def _interpolated(scores: Tensor, mask: Tensor, length: int, low: float, high: float) -> Tensor:
-    """(L, V) float64 points of (L, P) lists."""
+    if scores.dim() == 1:
+        points = interpolate_scores(scores[None], length, low, high, mask[None])[0]
+        return points.to(torch.promote_types(scores.dtype, torch.float32))
     if scores.size(1) == 0:
         return scores.new_zeros(scores.size(0), length, dtype=torch.float64)
-    with torch.no_grad():
-        count = mask.sum(1, keepdim=True)
-        # Padding sorts behind every score; a list with inf or NaN is marked
-        # at the end, so what it does to the order is of no account.
-        padded = torch.where(mask, scores.double(), torch.inf)
-        ascending = padded.sort(dim=1).values
-        last = (count - 1).clamp(min=0)
-        first_u = ascending[:, :1]
-        last_u = ascending.gather(1, last)
-        # A list of one score is constant: its neighbours are itself.
-        second_u = ascending.gather(1, last.clamp(max=1))
-        before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
-        # A score outside the declared range stays the end of its list.
-        below = (2 * first_u - second_u).clamp(min=low).minimum(first_u)
-        above = (2 * last_u - before_last_u).clamp(max=high).maximum(last_u)
-        knots = torch.cat([below, ascending, ascending[:, -1:]], dim=1)
-        knots = knots.scatter(1, count + 1, above)
+    number = mask.sum(1, keepdim=True)
+    # Padding sorts behind every score; a list with inf or NaN is marked at the end, so what it does
+    # to the order is of no account.
+    ascending = torch.where(mask, scores.double(), torch.inf).sort(dim=1).values
+    last = (number - 1).clamp(min=0)
+    first_u = ascending[:, :1]
+    last_u = ascending.gather(1, last)
+    # A list of one score is constant: its neighbours are itself.
+    second_u = ascending.gather(1, last.clamp(max=1))
+    before_last_u = ascending.gather(1, (last - 1).clamp(min=0))
+    # A score outside the declared range stays the end of its list.
+    below = (2 * first_u - second_u).clamp(min=low).minimum(first_u)
+    above = (2 * last_u - before_last_u).clamp(max=high).maximum(last_u)
+    knots = torch.cat([below, ascending, ascending[:, -1:]], dim=1)
+    knots = knots.scatter(1, number + 1, above)
 
-        point = torch.arange(length, device=scores.device) * count
-        # Integers decide the interval: no rounding at its borders.
-        interval = point.div(length, rounding_mode='floor')
-        share = (point - interval * length).double() / length
-        left = knots.gather(1, interval)
-        here = knots.gather(1, interval + 1)
-        right = knots.gather(1, interval + 2)
-        out = left.lerp(here, share)
-        out = (out + here.lerp(right, share)) / 2
-        whole = (scores.isfinite() | ~mask).all(1, keepdim=True)
-        out = torch.where(whole, out, torch.nan)
-        return torch.where(count > 0, out, 0)
+    point = torch.arange(length, device=scores.device) * number
+    # Integers decide the interval: no rounding at its borders.
+    interval = point.div(length, rounding_mode='floor')
+    share = (point - interval * length).double() / length
+    left = knots.gather(1, interval)
+    here = knots.gather(1, interval + 1)
+    right = knots.gather(1, interval + 2)
+    points = (left.lerp(here, share) + here.lerp(right, share)) / 2
+    is_finite = (scores.isfinite() | ~mask).all(1, keepdim=True)
+    points = torch.where(is_finite, points, torch.nan)
+    return torch.where(number > 0, points, 0)
 
 
 class ScoreVector(SavedState):
@@ -141,9 +130,8 @@ class ScoreVector(SavedState):
         self.momentum = momentum
         self.mode = mode
         self.score_range = score_range
-        self._warning = OutlierWarning('a positive score')
-        self.register_buffer('vector', torch.zeros(size, length))
-        self.register_buffer('num_updates', torch.zeros(size, dtype=torch.long))
+        self.add_state('vector', (size, length))
+        self.add_state('num_updates', (size,), dtype=torch.long)
 
     @property
     def seen(self) -> Tensor:
@@ -160,153 +148,96 @@ class ScoreVector(SavedState):
         parts of the same.
         """
         size = len(self.vector)
-        if rows is None:
-            if size not in (1, pos.size(0)):
-                raise ValueError(
-                    f'the state holds {size} vectors but the scores have {pos.size(0)} lists; pass '
-                    f'the row of each list or set num_classes={pos.size(0)}'
-                )
-        else:
+        if rows is not None:
             check_rows('rows', rows, pos.size(0), size)
-        if group is not None and rows is None:
+        elif size not in (1, pos.size(0)):
+            raise ValueError(
+                f'the state holds {size} vectors but the scores have {pos.size(0)} lists; pass '
+                f'the row of each list or set num_classes={pos.size(0)}'
+            )
+        elif group is not None:
             pos, mask = all_gather_lists(pos, mask, group)
-        phi, usable = self._points(pos, mask)
-        index = self._row_index(rows, pos)
+        points, usable = self._points(pos, mask)
+        index = self._row_index(rows, points)
         if self.moves:
             if group is not None and rows is not None:
-                self._step(*_gather_lists_of_ranks(phi, usable, index, group))
+                self._step(*_gather_lists_of_ranks(points, usable, index, group))
             else:
-                self._step(phi, usable, index)
-        return self._vectors(phi, index)
+                self._step(points, usable, index)
+        return self._vectors(points, index)
 
     def update_parts(self, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
         """:meth:`update` of a state of one row, from lists of unlike lengths.
 
         Takes (L, P) positives and their mask of each part and returns (L, length) v of each.
         """
-        points = [self._points(*part) for part in parts]
+        found = [self._points(*part) for part in parts]
+        points = torch.cat([x for x, _ in found])
+        index = self._row_index(None, points)
         if self.moves:
-            every_phi, every_usable = zip(*points)
-            phi = torch.cat(every_phi)
-            self._step(phi, torch.cat(every_usable), self._row_index(None, phi))
-        return [self._vectors(own, self._row_index(None, own)) for own, _ in points]
+            self._step(points, torch.cat([usable for _, usable in found]), index)
+        vectors = self._vectors(points, index)
+        return list(vectors.split([len(x) for x, _ in found]))
 
-    def _vectors(self, phi: Tensor, index: Tensor) -> Tensor:
-        """(L, length) float32 v of rows, and (L, length) ``phi`` for those never seen."""
+    def _vectors(self, points: Tensor, index: Tensor) -> Tensor:
+        """(L, length) float32 v of rows, and the (L, length) points for those never seen."""
         if self.mode == 'off':
-            return phi.float()
+            return points.float()
         seen = self.seen[index].unsqueeze(1)
-        return torch.where(seen, self.vector[index], phi.float())
+        return torch.where(seen, self.vector[index], points.float())
 
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
         pos = pos.detach()
         infinite = mask & pos.isinf()
         finite = mask & ~infinite
-        phi = interpolate_scores(pos, self.vector.size(1), *self.score_range, finite)
-        return phi, mask.any(1) & ~infinite.any(1) & phi.float().isfinite().all(1)
+        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, finite)
+        return points, mask.any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
 
-    def _row_index(self, rows: Tensor | None, pos: Tensor) -> Tensor:
+    def _row_index(self, rows: Tensor | None, points: Tensor) -> Tensor:
+        """(L,) int64 row of each list."""
         if rows is not None:
             return rows.long()
-        if self.vector.size(0) == 1:
-            return torch.zeros(pos.size(0), dtype=torch.long, device=pos.device)
-        return torch.arange(pos.size(0), device=pos.device)
+        index = torch.arange(len(points), device=points.device)
+        return index * 0 if len(self.vector) == 1 else index
 
-    def _step(self, phi: Tensor, usable: Tensor, index: Tensor) -> None:
+    def _step(self, points: Tensor, usable: Tensor, index: Tensor) -> None:
         """One step of every row that a usable list names."""
-        if index.numel() == 0:
+        if len(index) == 0:
             return
-        if len(self.vector) == 1 and len(index) > _MANY_LISTS:
-            # Their mean counts as one list: no matrix of pairs of lists.
-            phi = torch.where(usable[:, None], phi, 0).sum(0, keepdim=True)
-            phi = phi / usable.sum().clamp(min=1)
+        points = torch.where(usable[:, None], points, 0)
+        if len(self.vector) == 1:
             index = index[:1]
-            usable = usable.any().unsqueeze(0)
-        same = (index[:, None] == index) & usable
-        count = same.sum(1, keepdim=True)
-        phi = torch.where(usable[:, None], phi, 0)
-        merged = (same.double() @ phi) / count.clamp(min=1)
-        # Lists of one row all write what the first of them computed, so the order of the writes
-        # cannot show.
-        first = (index[:, None] == index).byte().argmax(1)
+            number = usable.sum().reshape(1, 1)
+            batch = points.sum(0, keepdim=True)
+        else:
+            same = (index[:, None] == index) & usable
+            number = same.sum(1, keepdim=True)
+            batch = same.double() @ points
+        batch = batch / number.clamp(min=1)
         old = self.vector[index].double()
-        lam = 1.0 if self.mode == 'off' else self.momentum
         # An infinite row of an old checkpoint starts afresh.
         seen = self.seen[index].unsqueeze(1) & old.isfinite()
         old = torch.where(old.isfinite(), old, 0)
+        momentum = 1.0
         if self.mode != 'off':
-            bounded = within_reach(merged, old, seen, self.score_range, self.REACH)
-            self._warning.note((bounded != merged) & (count > 0))
-            merged = bounded
-        beta = torch.where(seen, lam, 1.0)
-        new = torch.where(count > 0, old + beta * (merged - old), old)
-        self.vector[index] = new.to(self.vector.dtype)[first]
-        self.num_updates[index] = self.num_updates[index] + (count[:, 0] > 0)
+            bounded = within_reach(batch, old, seen, self.score_range, self.REACH)
+            warn_of_outlier(self, 'a positive score', (bounded != batch) & (number > 0))
+            batch = bounded
+            momentum = self.momentum
+        beta = torch.where(seen, momentum, 1.0)
+        new = torch.where(number > 0, old + beta * (batch - old), old)
+        # Lists of one row all write what the first of them computed, so the order of the writes
+        # cannot show.
+        first = (index[:, None] == index).byte().argmax(1)
+        self.vector[index] = new.float()[first]
+        self.num_updates[index] = self.num_updates[index] + (number[:, 0] > 0)
 
 
 def _gather_lists_of_ranks(
-    phi: Tensor, usable: Tensor, index: Tensor, group
+    points: Tensor, usable: Tensor, index: Tensor, group
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Join lists that differ by rank; ranks may have unlike numbers."""
-    columns = torch.cat([phi, index.double().unsqueeze(1)], dim=1).t()
-    mask = usable.expand_as(columns)
-    columns, mask = all_gather_lists(columns, mask, group)
+    columns = torch.cat([points, index.double().unsqueeze(1)], dim=1).t()
+    columns, mask = all_gather_lists(columns, usable.expand_as(columns), group)
     return columns[:-1].t(), mask[0], columns[-1].long()
-
-
-class ScoreSpread(RunningMean):
-    """Geometric EMA of the standard deviation of the negatives within a list.
-
-    ``log sigma <- (1-lam) log sigma + lam log s``, s the mean over the lists of a batch. A batch
-    counts as one within a factor of :attr:`LARGEST_STEP` of the average, and the first within
-    :attr:`RANGE`, so that a broken score widens no margin for long. Infinite scores do not count,
-    and a list with fewer than two negatives, which has no spread, does not either.
-    """
-
-    LARGEST_STEP = 10.0
-    RANGE = (0.01, 100.0)
-
-    @torch.no_grad()
-    def log_spreads(self, scores: Tensor, is_negative: Tensor, group=None) -> Tensor:
-        """(L,) float64 logarithms of the spread in each of (L, N) scores, within :attr:`RANGE`.
-
-        NaN where fewer than two negatives have none. The ranks of ``group`` hold parts of the same
-        lists.
-        """
-        taken = is_negative & scores.isfinite()
-        x = torch.where(taken, scores.detach(), 0).double()
-        sums = torch.stack([taken.sum(1).double(), x.sum(1)])
-        if group is not None:
-            dist.all_reduce(sums, group=group)
-        count = sums[0].clamp(min=1)
-        # Around the mean: squares of scores far from 0 would cancel.
-        x = torch.where(taken, x - (sums[1] / count)[:, None], 0)
-        squares = x.square().sum(1)
-        if group is not None:
-            dist.all_reduce(squares, group=group)
-        own = (squares / count).sqrt().clamp(*self.RANGE).log()
-        return torch.where(count > 1, own, torch.nan)
-
-    def average(
-        self, own: Tensor, counted: Tensor, default: float = 1.0, state_group=None
-    ) -> Tensor:
-        """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
-
-        ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
-        lists. Where no batch was seen yet, it is the value of the batch itself, and ``default`` if
-        that has none.
-        """
-        has_spread = ~own.isnan()
-        own = torch.where(has_spread, own, math.log(default))
-        counted = counted & has_spread
-        mean = self.update(own[:, None], counted[:, None], state_group).double()
-        if mean.numel() == 1:
-            number = counted.sum()
-            own = torch.where(counted, own, 0).sum() / number.clamp(min=1)
-            own = torch.where(number > 0, own, math.log(default))
-        return torch.where(self.num_updates > 0, mean, own).exp()
-
-    def _target(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
-        step = (batch_mean - mean).clamp(-math.log(self.LARGEST_STEP), math.log(self.LARGEST_STEP))
-        return mean + self.momentum * step

@@ -36,6 +36,14 @@ def test_half_precision_does_not_round_it_and_checkpoints_leave_it_out():
     assert prior.state_dict() == {}
 
 
+def test_a_model_without_values_keeps_it():
+    with torch.device('meta'):
+        prior = ClassPrior('counts', 2)
+    prior.to('meta').set_counts([1, 3])
+    assert prior.prior.is_meta
+    assert prior.to_empty(device='cpu').of(2, None).tolist() == [0.25, 0.75]
+
+
 @pytest.mark.parametrize('counts', [[1, 2], [1, -1, 3], [0, 5, 0]])
 def test_bad_counts_are_named(counts):
     with pytest.raises(ValueError, match=r'counts must (be \(3,\) numbers|each be below)'):

@@ -35,13 +35,13 @@ def visit(state, g):
     ids = torch.randperm(9, generator=g)[:4]
     entries = state.fetch(ids, CPU)
     news = torch.randn(len(entries) and min(len(entries), 2), 4, generator=g)
-    state.update(ids, entries, *news)
+    state.update(ids, *news)
     return entries
 
 
 def ranks(state, g):
     entries = state.index_of(torch.randperm(9, generator=g)[:4], CPU)
-    batch = torch.rand(len(state.names), *entries.shape, generator=g) + 0.1
+    batch = torch.rand(2, *entries.shape, generator=g) + 0.1
     state.update(entries, batch, torch.rand(entries.shape, generator=g) > 0.3)
     return state.step(entries, batch)
 
@@ -159,6 +159,53 @@ def test_casts_do_not_round_it(name):
     assert_equal(saved(model.half()), before)
     assert_equal(saved(model.bfloat16()), before)
     assert all(x.device.type == 'meta' for x in model.to('meta').state.buffers())
+
+
+@every_state
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float64])
+def test_the_default_dtype_leaves_it(name, dtype):
+    expected = saved(trained(name))
+    torch.set_default_dtype(dtype)
+    try:
+        model = Model(name)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for seed in range(3):
+        model.step(seed)
+    assert_equal(saved(model), expected)
+
+
+@every_state
+def test_built_without_values(name):
+    model = trained(name)
+    with torch.device('meta'):
+        other = Model(name)
+    assert all(x.is_meta for x in other.state.buffers())
+    other = other.to_empty(device='cpu')
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.step(7), model.step(7))
+    assert_equal(saved(other), saved(model))
+
+
+@pytest.mark.parametrize('dtype', [None, torch.bfloat16])
+def test_within_a_model_of_transformers(dtype, tmp_path):
+    transformers = pytest.importorskip('transformers')
+
+    class Pretrained(transformers.PreTrainedModel):
+        config_class = transformers.PretrainedConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.models = nn.ModuleDict({name: Model(name) for name in STATES})
+            self.post_init()
+
+    model = Pretrained(transformers.PretrainedConfig())
+    for part in model.models.values():
+        part.step(0)
+    model.save_pretrained(tmp_path)
+    loaded = Pretrained.from_pretrained(tmp_path, dtype=dtype)
+    for name, part in model.models.items():
+        assert_equal(saved(loaded.models[name]), saved(part))
 
 
 @every_state

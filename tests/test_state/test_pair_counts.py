@@ -20,10 +20,12 @@ def test_counts():
     assert not counts.state_dict()
 
 
-def test_half_precision_leaves_the_counts_exact():
+def test_casts_and_moves_leave_the_counts_exact():
     counts = PairCounts()
     counts.set_counts([4099, 1], [1, 4099])
     counts.half()
+    assert counts.row_counts.tolist() == [4099, 1]
+    counts.to('meta').to_empty(device='cpu')
     assert counts.row_counts.tolist() == [4099, 1]
 
 

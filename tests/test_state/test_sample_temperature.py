@@ -12,8 +12,7 @@ from torch import nn
 
 from mmrank.errors import UserError
 from mmrank.state import SampleLogMean, SampleState, SampleTemperature
-from mmrank.state.sample_averages import SampleGroups
-from mmrank.state.sample_state import check_sample_ids
+from mmrank.state.sample_state import SampleGroups, check_sample_ids
 
 CPU = torch.device('cpu')
 
@@ -21,7 +20,8 @@ CPU = torch.device('cpu')
 def step(state, ids, log_batch, gradient=None):
     ids = torch.as_tensor(ids)
     extra = [] if gradient is None else [torch.as_tensor(gradient)]
-    state.update(ids, state.fetch(ids, CPU), torch.as_tensor(log_batch), *extra)
+    state.fetch(ids, CPU)
+    state.update(ids, torch.as_tensor(log_batch), *extra)
 
 
 def temperature(size=6, **kwargs):
@@ -206,15 +206,17 @@ def test_a_checkpoint_with_rows_in_other_files_is_refused(load):
 
 
 def test_entries_are_copies():
-    state = SampleState(4, {'a': 1.0, 'b': 2.0})
+    state = SampleState(4)
+    state.add_state('a', (4,), 1.0)
+    state.add_state('b', (4,), 2.0)
     ids = torch.tensor([3, 1, 3])
     entries = state.fetch(ids, CPU)
     assert entries.tolist() == [[1, 1, 1], [2, 2, 2]]
     entries[0] = torch.tensor([5.0, 6.0, 5.0])
-    assert state.column('a').tolist() == [1] * 4
+    assert state.a.tolist() == [1] * 4
     state.store(ids, entries)
-    assert state.column('a').tolist() == [1, 6, 1, 5]
-    assert state.column('b').tolist() == [2] * 4
+    assert state.a.tolist() == [1, 6, 1, 5]
+    assert state.b.tolist() == [2] * 4
 
 
 def test_ten_million_samples_stay_below_200_mb():

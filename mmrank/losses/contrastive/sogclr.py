@@ -124,7 +124,7 @@ class MovingAverageLoss(ContrastiveLoss):
                     loss = loss + slope * (of_all - of_all.detach())
             losses.append(loss.view(views, n).mean(0))
             log_g = terms.log_mean.detach().view(views, n).logsumexp(0) - math.log(views)
-            state.update(batch.ids, old, log_g, gradient, batch.counts, group)
+            state.update(batch.ids, log_g, gradient, batch.counts, group)
             if n:
                 self._note_state(prefix, state, log_s, tau[:n])
         return sum(losses[1:], losses[0])

@@ -87,7 +87,7 @@ class LDAMLoss(ClassCountLoss):
         self.max_margin = max_margin
         self.scale = scale
         self.reweight_beta = reweight_beta
-        self.register_buffer('reweighting', torch.zeros(()))
+        self.register_buffer('reweighting', torch.zeros((), dtype=torch.float32))
 
     def start_reweighting(self) -> None:
         """Weight the classes from now on."""
