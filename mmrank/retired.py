@@ -54,6 +54,18 @@ SETTINGS = {
         ),
         'leave it out: max_fpr alone says which negatives of a batch count, without state',
     ),
+    'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
+    'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',
+    'CyCLIPLoss.in_weight': 'loss.in_weight = value',
+    'IndividualCLIPLoss.tau_min': 'leave it out: 0.001',
+    'InfoNCELoss.normalize': 'leave it out: similarities are cosines',
+    'InfoNCELoss.positive_in_denominator': 'mmrank.FlatCLRLoss leaves it out',
+    'SigLIPLoss.bias': 'loss.logit_bias.data.fill_(bias)',
+    'SimCoLoss.tau_inter': 'loss.tau_inter = value',
+    'SpectralContrastiveLoss.mu': 'loss.mu = value',
+    'VICRegLoss.covariance': 'loss.covariance = value',
+    'VICRegLoss.invariance': 'loss.invariance = value',
+    'VICRegLoss.variance': 'loss.variance = value',
 }
 
 

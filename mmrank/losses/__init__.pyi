@@ -14,13 +14,13 @@ from .contrastive.decorrelation import BarlowTwinsLoss as BarlowTwinsLoss
 from .contrastive.decorrelation import VICRegLoss as VICRegLoss
 from .contrastive.info_nce import FlatCLRLoss as FlatCLRLoss
 from .contrastive.info_nce import InfoNCELoss as InfoNCELoss
-from .contrastive.others import SimCoLoss as SimCoLoss
-from .contrastive.others import SpectralContrastiveLoss as SpectralContrastiveLoss
-from .contrastive.others import TaUSimCLRLoss as TaUSimCLRLoss
 from .contrastive.siglip import SigLIPLoss as SigLIPLoss
+from .contrastive.simco import SimCoLoss as SimCoLoss
 from .contrastive.sogclr import BimodalISogCLRLoss as BimodalISogCLRLoss
 from .contrastive.sogclr import ISogCLRLoss as ISogCLRLoss
 from .contrastive.sogclr import SogCLRLoss as SogCLRLoss
+from .contrastive.spectral import SpectralContrastiveLoss as SpectralContrastiveLoss
+from .contrastive.tau_simclr import TaUSimCLRLoss as TaUSimCLRLoss
 from .embeddings import EmbeddingBatch as EmbeddingBatch
 from .embeddings import EmbeddingLoss as EmbeddingLoss
 from .lists import RankedLists as RankedLists

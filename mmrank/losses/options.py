@@ -22,18 +22,14 @@ class ScopeOptions(TypedDict, total=False):
     loss_weight: float
 
 
-class ContrastiveOptions(ScopeOptions, total=False):  # ContrastiveLoss
-    normalize: bool
-
-
-class CLIPOptions(ContrastiveOptions, total=False):  # CLIPLoss
+class CLIPOptions(ScopeOptions, total=False):  # CLIPLoss
     tau: float
     learnable: bool
     tau_min: float
     tau_max: float
 
 
-class TemperatureOptions(ContrastiveOptions, total=False):  # ISogCLRLoss, for any kind of data
+class TemperatureOptions(ScopeOptions, total=False):  # ISogCLRLoss, for any kind of data
     eta: float
     beta0: float
     beta1: float

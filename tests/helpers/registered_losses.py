@@ -64,7 +64,7 @@ SETTINGS = {
     'BlackBoxAPLoss': BOTH_MODES,
     'CLIPLoss': [dict(tau=0.3), dict(tau=0.3, learnable=False)],
     'ClassBalancedCELoss': [COUNTED, dict(COUNTED, use_sigmoid=False)],
-    'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
+    'CyCLIPLoss': [dict(tau=0.3)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
     'HAPLoss': [dict(tau=0.3, alpha=2.0, mode='per_class')],
@@ -105,7 +105,7 @@ SETTINGS = {
         dict(lam1=0.1, lam2=0.5, semi_variance='batch'),
     ],
     'SoDeepLoss': [SORTER, dict(SORTER, mode='per_class')],
-    'SigLIPLoss': [{}, dict(tau=0.5, bias=-1.0, loss_weight=0.5)],
+    'SigLIPLoss': [{}, dict(tau=0.5, loss_weight=0.5)],
     'SimCoLoss': [{}, dict(bimodal=False)],
     'SmoothAPLoss': [*BOTH_MODES, dict(quality=0.9, mode='per_class')],
     'SogCLRLoss': [

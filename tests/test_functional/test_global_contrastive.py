@@ -10,17 +10,12 @@ from random_batches import assert_same_gradients
 from torch.nn.functional import normalize
 
 from lib.common.timing import peak_extra_memory
-from mmrank.functional import global_contrastive_loss, unit_rows
+from mmrank.functional import global_contrastive_loss, info_nce_loss, unit_rows
 from mmrank.losses.contrastive import terms as log_mean_exp
+from mmrank.losses.contrastive.base import ContrastedBatch
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.sogclr import temperature_gradient
-from mmrank.losses.contrastive.terms import (
-    NegativeTerms,
-    negative_terms,
-    two_modality_terms,
-    two_view_terms,
-)
-from mmrank.losses.contrastive.terms import _terms as two_directions
+from mmrank.losses.contrastive.terms import NegativeTerms, negative_terms
 from mmrank.state.sample_averages import TemperatureStep, moving_log_mean
 
 
@@ -29,6 +24,11 @@ def views(n, dim=5, seed=0, dtype=torch.float64):
     return [
         normalize(torch.randn(n, dim, generator=g, dtype=torch.float64)).to(dtype) for _ in range(2)
     ]
+
+
+def two_view_terms(view1, view2, tau, ids=None):
+    terms = ContrastedBatch.of_views(view1, view2, ids).terms(tau, bimodal=False)
+    return NegativeTerms(*(x.flatten() for x in vars(terms).values()))
 
 
 def negatives_h(view1, view2, ids):
@@ -51,15 +51,16 @@ def test_terms_equal_loops(ids, tau, seed, block):
     view1, view2 = views(len(ids), seed=seed)
     samples = torch.tensor(ids, dtype=torch.long)
     terms = two_view_terms(view1, view2, tau, samples)
-    blocked = negative_terms(
-        torch.cat([view1, view2]),
-        torch.cat([view2, view1]),
-        torch.cat([view1, view2]),
-        tau,
-        samples.repeat(2),
-        samples.repeat(2),
-        block_entries=block,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_mean_exp, 'BLOCK_ENTRIES', block)
+        blocked = negative_terms(
+            torch.cat([view1, view2]),
+            torch.cat([view2, view1]),
+            torch.cat([view1, view2]),
+            tau,
+            samples.repeat(2),
+            samples.repeat(2),
+        )
     for i, h in enumerate(negatives_h(view1, view2, ids)):
         assert terms.count[i] == len(h)
         if not len(h):
@@ -78,8 +79,8 @@ def test_terms_equal_loops(ids, tau, seed, block):
 def test_two_views_have_twice_the_others_as_negatives():
     terms = two_view_terms(*views(7), 0.3)
     assert terms.count.tolist() == [2 * 6] * 14
-    for side in two_modality_terms(*views(7), 0.3, 0.2):
-        assert side.count.tolist() == [6] * 7
+    terms = ContrastedBatch.of_views(*views(7)).terms(0.3, bimodal=True)
+    assert terms.count.tolist() == [[6] * 7] * 2
 
 
 def test_gradient_without_negatives_is_zero():
@@ -239,10 +240,7 @@ def test_autocast_does_not_round_the_similarities():
 def test_bad_shapes_are_refused():
     view1, view2 = views(4)
     with pytest.raises(ValueError, match=r'view1 and view2 .* \(3, 5\)'):
-        two_view_terms(view1, view2[:3], 0.1)
-    ids = torch.arange(4)
-    with pytest.raises(ValueError, match=r'got .* \(3, 4\)'):
-        negative_terms(view1, view2, view1[:3, :4], 0.1, ids, ids[:3])
+        info_nce_loss(view1, view2[:3], 0.1)
 
 
 def by_definition(anchors, positives, keys, tau, anchor_ids, key_ids):
@@ -256,13 +254,14 @@ def by_definition(anchors, positives, keys, tau, anchor_ids, key_ids):
 
 
 # Similarities are kept for backward, or computed once more; in one strip, or in several, the last
-# of them shorter; pairs of one sample are listed, or found by comparing.
+# of them shorter.
 @pytest.mark.parametrize('dim', [2, 16])
 @pytest.mark.parametrize('entries', [1, 30, 10**6])
-@pytest.mark.parametrize('most_pairs', [0, 8])
 @pytest.mark.parametrize('repeated', [False, True])
-def test_both_directions_equal_each_alone(monkeypatch, dim, entries, most_pairs, repeated):
-    monkeypatch.setattr(log_mean_exp, '_MOST_PAIRS', most_pairs)
+@pytest.mark.parametrize('kept', [0, 10**6])
+def test_both_directions_equal_each_alone(monkeypatch, dim, entries, repeated, kept):
+    monkeypatch.setattr(log_mean_exp, 'BLOCK_ENTRIES', entries)
+    monkeypatch.setattr(log_mean_exp, '_KEPT_ENTRIES', kept)
     ids = torch.arange(11)
     if repeated:
         ids = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5])
@@ -274,33 +273,37 @@ def test_both_directions_equal_each_alone(monkeypatch, dim, entries, most_pairs,
     rows, swapped = torch.cat([view1, view2]), torch.cat([view2, view1])
     tau, row_ids = torch.cat([tau1, tau2]), ids.repeat(2)
     got = [
-        *two_directions(view1, view2, None, [tau1, tau2], ids, ids, entries),
-        negative_terms(rows, swapped, rows, tau, row_ids, row_ids, entries),
+        negative_terms(view1, view2, view2, torch.stack([tau1, tau2]), ids, ids),
+        negative_terms(rows, swapped, rows, tau, row_ids, row_ids),
     ]
     expected = [
         by_definition(view1, view2, view2, tau1, ids, ids),
         by_definition(view2, view1, view1, tau2, ids, ids),
         by_definition(rows, swapped, rows, tau, row_ids, row_ids),
     ]
-    for x, y in zip(got, expected):
-        torch.testing.assert_close(x.mean_h, y.mean_h)
-        assert torch.equal(x.count, y.count)
-    log_means = [torch.cat([x.log_mean for x in terms]) for terms in (got, expected)]
-    assert_same_gradients(*log_means, inputs)
+    mean_h, count, log_mean = (
+        [torch.cat([getattr(x, name).flatten() for x in terms]) for terms in (got, expected)]
+        for name in ('mean_h', 'count', 'log_mean')
+    )
+    torch.testing.assert_close(*mean_h)
+    assert torch.equal(*count)
+    assert_same_gradients(*log_mean, inputs)
 
 
 def test_gradients_of_both_directions_may_be_taken_twice():
     view1, view2 = (x.requires_grad_() for x in views(6))
-    terms = two_modality_terms(view1, view2, 0.2, 0.3)
-    value = sum(x.log_mean.sum() for x in terms)
+    tau = torch.tensor([[0.2], [0.3]])
+    value = negative_terms(
+        view1, view2, view2, tau, torch.arange(6), torch.arange(6)
+    ).log_mean.sum()
     first = torch.autograd.grad(value, view1, retain_graph=True)
     torch.testing.assert_close(first, torch.autograd.grad(value, view1))
 
 
 def test_memory_is_at_most_six_times_one_view():
     def both(view1, view2):
-        terms = two_modality_terms(view1, view2, 0.05, 0.05)
-        sum(x.log_mean.sum() for x in terms).backward()
+        terms = ContrastedBatch.of_views(view1, view2).terms(0.05, bimodal=True)
+        terms.log_mean.sum().backward()
 
     # Smaller ones take 4 MiB and more, whatever their size.
     n, dim = 2048, 256

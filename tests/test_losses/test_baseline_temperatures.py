@@ -26,9 +26,10 @@ def simclr_with_temperatures(view1, view2, tau, positive_in_denominator):
 @pytest.mark.parametrize('positive_in_denominator', [False, True])
 def test_tau_simclr_is_simclr_with_the_networks_temperatures(positive_in_denominator):
     leaves = [x.requires_grad_() for x in two_views(5, dim=4)]
-    settings = dict(tau=0.5, positive_in_denominator=positive_in_denominator)
-    got = TaUSimCLRLoss(**settings)(*leaves)
-    expected = simclr_with_temperatures(*leaves, **settings)
+    loss = TaUSimCLRLoss(tau=0.5)
+    loss.positive_in_denominator = positive_in_denominator
+    got = loss(*leaves)
+    expected = simclr_with_temperatures(*leaves, 0.5, positive_in_denominator)
     assert_same_gradients(got, expected, leaves)
 
 

@@ -8,20 +8,23 @@ from random_batches import assert_same_gradients, two_views
 from torch.nn.functional import cross_entropy, normalize
 
 from mmrank.losses import BimodalISogCLRLoss, CLIPLoss, InfoNCELoss, SogCLRLoss
-from mmrank.losses.contrastive import terms as log_mean_exp
 from mmrank.losses.contrastive.cyclip import cyclic_consistency
 from mmrank.registry import MODELS
 
 LOSSES = {
     'clip': dict(type='mmrank.CLIPLoss', tau=0.3),
     'fixed': dict(type='mmrank.CLIPLoss', tau=0.3, learnable=False),
-    'cyclip': dict(type='mmrank.CyCLIPLoss', tau=0.3, cross_weight=0.5, in_weight=0.2),
+    'cyclip': dict(type='mmrank.CyCLIPLoss', tau=0.3),
     'sogclr': dict(type='mmrank.SogCLRLoss', num_samples=12, tau=0.3, bimodal=True),
 }
 
 
 def build(name, **kwargs):
-    return MODELS.build({**LOSSES[name], **kwargs})
+    loss = MODELS.build({**LOSSES[name], **kwargs})
+    if name == 'cyclip':
+        loss.cross_weight = 0.5
+        loss.in_weight = 0.2
+    return loss
 
 
 def clip(images, texts, log_tau):
@@ -84,13 +87,12 @@ def test_temperature_is_learned_within_its_bounds():
         assert abs(math.log(loss.temperature().item() / end)) > 0.1
 
 
-@pytest.mark.parametrize('least', [1, 40, 10**6])
+@pytest.mark.parametrize('dim', [1, 5])  # without the matrix of all pairs, and with it
 @pytest.mark.parametrize('columns', [None, 13])
-def test_gradient_of_cyclic_consistency(monkeypatch, least, columns):
-    monkeypatch.setattr(log_mean_exp, '_LEAST_ENTRIES', least)
-    inputs = [x.requires_grad_() for x in two_views(9, dim=1)]
+def test_gradient_of_cyclic_consistency(dim, columns):
+    inputs = [x.requires_grad_() for x in two_views(9, dim=dim)]
     if columns is not None:
-        inputs += [x.requires_grad_() for x in two_views(columns, 1, dim=1)]
+        inputs += [x.requires_grad_() for x in two_views(columns, 1, dim=dim)]
     images, texts = inputs[:2]
     all_images, all_texts = inputs[-2:]
     cross = images @ all_texts.t() - texts @ all_images.t()

@@ -13,18 +13,29 @@ from mmrank.registry import MODELS
 LOSSES = {
     'flat': dict(type='FlatCLRLoss', tau=0.3),
     'flat_bimodal': dict(type='FlatCLRLoss', tau=0.3, bimodal=True),
-    'simco': dict(type='SimCoLoss', tau=0.2, tau_inter=0.9),
+    'simco': dict(type='SimCoLoss', tau=0.2),
     'simco_both': dict(type='SimCoLoss', tau=0.2, bimodal=False),
-    'spectral': dict(type='SpectralContrastiveLoss', mu=3.0),
-    'vicreg': dict(type='VICRegLoss', invariance=3.0, variance=2.0, covariance=1.5),
-    'barlow': dict(type='BarlowTwinsLoss', off_diagonal=0.2),
+    'spectral': dict(type='SpectralContrastiveLoss'),
+    'vicreg': dict(type='VICRegLoss'),
+    'barlow': dict(type='BarlowTwinsLoss'),
+}
+#: Constants of the classes, not those of the papers.
+CONSTANTS = {
+    'simco': dict(tau_inter=0.9),
+    'spectral': dict(mu=3.0),
+    'vicreg': dict(invariance=3.0, variance=2.0, covariance=1.5),
+    'barlow': dict(off_diagonal=0.2),
 }
 BATCH_STATISTICS = ('vicreg', 'barlow')
 
 
-def build(name, **kwargs):
+def build(name, constants=None, **kwargs):
     config = {**LOSSES[name], **kwargs}
-    return MODELS.build({**config, 'type': 'mmrank.' + config['type']})
+    loss = MODELS.build({**config, 'type': 'mmrank.' + config['type']})
+    for key, value in (constants or CONSTANTS.get(name, {})).items():
+        assert hasattr(loss, key)
+        setattr(loss, key, value)
+    return loss
 
 
 def anchors_of(name, views, ids):
@@ -42,7 +53,7 @@ def anchors_of(name, views, ids):
 
 def loop(name, view1, view2, ids):
     """The value by the definition, and a scalar with the right gradient."""
-    config, n = LOSSES[name], len(ids)
+    n = len(ids)
     views = [normalize(x, dim=1) for x in (view1, view2)]
     values = []
     if 'flat' in name:
@@ -51,7 +62,7 @@ def loop(name, view1, view2, ids):
             flat = z / z.detach()  # the paper's loss, always 1
             values.append((z.detach().log(), flat))
     elif 'simco' in name:
-        inter = config.get('tau_inter', 1.0)
+        inter = CONSTANTS.get(name, {}).get('tau_inter', 1.0)
         for a, p, negatives in anchors_of(name, views, ids):
             logits = torch.stack([a @ p, *(a @ k for k in negatives)])
             intra = (logits / 0.2).softmax(0)
@@ -108,7 +119,7 @@ def test_loss_and_gradient_equal_a_loop(name, dim):
 
 def test_one_temperature_is_info_nce():
     views = [x.requires_grad_() for x in two_views(6)]
-    simco = build('simco_both', tau=0.3, tau_inter=0.3)(*views)
+    simco = build('simco_both', dict(tau_inter=0.3), tau=0.3)(*views)
     info_nce = MODELS.build(dict(type='mmrank.InfoNCELoss', tau=0.3))(*views)
     assert_same_gradients(simco, info_nce, views)
 
@@ -117,7 +128,7 @@ def test_one_temperature_is_info_nce():
 def test_simco_is_finite_where_the_ratio_overflows(dtype):
     # Opposite pairs: 1 - p is exp(-400) at the small temperature.
     view = torch.tensor([[1.0, 0], [-1, 0]], dtype=dtype).requires_grad_()
-    value = build('simco', tau=0.005, tau_inter=0.01)(view, view)
+    value = build('simco', dict(tau_inter=0.01), tau=0.005)(view, view)
     (grad,) = torch.autograd.grad(value, view)
     assert value.dtype == torch.float32
     assert value.isfinite()
@@ -126,10 +137,10 @@ def test_simco_is_finite_where_the_ratio_overflows(dtype):
 
 def test_long_embeddings_are_shortened():
     view1, view2 = two_views(5)
-    far = build('spectral', mu=0.01)(view1, view2)
-    scaled = build('spectral', mu=0.01)(100 * view1, 100 * view2)
+    far = build('spectral', dict(mu=0.01))(view1, view2)
+    scaled = build('spectral', dict(mu=0.01))(100 * view1, 100 * view2)
     torch.testing.assert_close(far, scaled)
-    near = build('spectral', mu=1e4)
+    near = build('spectral', dict(mu=1e4))
     assert near(view1, view2) != near(2 * view1, 2 * view2)
 
 
@@ -154,7 +165,7 @@ def test_barlow_twins_is_mmpretrains():
 
     head = LatentCrossCorrelationHead(8, dict(type='mmpretrain.CrossCorrelationLoss', lambd=0.0051))
     view1, view2 = (x.float() for x in two_views(6, dim=8))
-    got = build('barlow', off_diagonal=0.0051)(view1, view2)
+    got = build('barlow', dict(off_diagonal=0.0051))(view1, view2)
     torch.testing.assert_close(got, head.loss(view1, view2))
 
 

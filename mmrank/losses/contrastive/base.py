@@ -1,7 +1,7 @@
 """Base of the registered contrastive losses, and the batch they compare."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -13,8 +13,9 @@ from mmrank.errors import UserError
 from mmrank.losses.options import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
+from mmrank.tensors import at_least_float32, check_floats
 
-from .terms import NegativeTerms, check_views, two_modality_terms, two_view_terms
+from .terms import NegativeTerms, negative_terms
 
 
 @dataclass
@@ -22,9 +23,8 @@ class ContrastedBatch:
     """Two (n, D) views of the samples of this rank, their (n,) int64 ids, and the negatives.
 
     Those are ``all_view1``, ``all_view2`` and ``all_ids`` of M rows of all ranks, with a gradient
-    that is summed over ranks, or of this rank alone. ``counts`` are the rows of each rank, or of
-    this one alone; ``negatives`` is the mean number of negatives of an anchor, once :meth:`terms`
-    was called.
+    that is summed over ranks, or the batch itself. ``counts`` are the rows of each rank of
+    ``group``, over which state is kept equal, or of this rank alone. ``sample_idx`` is as given.
     """
 
     view1: Tensor
@@ -34,16 +34,17 @@ class ContrastedBatch:
     all_view2: Tensor
     all_ids: Tensor
     counts: list[int]
-    negatives: Tensor | None = None
+    group: object = None
+    sample_idx: Tensor | None = None
 
     @classmethod
-    def of_views(cls, view1, view2, sample_idx, group, together: bool):
+    def of_views(cls, view1, view2, sample_idx=None, group=None, together: bool = True):
         """Join the views of all ranks, whose numbers may differ; without ids all rows differ.
 
         If not ``together``, the negatives are this rank's, and the group has its ``counts``.
         """
-        n = view1.size(0)
-        counts = [view1.size(0)]
+        n = len(view1)
+        counts = [n]
         spread = group is not None and together
         if group is not None:
             counts, dtype = rows_and_dtype(join([view1, view2], 1), group)
@@ -56,27 +57,51 @@ class ContrastedBatch:
         else:
             ids = sample_idx.to(view1.device, non_blocking=True).long()
         if not spread:
-            return cls(view1, view2, ids, view1, view2, ids, counts)
+            return cls(view1, view2, ids, view1, view2, ids, counts, group, sample_idx)
         joined = all_gather_rows(join([view1, view2], 1), counts, group)
-        all_view1, all_view2 = joined.chunk(2, 1)
         all_ids = all_gather_rows(ids[:, None], counts, group)[:, 0]
-        return cls(view1, view2, ids, all_view1, all_view2, all_ids, counts)
+        all_view1, all_view2 = joined.chunk(2, 1)
+        return cls(view1, view2, ids, all_view1, all_view2, all_ids, counts, group, sample_idx)
 
-    def terms(self, taus: Sequence[Tensor | float]) -> list[NegativeTerms]:
-        """Compare the views of this rank with their negatives.
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> 'ContrastedBatch':
+        """The batch with a function of all rows."""
+        view1 = function(self.view1)
+        view2 = function(self.view2)
+        if self.all_view1 is self.view1:
+            return replace(self, view1=view1, view2=view2, all_view1=view1, all_view2=view2)
+        all_view1 = function(self.all_view1)
+        all_view2 = function(self.all_view2)
+        return replace(self, view1=view1, view2=view2, all_view1=all_view1, all_view2=all_view2)
 
-        With one temperature, or one per sample, every view is compared with both views of all
-        others: the terms of 2n anchors. With two the views are modalities, each against the other
-        one.
+    def terms(self, tau: Tensor | float, bimodal: bool) -> NegativeTerms:
+        """(2, n) terms of both views, compared with all samples but their own.
+
+        If ``bimodal`` the views are modalities, each compared with the other one (iSogCLR, ICML
+        2023, eq. 15 and 16); if not, each view is compared with both (eq. 11). ``tau`` is one, (n,)
+        or (2, n).
         """
-        keys = self.all_view1, self.all_view2, self.all_ids
-        rest = self.ids, None if self.all_view1 is self.view1 else keys
-        if len(taus) == 1:
-            terms = [two_view_terms(self.view1, self.view2, taus[0], *rest)]
-        else:
-            terms = two_modality_terms(self.view1, self.view2, taus[0], taus[1], *rest)
-        self.negatives = torch.cat([x.count for x in terms]).double().mean()
-        return [*terms]
+        ids = self.ids
+        dtype = torch.promote_types(self.view1.dtype, torch.float32)
+        tau = torch.as_tensor(tau, dtype=dtype, device=ids.device).expand(2, len(ids))
+        is_whole = self.all_view1 is self.view1
+        if bimodal and is_whole:
+            return negative_terms(self.view1, self.view2, self.view2, tau, ids, ids)
+        if bimodal:
+            all_ids = self.all_ids
+            sides = [
+                negative_terms(self.view1, self.view2, self.all_view2, tau[0], ids, all_ids),
+                negative_terms(self.view2, self.view1, self.all_view1, tau[1], ids, all_ids),
+            ]
+            log_mean = torch.stack([x.log_mean for x in sides])
+            mean_h = torch.stack([x.mean_h for x in sides])
+            return NegativeTerms(log_mean, mean_h, torch.stack([x.count for x in sides]))
+        anchors = torch.cat([self.view1, self.view2])
+        positives = torch.cat([self.view2, self.view1])
+        ids = ids.repeat(2)
+        keys = anchors if is_whole else torch.cat([self.all_view1, self.all_view2])
+        key_ids = ids if is_whole else self.all_ids.repeat(2)
+        terms = negative_terms(anchors, positives, keys, tau.reshape(-1), ids, key_ids)
+        return NegativeTerms(*(x.view_as(tau) for x in vars(terms).values()))
 
 
 class ContrastiveLoss(NamedSettings):
@@ -85,7 +110,6 @@ class ContrastiveLoss(NamedSettings):
     Subclasses implement :meth:`row_losses` and pass these arguments on.
 
     Args:
-        normalize: Scale embeddings to length 1: similarities are cosines.
         scope: ``global``: in distributed training the negatives come from the batches of all ranks,
             exactly as in a single process. ``local``: each rank has its own negatives.
         loss_weight: Factor of the whole loss.
@@ -97,12 +121,9 @@ class ContrastiveLoss(NamedSettings):
     keeps_samples = False  # whether it keeps state per sample, the same on all ranks
     saturation_advice = ''
 
-    def __init__(
-        self, normalize: bool = True, scope: str = 'global', loss_weight: float = 1.0
-    ) -> None:
+    def __init__(self, scope: str = 'global', loss_weight: float = 1.0) -> None:
         super().__init__()
         one_of('scope', scope, ('global', 'local'))
-        self.normalize = normalize
         self.scope = scope
         self.loss_weight = loss_weight
         self.diagnostics: dict[str, Tensor] = {}
@@ -132,30 +153,35 @@ class ContrastiveLoss(NamedSettings):
         batch = ContrastedBatch.of_views(view1, view2, sample_idx, group, together)
         total = sum(batch.counts) if together else len(batch.ids)
         self._check_batch_size(total)
-        losses = self.row_losses(batch, sample_idx, group)
+        losses = self.row_losses(batch)
         self._note(batch)
         return self.loss_weight * mean_over_ranks(losses, total, group if together else None)
 
     def normalized(self, view: Tensor) -> Tensor:
-        """(n, D) rows that are compared, of the (n, D) rows of the model."""
-        return unit_rows(view) if self.normalize else view
+        """(n, D) rows that are compared, of the (n, D) rows of the model: of length 1."""
+        return unit_rows(view)
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
-        """(n,) losses of the samples of this rank; over ``group``, or None, state is kept equal."""
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
+        """(n,) losses of the samples of this rank."""
         raise NotImplementedError
+
+    def terms(self, batch: ContrastedBatch, tau: Tensor | float, bimodal: bool) -> NegativeTerms:
+        """See :meth:`ContrastedBatch.terms`; notes the mean number of negatives of an anchor."""
+        terms = batch.terms(tau, bimodal)
+        if terms.count.numel():
+            self.diagnostics['negatives'] = terms.count.double().mean()
+        return terms
 
     def _check(self, view1, view2, sample_idx) -> None:
         check_views(view1, view2)
-        for name, view in (('view1', view1), ('view2', view2)):
-            if not view.is_floating_point():
-                raise TypeError(f'{name} must be floats, got {view.dtype}')
-        if sample_idx is None and self.keeps_samples:
+        check_floats(view1=view1, view2=view2)
+        if sample_idx is not None:
+            check_sample_ids(sample_idx, len(view1))
+        elif self.keeps_samples:
             raise ValueError(
                 f'{type(self).__name__} requires sample_idx, the index of each sample in the '
                 "training set; keep 'sample_idx' in meta_keys of PackInputs"
             )
-        if sample_idx is not None:
-            check_sample_ids(sample_idx, view1.size(0))
 
     def _check_batch_size(self, rows: int) -> None:
         """Refuse batches of one sample, but for the last one of an epoch."""
@@ -171,9 +197,16 @@ class ContrastiveLoss(NamedSettings):
 
     @torch.no_grad()
     def _note(self, batch: ContrastedBatch) -> None:
-        if batch.view1.size(0):
-            dtype = torch.promote_types(batch.view1.dtype, torch.float32)
-            scores = (batch.view1.to(dtype) * batch.view2.to(dtype)).sum(1)
-            self.diagnostics['pos_score'] = scores.mean()
-            if batch.negatives is not None:
-                self.diagnostics['negatives'] = batch.negatives
+        if batch.ids.numel():
+            view1 = at_least_float32(batch.view1)
+            view2 = at_least_float32(batch.view2)
+            self.diagnostics['pos_score'] = (view1 * view2).sum(1).mean()
+
+
+def check_views(view1: Tensor, view2: Tensor) -> None:
+    """Raise ValueError unless both are (n, D)."""
+    if view1.dim() != 2 or view1.shape != view2.shape:
+        raise ValueError(
+            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
+            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
+        )

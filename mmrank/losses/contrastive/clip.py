@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_count, check_positive
-from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.state.sample_state import check_sample_ids
 from mmrank.tensors import at_least_float32
 
@@ -15,14 +15,15 @@ from .info_nce import info_nce_losses
 
 
 def bounded_exp(logarithm: Tensor, low: float, high: float) -> Tensor:
-    """() exponential of a parameter that is kept in ``[low, high]``, at least float32.
-
-    The parameter itself is clamped: outside the bounds a clamped value has no gradient, so it could
-    not return.
-    """
-    with torch.no_grad():
-        logarithm.clamp_(low, high)
+    """() exponential of a parameter that is kept in ``[low, high]``, at least float32."""
+    clamp_parameter(logarithm, low, high)
     return at_least_float32(logarithm).exp()
+
+
+@torch.no_grad()
+def clamp_parameter(parameter: Tensor, low: float, high: float = math.inf) -> None:
+    """Clamp the parameter itself: a clamped value would have no gradient, and not return."""
+    parameter.clamp_(low, high)
 
 
 class CLIPLoss(ContrastiveLoss):
@@ -53,31 +54,28 @@ class CLIPLoss(ContrastiveLoss):
         learnable: bool = True,
         tau_min: float = 0.01,
         tau_max: float = 1.0,
-        **kwargs: Unpack[ContrastiveOptions],
+        **kwargs: Unpack[ScopeOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        if learnable:
-            check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
-        self.learnable = learnable
-        self.bounds = (math.log(tau_min), math.log(tau_max))
+        self.bounds = (-math.inf, math.inf)
         log_tau = torch.tensor(math.log(tau))
         if learnable:
+            check_ascending(tau_min=tau_min, tau=tau, tau_max=tau_max)
+            self.bounds = (math.log(tau_min), math.log(tau_max))
             self.log_tau = nn.Parameter(log_tau)
         else:
             self.register_buffer('log_tau', log_tau, persistent=False)
 
     def temperature(self) -> Tensor:
         """() temperature, at least float32."""
-        bounds = self.bounds if self.learnable else (-math.inf, math.inf)
-        return bounded_exp(self.log_tau, *bounds)
+        return bounded_exp(self.log_tau, *self.bounds)
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""
         tau = self.temperature()
-        image_terms, text_terms = batch.terms([tau, tau])
         self.diagnostics['tau'] = tau.detach()
-        return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
+        return info_nce_losses(self.terms(batch, tau, bimodal=True)).mean(0)
 
 
 class IndividualCLIPLoss(ContrastiveLoss):
@@ -89,52 +87,35 @@ class IndividualCLIPLoss(ContrastiveLoss):
     Source: iSogCLR (ICML 2023), appendix C.3.
 
     The temperatures are the (num_samples,) parameters ``image_tau`` and ``text_tau``. Spare them
-    the weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``.
+    the weight decay: ``paramwise_cfg=dict(custom_keys={'_tau': dict(decay_mult=0)})``. They stay
+    above 0.001; there is no upper bound.
 
     Args:
         num_samples: Number of pairs in the training set.
         tau: Temperature at the start.
-        tau_min: The temperatures stay above, > 0. There is no upper bound.
         **kwargs: See :class:`ContrastiveLoss`.
     """
 
     keeps_samples = True
+    tau_min = 0.001
 
-    def __init__(
-        self,
-        num_samples: int,
-        tau: float = 0.01,
-        tau_min: float = 0.001,
-        **kwargs: Unpack[ContrastiveOptions],
-    ) -> None:
+    def __init__(self, num_samples: int, tau: float = 0.01, **kwargs: Unpack[ScopeOptions]) -> None:
         super().__init__(**kwargs)
         fix = '; set it to the number of pairs in the training set'
         check_count('num_samples', num_samples, fix=fix)
-        check_ascending(tau_min=tau_min, tau=tau)
+        check_ascending(tau_min=self.tau_min, tau=tau)
         self.num_samples = num_samples
-        self.tau_min = float(tau_min)
         self.image_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
         self.text_tau = nn.Parameter(torch.full((num_samples,), float(tau)))
 
-    def temperatures(self, sample_idx: Tensor) -> list[Tensor]:
-        """(n,) temperatures of the images and of the texts, >= float32."""
-        found = []
-        for tau in (self.image_tau, self.text_tau):
-            # The parameter itself is clamped: outside the bounds a clamped value has no gradient,
-            # so it could not return.
-            with torch.no_grad():
-                tau.clamp_(min=self.tau_min)
-            found.append(at_least_float32(tau[sample_idx.to(tau.device)]))
-        return found
-
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Mean over image and text of each sample."""
         check_sample_ids(batch.ids, len(batch.ids), self.num_samples)
-        taus = self.temperatures(batch.ids)
-        image_terms, text_terms = batch.terms(taus)
-        with torch.no_grad():
-            self.diagnostics |= {
-                'image_tau_mean': self.image_tau.mean(),
-                'text_tau_mean': self.text_tau.mean(),
-            }
-        return (info_nce_losses(image_terms) + info_nce_losses(text_terms)) / 2
+        taus = []
+        for name in ('image_tau', 'text_tau'):
+            tau = getattr(self, name)
+            clamp_parameter(tau, self.tau_min)
+            taus.append(at_least_float32(tau[batch.ids]))
+            self.diagnostics[f'{name}_mean'] = tau.detach().mean()
+        terms = self.terms(batch, torch.stack(taus), bimodal=True)
+        return info_nce_losses(terms).mean(0)

@@ -1,6 +1,7 @@
 """SigLIP: each pair of an image and a text is judged by itself."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -8,24 +9,32 @@ from torch.nn.functional import logsigmoid
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
-from mmrank.losses.options import ContrastiveOptions, Unpack
+from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
-from .terms import BLOCK_ENTRIES, SameSample, fill, similarity_strips
+from .terms import negative_similarities, number_samples, similarity_strips
 
 
-class _NegativeSum(Function):
-    """``sum_z softplus(t <a, z> + b)`` over the negatives of each anchor."""
+def _strips(rows, keys, numbers) -> Iterator[tuple[slice, Tensor]]:
+    """Rows of each strip, and its similarities with the negatives."""
+    row_numbers, key_numbers = numbers
+    for part, _ in similarity_strips(rows, keys):
+        yield part, negative_similarities(rows[part], keys, row_numbers[part], key_numbers)
+
+
+class _NegativeSums(Function):
+    """``sum_z softplus(t <a, z> + b)`` over the negatives z of each anchor a, in strips of rows."""
 
     @staticmethod
-    def forward(ctx, rows, keys, scale, bias, row_ids, key_ids):
+    def forward(ctx, rows, keys, scale, bias, numbers):
         ctx.save_for_backward(rows, keys, scale, bias)
-        ctx.same = SameSample(row_ids, key_ids)
-        total = rows.new_zeros(len(rows))
-        for part, logits, _ in _strips(rows, keys, scale, bias, ctx.same):
-            total[part] -= logsigmoid(-logits).sum(1)
-        return total
+        ctx.numbers = numbers
+        sums = rows.new_zeros(len(rows))
+        for part, scores in _strips(rows, keys, numbers):
+            # softplus of torch is rounded above 20.
+            sums[part] -= logsigmoid(-scale * scores - bias).sum(1)
+        return sums
 
     @staticmethod
     @once_differentiable('sigmoid_losses')
@@ -36,24 +45,14 @@ class _NegativeSum(Function):
         of_scale = torch.zeros_like(scale)
         of_bias = torch.zeros_like(bias)
         with torch.autocast(rows.device.type, enabled=False):
-            for part, logits, scores in _strips(rows, keys, scale, bias, ctx.same):
-                slope = logits.sigmoid_().mul_(grad[part, None])
+            for part, scores in _strips(rows, keys, ctx.numbers):
+                slope = (scale * scores + bias).sigmoid_().mul_(grad[part, None])
                 of_scale += (slope * scores).sum()
                 of_bias += slope.sum()
                 slope *= scale
                 of_rows[part].addmm_(slope, keys)
                 of_keys.addmm_(slope.t(), rows[part])
-        return of_rows, of_keys, of_scale, of_bias, None, None
-
-
-def _strips(rows, keys, scale, bias, same: SameSample):
-    """Rows of a strip, its logits, -inf where there is no negative, scores."""
-    # Two tensors of the size of a strip are alive at once.
-    for part, _ in similarity_strips(len(rows), len(keys), rows.size(1), False, BLOCK_ENTRIES // 2):
-        scores = rows[part] @ keys.t()
-        logits = scale * scores + bias
-        fill(logits, same.inside(part, 0, len(keys)), -torch.inf)
-        yield part, logits, scores
+        return of_rows, of_keys, of_scale, of_bias, None
 
 
 def sigmoid_losses(
@@ -66,24 +65,22 @@ def sigmoid_losses(
 ) -> Tensor:
     """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`.
 
-    The similarities are there in strips of rows, in backward once more. Differentiable once. Rows
-    of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
+    Rows of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
     ``keys`` are (M, D) second views of all ranks and their (M,) samples; None: the batch's.
+    Differentiable once.
     """
     if ids is None:
         ids = torch.arange(len(view1), device=view1.device)
-    dtype = torch.promote_types(view1.dtype, view2.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
+    others, other_ids = keys or (view2, ids)
+    dtype = torch.promote_types(at_least_float32(view1).dtype, view2.dtype)
     view1 = view1.to(dtype)
     view2 = view2.to(dtype)
-    others, other_ids = keys or (view2, ids)
     scale = torch.as_tensor(scale, dtype=dtype, device=view1.device)
     bias = torch.as_tensor(bias, dtype=dtype, device=view1.device)
+    numbers = [number_samples(x, other_ids)[0] for x in (ids, other_ids)]
     with torch.autocast(view1.device.type, enabled=False):
-        own = scale * (view1 * view2).sum(1) + bias
-        negative = _NegativeSum.apply(view1, others.to(dtype), scale, bias, ids, other_ids)
-        # softplus of torch is rounded above 20.
-        return negative - logsigmoid(own)
+        positive = logsigmoid(scale * (view1 * view2).sum(1) + bias)
+        return _NegativeSums.apply(view1, others.to(dtype), scale, bias, numbers) - positive
 
 
 class SigLIPLoss(ContrastiveLoss):
@@ -91,12 +88,12 @@ class SigLIPLoss(ContrastiveLoss):
 
     ``softplus(-t <x_i, y_i> - b) + sum_j softplus(t <x_i, y_j> + b)`` over the second views ``y_j``
     of all other samples, the mean over i. There is no softmax: a pair does not compete with the
-    others, and a sample without negatives still has the loss of its own pair. Source: Zhai et al.,
-    Sigmoid Loss for Language Image Pre-Training, ICCV 2023, section 3.2.
+    others, and a sample without negatives still has the loss of its own pair. b starts at -10, as
+    nearly all pairs of a batch are negative. Source: Zhai et al., Sigmoid Loss for Language Image
+    Pre-Training, ICCV 2023, section 3.2.
 
     Args:
         tau: Temperature ``1/t`` at the start; the paper takes 0.1.
-        bias: b at the start; the paper takes -10, since nearly all pairs of a batch are negative.
         learnable: Learn both: ``log_scale``, log t, and ``logit_bias`` are parameters (else buffers
             that are not saved), to be spared by weight decay
             (``paramwise_cfg=dict(custom_keys={'log_scale': dict(decay_mult=0), 'logit_bias':
@@ -109,29 +106,23 @@ class SigLIPLoss(ContrastiveLoss):
         0.6932
     """
 
+    start_bias = -10.0
     log_scale: Tensor  # parameters or buffers
     logit_bias: Tensor
 
     def __init__(
-        self,
-        tau: float = 0.1,
-        bias: float = -10.0,
-        learnable: bool = True,
-        **kwargs: Unpack[ContrastiveOptions],
+        self, tau: float = 0.1, learnable: bool = True, **kwargs: Unpack[ScopeOptions]
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
-        if not math.isfinite(bias):
-            raise ValueError(f'bias must be finite, got {bias!r}')
-        self.learnable = learnable
-        for name, value in (('log_scale', -math.log(tau)), ('logit_bias', float(bias))):
+        for name, value in (('log_scale', -math.log(tau)), ('logit_bias', self.start_bias)):
             start = torch.tensor(value)
             if learnable:
                 self.register_parameter(name, nn.Parameter(start))
             else:
                 self.register_buffer(name, start, persistent=False)
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Loss of the image of each sample with all texts."""
         scale = at_least_float32(self.log_scale).exp()
         bias = at_least_float32(self.logit_bias)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.checks import check_ascending, check_not_negative, check_positive
-from mmrank.losses.options import ContrastiveOptions, TemperatureOptions, Unpack
+from mmrank.losses.options import ScopeOptions, TemperatureOptions, Unpack
 from mmrank.state.sample_averages import (
     SampleLogMean,
     SampleTemperature,
@@ -67,67 +67,48 @@ class MovingAverageLoss(ContrastiveLoss):
     """
 
     keeps_samples = True
-    learn_temperature = False
+    learn_temperature = False  # of each sample
     prefixes = ('',)
-    rho = tau = tau0 = 0.0
+    rho = tau0 = 0.0
 
     def states(self) -> list[SampleLogMean]:
         """State of the anchors: one, or one for each modality."""
         kind = 'temperature' if self.learn_temperature else 'average'
         return [cast(SampleLogMean, self.get_submodule(x + kind)) for x in self.prefixes]
 
-    def learned_temperature(self) -> Tensor | None:
-        """() temperature of all samples, if the optimiser learns it."""
-        return None
+    def temperatures(self, entries: Tensor) -> Tensor:
+        """(k, n) temperatures, of the (quantities, k, n) entries of n samples in k states."""
+        raise NotImplementedError
 
     @property
     def num_samples(self) -> int:
         """Number of samples that the state is for."""
         return self.states()[0].size
 
-    def row_losses(self, batch: ContrastedBatch, sample_idx: Tensor | None, group) -> Tensor:
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
         """Losses of the samples; then the state takes in the batch."""
-        n = batch.ids.numel()
-        device = batch.ids.device
-        sample_idx = cast(Tensor, sample_idx)  # the base refuses None
+        ids = batch.ids
+        sample_idx = cast(Tensor, batch.sample_idx)  # the base refuses None
+        check_sample_ids(sample_idx, len(ids), self.num_samples)
         states = self.states()
-        for state in states:
-            check_sample_ids(sample_idx, n, state.size)
-        of_all = self.learned_temperature()
-        entries = []
-        taus = []
-        for state in states:
-            entry = state.fetch(sample_idx, device)
-            entries.append(entry)
-            if self.learn_temperature:
-                taus.append(entry[1])
-            elif of_all is not None:
-                taus.append(of_all.detach().expand_as(entry[0]))
-            else:
-                taus.append(torch.full_like(entry[0], self.tau))
-        losses = []
-        for prefix, state, old, tau, terms in zip(
-            self.prefixes, states, entries, taus, batch.terms(taus)
-        ):
-            views = terms.count.numel() // n if n else 1
-            tau = tau.repeat(views)
-            gradient = None
-            log_s = moving_log_mean(old[0].repeat(views), terms.log_mean, state.beta0)
-            loss = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
-            if self.learn_temperature or of_all is not None:
-                slope = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
-                if of_all is None:
-                    gradient = slope.view(views, n).mean(0)
-                else:
-                    # Without negatives it is not finite. The value is in the loss already.
-                    slope = torch.where(terms.log_mean.detach() != -math.inf, slope, 0)
-                    loss = loss + slope * (of_all - of_all.detach())
-            losses.append(loss.view(views, n).mean(0))
-            log_g = terms.log_mean.detach().view(views, n).logsumexp(0) - math.log(views)
-            state.update(batch.ids, log_g, gradient, batch.counts, group)
-            if n:
-                self._note_state(prefix, state, log_s, tau[:n])
-        return sum(losses[1:], losses[0])
+        entries = torch.stack([state.fetch(sample_idx, ids.device) for state in states], 1)
+        tau = self.temperatures(entries)
+        terms = self.terms(batch, tau.detach(), bimodal=len(states) == 2)
+        log_s = moving_log_mean(entries[0], terms.log_mean, states[0].beta0)
+        losses = global_contrastive_loss(terms.log_mean, log_s, tau, self.rho, self.tau0)
+        slope = temperature_gradient(terms.log_mean, log_s, terms.mean_h, tau, self.rho)
+        if tau.requires_grad:
+            # Without negatives it is not finite. The value is in the loss already.
+            losses = losses + torch.where(terms.count > 0, slope, 0) * (tau - tau.detach())
+        # Each view of its state: the mean over those of one state.
+        shape = len(states), 2 // len(states), len(ids)
+        log_g = terms.log_mean.detach().view(shape).logsumexp(1) - math.log(shape[1])
+        gradients = slope.view(shape).mean(1) if self.learn_temperature else [None] * 2
+        for k, state in enumerate(states):
+            state.update(ids, log_g[k], gradients[k], batch.counts, batch.group)
+            if len(ids):
+                self._note_state(self.prefixes[k], state, log_s.view(shape)[k], tau[k])
+        return losses.view(shape).mean(1).sum(0)
 
     @torch.no_grad()
     def _note_state(self, prefix: str, state: SampleLogMean, log_s: Tensor, tau: Tensor) -> None:
@@ -181,12 +162,12 @@ class SogCLRLoss(MovingAverageLoss):
         beta0: float = 0.9,
         bimodal: bool = False,
         load_state: bool = True,
-        **kwargs: Unpack[ContrastiveOptions],
+        **kwargs: Unpack[ScopeOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(tau=tau)
         self.tau = float(tau)
-        self.bimodal = bimodal
+        self.register_parameter('log_tau', None)
         if rho is not None:
             check_not_negative(rho=rho)
             check_ascending(tau_min=tau_min, tau=tau, largest_tau=1.0)
@@ -199,9 +180,10 @@ class SogCLRLoss(MovingAverageLoss):
             average = SampleLogMean(num_samples, beta0, load_state)
             self.add_module(f'{prefix}average', average)
 
-    def learned_temperature(self) -> Tensor | None:
-        log_tau = getattr(self, 'log_tau', None)
-        return None if log_tau is None else bounded_exp(log_tau, *self.bounds)
+    def temperatures(self, entries: Tensor) -> Tensor:
+        if self.log_tau is None:
+            return torch.full_like(entries[0], self.tau)
+        return bounded_exp(self.log_tau, *self.bounds).expand_as(entries[0])
 
 
 class ISogCLRLoss(MovingAverageLoss):
@@ -249,7 +231,7 @@ class ISogCLRLoss(MovingAverageLoss):
         beta1: float = 0.9,
         load_state: bool = True,
         gradient_clip: float | None = None,
-        **kwargs: Unpack[ContrastiveOptions],
+        **kwargs: Unpack[ScopeOptions],
     ) -> None:
         super().__init__(**kwargs)
         check_positive(rho=rho)
@@ -259,6 +241,9 @@ class ISogCLRLoss(MovingAverageLoss):
         for prefix in self.prefixes:
             state = SampleTemperature(num_samples, beta0, step, load_state)
             self.add_module(f'{prefix}temperature', state)
+
+    def temperatures(self, entries: Tensor) -> Tensor:
+        return entries[1]
 
 
 class BimodalISogCLRLoss(ISogCLRLoss):

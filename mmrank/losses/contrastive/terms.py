@@ -1,9 +1,7 @@
 """Mean exp over the negatives of each row of a batch.
 
-Of the matrix of similarities each entry is computed once in forward, whichever of its two sides is
-an anchor, in strips of rows that stay in the cache. A strip is kept for backward while the matrix
-is small or no larger than the embeddings, and computed once more if not. The exponentials are
-powers of two: ``exp2`` takes half the time of ``exp``.
+Similarities are computed in strips of rows, each entry once, whichever of its two sides is an
+anchor. The strips are kept for backward while they are few, and computed once more if not.
 """
 
 import math
@@ -13,272 +11,166 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.autograd import Function, once_differentiable
+from mmrank.tensors import at_least_float32
 
-#: Similarities at a time, at most.
+#: Similarities at a time, at most, so that they stay in the cache; but one row at least.
 BLOCK_ENTRIES = 1 << 20
 # And at least, whatever the embeddings: below, calls cost more than sums.
 _LEAST_ENTRIES = 1 << 18
-# Of matrices that are kept whatever the embeddings: 4 MiB.
+# Similarities that are kept whatever the embeddings: 4 MiB.
 _KEPT_ENTRIES = 1 << 20
 _LOG2_E = math.log2(math.e)
-# More of them than this for each row are found by comparing all.
-_MOST_PAIRS = 8
 
 
-def similarity_strips(
-    rows: int, columns: int, width: int, triangle: bool, limit: int
-) -> Iterator[tuple[slice, int]]:
-    """Cut a matrix of similarities into strips of rows; yields the rows and the first column.
+def similarity_strips(rows: Tensor, columns: Tensor, triangle: bool = False) -> Iterator[tuple]:
+    """Cut the similarities of (n, D) and (m, D) into strips: yields rows and the first column.
 
-    A strip takes less memory than the embeddings of this ``width``, and has at most ``limit``
-    entries unless one row has more. As a ``triangle`` it leaves out the columns before its own.
+    A strip takes less memory than the embeddings. In a ``triangle`` the columns before its rows are
+    left out.
     """
-    entries = max((rows + columns) * width // 2, _LEAST_ENTRIES)
-    entries = min(entries, limit)
+    n = len(rows)
+    m, width = columns.shape
+    entries = min(max((n + m) * width // 2, _LEAST_ENTRIES), BLOCK_ENTRIES)
     begin = 0
-    while begin < rows:
+    while begin < n:
         first = begin if triangle else 0
-        end = begin + max(entries // max(columns - first, 1), 1)
-        yield slice(begin, min(end, rows)), first
+        end = min(begin + max(entries // max(m - first, 1), 1), n)
+        yield slice(begin, end), first
         begin = end
 
 
-class SameSample:
-    """Where row and column of a similarity matrix are of one sample.
+def number_samples(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
+    """Number the samples of (n,) ids, and count each of them in (m,) ids ``among``.
 
-    ``rows_others`` and ``columns_others`` are the numbers of columns, or rows, of other samples.
+    Returns (n,) float32 whole numbers, equal where the ids are, exact below 2^24, and (n,) int64
+    counts. Floats are compared in a tenth of the time of integers.
     """
-
-    def __init__(self, row_ids: Tensor, column_ids: Tensor) -> None:
-        self.ids = (row_ids, column_ids)
-        self.pairs = None
-        self._found = {}
-        n = row_ids.numel()
-        m = column_ids.numel()
-        # Elsewhere the host would have to wait for what it finds.
-        is_seen = can_sync(row_ids)
-        if is_seen and column_ids is row_ids and _all_differ(row_ids):
-            self.rows_others = self.columns_others = torch.full((n,), n - 1)
-            self.pairs = (torch.arange(n), torch.arange(n))
-            self._ends = range(n + 1)
-            return
-        row_ids = row_ids.long().contiguous()
-        column_ids = column_ids.long().contiguous()
-        begin, size, order = _places(row_ids, column_ids)
-        self.rows_others = m - size
-        self.columns_others = n - _places(column_ids, row_ids)[1]
-        if is_seen and int(size.sum()) <= _MOST_PAIRS * max(n, 1):
-            ends = size.cumsum(0)
-            rows = torch.arange(n).repeat_interleave(size)
-            place = torch.arange(len(rows)) + (begin + size - ends)[rows]
-            self.pairs = (rows, order[place])
-            self._ends = [0, *ends.tolist()]
-
-    def inside(self, rows: slice, first: int, last: int) -> Tensor:
-        """The entries in the strip ``[rows, first:last]``: a mask, or places in its memory."""
-        if self.pairs is None:
-            row_ids, column_ids = self.ids
-            return row_ids[rows, None] == column_ids[first:last]
-        key = rows.start, rows.stop, first
-        if key not in self._found:
-            part = slice(self._ends[rows.start], self._ends[rows.stop])
-            i = self.pairs[0][part]
-            j = self.pairs[1][part]
-            if first:
-                later = j >= first
-                i = i[later]
-                j = j[later]
-            self._found[key] = (i - rows.start) * (last - first) + (j - first)
-        return self._found[key]
-
-
-def _all_differ(ids: Tensor) -> bool:
-    return bool((ids.sort().values.diff() != 0).all())
-
-
-def _places(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """First place and number of each id in the order of ``among``, and that order."""
-    ordered, order = among.sort(stable=True)
+    ids = ids.long()
+    among = among.long()
+    ordered = among.sort().values
     begin = torch.searchsorted(ordered, ids)
-    return begin, torch.searchsorted(ordered, ids, right=True) - begin, order
+    end = torch.searchsorted(ordered, ids, right=True)
+    return (begin + end).float(), end - begin
 
 
-def fill(x: Tensor, index: Tensor, value: float) -> None:
-    """Set entries of a strip, which :meth:`SameSample.inside` found."""
-    if index.dtype == torch.bool:
-        x.masked_fill_(index, value)
-    else:
-        x.view(-1).index_fill_(0, index, value)
+def negative_similarities(
+    rows: Tensor, columns: Tensor, row_numbers: Tensor, column_numbers: Tensor
+) -> Tensor:
+    """(n, m) inner products; far below any where row and column are of one sample."""
+    x = rows @ columns.t()
+    is_same = torch.empty_like(x)
+    torch.eq(row_numbers[:, None], column_numbers, out=is_same)
+    return x.add_(is_same, alpha=torch.finfo(x.dtype).min / 2)
 
 
 class ExpSums:
-    """Sums of exp over the similarities of anchors, of ``positive`` (n,) with their positives.
+    """Sums over the negatives of (k, n) anchors: of ``exp((s - best)/tau)``, and of s times it.
 
-    The methods take a strip of similarities, the anchors ``part`` that it belongs to, the dimension
-    ``dim`` to sum over (1 if the anchors are its rows) and the ``own`` entries: no negatives.
+    The methods take a strip of similarities s, the anchors ``part`` of a ``side`` that it belongs
+    to, and the dimension ``dim`` to sum over: 1 if the anchors are its rows.
     """
 
-    def __init__(self, positive: Tensor, tau: Tensor) -> None:
-        self.positive = positive
-        self.factor = _LOG2_E / tau
-        # The largest power of two, the sum of all of them over it, and the sum of each times its
-        # exponent.
-        self.best = torch.full_like(positive, torch.finfo(positive.dtype).min)
-        self.total = torch.zeros_like(positive)
-        self.moment = torch.zeros_like(positive)
+    def __init__(self, tau: Tensor) -> None:
+        self.tau = tau
+        # Far above the entries that are no negatives, whose exponential is 0.
+        self.best = torch.full_like(tau, torch.finfo(tau.dtype).min / 4)
+        self.total = torch.zeros_like(tau)
+        self.moment = torch.zeros_like(tau)
 
-    def _exponents(self, strip: Tensor, part: slice, dim: int) -> Tensor:
-        """``log2 exp(h/tau)`` of a strip, a new tensor."""
-        x = strip - self.positive[part].unsqueeze(dim)
-        return x.mul_(self.factor[part].unsqueeze(dim))
-
-    def take(self, strip: Tensor, part: slice, dim: int, own: Tensor) -> None:
+    def add(self, strip: Tensor, side: int, part: slice, dim: int) -> None:
         """Add a strip to the sums of its anchors."""
-        x = self._exponents(strip, part, dim)
-        fill(x, own, -torch.inf)
-        before = self.best[part]
-        best = torch.maximum(before, x.amax(dim))
-        x -= best.unsqueeze(dim)
-        powers = x.exp2()
-        # 0 * -inf is not a number.
-        fill(x, own, 0)
-        change = before - best
-        total = self.total[part]
-        scale = change.exp2()
-        moment = (self.moment[part] + change * total) * scale
-        self.best[part] = best
-        self.total[part] = total * scale + powers.sum(dim)
-        self.moment[part] = moment + x.mul_(powers).sum(dim)
+        at = side, part
+        best = torch.maximum(self.best[at], strip.amax(dim))
+        scale = ((self.best[at] - best) / self.tau[at]).exp()
+        self.best[at] = best
+        powers = self.powers(strip, side, part, dim)
+        self.total[at] = scale * self.total[at] + powers.sum(dim)
+        self.moment[at] = scale * self.moment[at] + powers.mul_(strip).sum(dim)
 
-    def results(self, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(n,) log of the mean of exp(h/tau) over ``count``, mean of h, log2 of the sum."""
-        log_count = count.clamp(min=1).to(self.total).log()
-        log_mean = self.best / _LOG2_E + self.total.log() - log_count
-        mean_h = (self.moment / self.total + self.best) / self.factor
-        return log_mean, torch.where(count > 0, mean_h, 0), self.best + self.total.log2()
-
-    def weights(self, strip, part: slice, dim: int, own, log2_sum, per_anchor) -> Tensor:
-        """Share of each similarity in the sum of its anchor, times a factor of each anchor."""
-        x = self._exponents(strip, part, dim)
-        x = x.sub_(log2_sum[part].unsqueeze(dim)).exp2_()
-        fill(x, own, 0)
-        return x.mul_(per_anchor[part].unsqueeze(dim))
+    def powers(self, strip: Tensor, side: int, part: slice, dim: int) -> Tensor:
+        """``exp((s - best)/tau)``, at most 1."""
+        x = strip - self.best[side, part].unsqueeze(dim)
+        # exp2 takes a third of the time of exp.
+        return x.mul_((_LOG2_E / self.tau[side, part]).unsqueeze(dim)).exp2_()
 
 
-def _is_small(rows: Tensor, columns: Tensor, mirrored: bool) -> bool:
-    """Whether the similarities take little memory, or no more than the embeddings."""
-    n = len(rows)
-    m, width = columns.shape
-    return n * m // (2 if mirrored else 1) <= max((n + m) * width, _KEPT_ENTRIES)
+def _strips(rows, columns, numbers, is_mirrored: bool, kept=()) -> Iterator[tuple]:
+    """Yield the rows of each strip, the first column, the strip, and its columns that are anchors.
 
-
-def _strips(rows, columns, mirrored: bool, same: SameSample, limit: int, both: bool, kept=()):
-    """Yield the rows of each strip, its first column, the strip, and whose sums it is part of.
-
-    That is the number of the sums (1 are the sums of columns), the anchors, their dimension, the
-    first column of the strip that counts, and the entries that are not negatives there. Where rows
-    and columns are ``mirrored``, one of a similarity and its mirror image is computed.
+    Those are all columns, or where the columns are the rows again, the ones after its own rows.
     """
+    row_numbers, column_numbers = numbers
     kept = iter(kept)
-    last, width = columns.shape
-    for part, first in similarity_strips(len(rows), last, width, mirrored, limit):
+    for part, first in similarity_strips(rows, columns, is_mirrored):
         strip = next(kept, None)
         if strip is None:
-            strip = rows[part] @ columns[first:].t()
-        inside = same.inside(part, first, last)
-        sides = [(0, part, 1, 0, inside)]
-        if mirrored and part.stop < last:
-            inside = same.inside(part, part.stop, last)
-            sides.append((0, slice(part.stop, last), 0, part.stop - first, inside))
-        elif both:
-            sides.append((1, slice(0, last), 0, 0, inside))
-        yield part, first, strip, sides
+            strip = negative_similarities(
+                rows[part], columns[first:], row_numbers[part], column_numbers[first:]
+            )
+        yield part, first, strip, slice(part.stop if is_mirrored else 0, None)
 
 
-class LogMeanExp(Function):
-    """``log mean exp(h/tau)`` of the rows, and of the columns if there is a second ``tau`` (n,).
+class LogSumExp(Function):
+    """``log sum exp(h/tau)`` and mean of h of the rows, and of the columns, in (1 or 2, n).
 
-    ``columns`` is None for the rows again, ``positive`` (n,) the similarity of each row and its
-    positive, or None where that is the column of the same number. Returns also the mean of h of
-    each direction, without gradient.
+    ``columns`` is None for the rows again; they have terms if ``tau`` is (2, n). Row i has the
+    similarity ``positive`` (n,) with its positive, and so has column i. The mean has no gradient.
     """
 
     @staticmethod
-    def forward(ctx, rows, columns, positive, same, limit, tau, *others):
-        taus = tau, *others  # torch.compile (2.12) drops ctx before *taus, where they are two
-        ctx.mirrored = columns is None
-        ctx.pairs = positive is None
+    def forward(ctx, rows, columns, numbers, positive, tau):
+        ctx.is_mirrored = columns is None
+        ctx.numbers = numbers
         columns = rows if columns is None else columns
-        own = (rows * columns).sum(1) if positive is None else positive
-        sums = [ExpSums(own, tau) for tau in taus]
-        small = _is_small(rows, columns, ctx.mirrored)
-        kept = [] if any(ctx.needs_input_grad) and small else None
-        strips = _strips(rows, columns, ctx.mirrored, same, limit, len(taus) > 1)
-        for _, _, strip, sides in strips:
-            for k, anchors, dim, skipped, inside in sides:
-                if strip.numel():
-                    sums[k].take(strip[:, skipped:], anchors, dim, inside)
-            if kept is not None:
+        ctx.both = ctx.is_mirrored or len(tau) == 2
+        sums = ExpSums(tau)
+        m, width = columns.shape
+        entries = len(rows) * m // (2 if ctx.is_mirrored else 1)
+        is_small = entries <= max((len(rows) + m) * width, _KEPT_ENTRIES)
+        kept = []
+        for part, first, strip, later in _strips(rows, columns, numbers, ctx.is_mirrored):
+            sums.add(strip, 0, part, 1)
+            if ctx.both:
+                sums.add(strip[:, later.start - first :], -1, later, 0)
+            if is_small:
                 kept.append(strip)
-        counts = same.rows_others, same.columns_others
-        log_means, means, ctx.log2_sums = zip(*[x.results(c) for x, c in zip(sums, counts)])
-        ctx.save_for_backward(rows, columns, own, *taus, *means, *(kept or ()))
-        ctx.same = same
-        ctx.limit = limit
-        ctx.mark_non_differentiable(*means)
-        return *log_means, *means
+        mean_h = torch.where(sums.total != 0, sums.moment / sums.total - positive, 0)
+        ctx.sums = sums
+        ctx.save_for_backward(rows, columns, positive, tau, mean_h, *kept)
+        ctx.mark_non_differentiable(mean_h)
+        return (sums.best - positive) / tau + sums.total.log(), mean_h
 
     @staticmethod
     @once_differentiable('negative_terms')
-    def backward(ctx, *grads):
-        number = len(ctx.log2_sums)
-        rows, columns, positive, *saved = ctx.saved_tensors
-        taus = saved[:number]
-        means = saved[number : 2 * number]
-        kept = saved[2 * number :]
-        counts = ctx.same.rows_others, ctx.same.columns_others
-        sums = []
-        settings = []
-        of_taus = []
-        of_positive = torch.zeros_like(positive)
-        for grad, count, tau, mean, log2_sum in zip(grads, counts, taus, means, ctx.log2_sums):
-            # Without negatives log g is a constant.
-            grad = torch.where(count > 0, grad, 0)
-            sums.append(ExpSums(positive, tau))
-            settings.append((torch.where(count > 0, log2_sum, 0), grad / tau))
-            # The weights of an anchor add up to 1.
-            of_positive -= grad / tau
-            of_taus.append(-grad * mean / tau.square())
+    def backward(ctx, grad, _):
+        rows, columns, _, tau, mean_h, *kept = ctx.saved_tensors
+        sums = ctx.sums
+        # Without negatives the sum is a constant.
+        slope = torch.where(sums.total != 0, grad / tau, 0)
+        factor = slope / sums.total.clamp(min=1)
+        of_rows = torch.zeros_like(rows)
+        of_columns = of_rows if ctx.is_mirrored else torch.zeros_like(columns)
         with torch.autocast(rows.device.type, enabled=False):
-            if ctx.pairs:
-                of_rows = columns * of_positive[:, None]
-                of_columns = rows * of_positive[:, None]
-            else:
-                of_rows = of_columns = torch.zeros_like(rows)
-                if not ctx.mirrored:
-                    of_columns = torch.zeros_like(columns)
-            strips = _strips(rows, columns, ctx.mirrored, ctx.same, ctx.limit, number > 1, kept)
-            for part, first, strip, sides in strips:
-                total = strip
-                for k, anchors, dim, skipped, inside in sides:
-                    own = strip[:, skipped:]
-                    weights = sums[k].weights(own, anchors, dim, inside, *settings[k])
-                    if total is strip:
-                        total = weights
-                    else:
-                        total[:, skipped:] += weights
-                of_rows[part].addmm_(total, columns[first:])
-                of_columns[first:].addmm_(total.t(), rows[part])
+            strips = _strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
+            for part, first, strip, later in strips:
+                weights = sums.powers(strip, 0, part, 1).mul_(factor[0, part, None])
+                if ctx.both:
+                    mirror = sums.powers(strip[:, later.start - first :], -1, later, 0)
+                    weights[:, later.start - first :] += mirror.mul_(factor[-1, later])
+                of_rows[part].addmm_(weights, columns[first:])
+                of_columns[first:].addmm_(weights.t(), rows[part])
                 # The next strip takes their memory.
-                strip = own = None
-        of_columns = None if ctx.mirrored else of_columns
-        return of_rows, of_columns, None if ctx.pairs else of_positive, None, None, *of_taus
+                strip = mirror = None
+        # The weights of an anchor add up to 1.
+        of_positive = -slope.sum(0)
+        of_tau = -slope * mean_h / tau
+        return of_rows, None if ctx.is_mirrored else of_columns, None, of_positive, of_tau
 
 
 @dataclass
 class NegativeTerms:
-    """(n,) inputs of a global contrastive loss, of as many anchors.
+    """Inputs of a global contrastive loss, (n,) of the anchors or (2, n) of two views.
 
     ``log_mean`` is ``log g = log mean_z exp(h(z)/tau)``, -inf without negatives, and ``mean_h`` the
     mean of h under the weights ``exp(h/tau)``, 0 without negatives; it has no gradient. ``count``
@@ -291,7 +183,7 @@ class NegativeTerms:
 
     @property
     def log_count(self) -> Tensor:
-        """(n,) log of the number of negatives; 0 without."""
+        """Log of the number of negatives; 0 without."""
         return self.count.clamp(min=1).to(self.log_mean).log()
 
 
@@ -302,112 +194,26 @@ def negative_terms(
     tau: Tensor | float,
     anchor_ids: Tensor,
     key_ids: Tensor,
-    block_entries: int = BLOCK_ENTRIES,
 ) -> NegativeTerms:
     """Compare (n, D) anchors a and their positives a+ with (m, D) keys z of other samples.
 
     ``h(z) = <a, z> - <a, a+>`` and ``g = mean_z exp(h(z)/tau)``. Source: iSogCLR (ICML 2023), eq.
     11, 15 and 16. No exponential is formed that is above 1. Where anchors and keys are one tensor,
     and their ids too, a similarity is computed for both of its samples at once. ``tau`` > 0, one or
-    (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. At most
-    ``block_entries`` similarities are there at a time.
+    (n,), gets the gradient ``d log g/d tau = -mean_h/tau^2`` if it requires it. With a tau of
+    (2, n) the keys are anchors, too, and must be the positives: the terms are (2, n).
     """
-    n = anchors.size(0)
-    m = keys.size(0)
-    if (
-        positives.shape != anchors.shape
-        or keys.shape[1:] != anchors.shape[1:]
-        or anchor_ids.shape != (n,)
-        or key_ids.shape != (m,)
-    ):
-        raise ValueError(
-            'anchors and positives must be (n, D), keys (m, D) and the ids (n,) and (m,); got '
-            f'{tuple(anchors.shape)}, {tuple(positives.shape)}, {tuple(keys.shape)}, '
-            f'{tuple(anchor_ids.shape)} and {tuple(key_ids.shape)}'
-        )
-    columns = None if keys is anchors and key_ids is anchor_ids else keys
-    return _terms(anchors, columns, positives, [tau], anchor_ids, key_ids, block_entries)[0]
-
-
-def _terms(rows, columns, positives, taus, row_ids, column_ids, block_entries=BLOCK_ENTRIES):
-    """List of the terms of the rows, and of the columns if there are two temperatures.
-
-    ``columns`` None are the rows again, ``positives`` None the columns.
-    """
-    dtype = torch.promote_types(rows.dtype, torch.float32)
-    rows = rows.to(dtype)
-    columns = None if columns is None else columns.to(dtype)
-    positives = None if positives is None else positives.to(dtype)
+    is_mirrored = keys is anchors and key_ids is anchor_ids
+    number, same = number_samples(anchor_ids, key_ids)
+    numbers = number, number_samples(key_ids, key_ids)[0]
+    rows = at_least_float32(anchors)
+    columns = None if is_mirrored else at_least_float32(keys)
     # h/tau of 400 needs the full mantissa: no autocast here.
     with torch.autocast(rows.device.type, enabled=False):
-        own = None if positives is None else (rows * positives).sum(1)
-        taus = [torch.as_tensor(x, dtype=dtype, device=rows.device).expand(len(rows)) for x in taus]
-        same = SameSample(row_ids, column_ids)
-        found = LogMeanExp.apply(rows, columns, own, same, block_entries, *taus)
-    counts = (same.rows_others, same.columns_others)
-    number = len(taus)
-    return [NegativeTerms(*x) for x in zip(found[:number], found[number:], counts)]
-
-
-def two_view_terms(
-    view1: Tensor,
-    view2: Tensor,
-    tau: Tensor | float,
-    ids: Tensor | None = None,
-    keys: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> NegativeTerms:
-    """Terms of 2B anchors: every (B, D) view against both views of all other samples.
-
-    Source: iSogCLR (ICML 2023), eq. 11. The temperature is one, or (B,), one per sample; without
-    ``ids`` all rows differ. ``keys`` are (M, D) first and second views and (M,) samples to draw the
-    negatives from, the samples of all ranks, instead of the batch.
-    """
-    ids = _checked_ids(view1, view2, ids)
-    if isinstance(tau, Tensor) and tau.dim():
-        tau = tau.repeat(2)
-    anchors = torch.cat([view1, view2])
-    anchor_ids = ids.repeat(2)
-    all_views = anchors
-    all_ids = anchor_ids
-    if keys is not None:
-        all_views = torch.cat(keys[:2])
-        all_ids = keys[2].repeat(2)
-    positives = torch.cat([view2, view1])
-    return negative_terms(anchors, positives, all_views, tau, anchor_ids, all_ids)
-
-
-def two_modality_terms(
-    view1: Tensor,
-    view2: Tensor,
-    tau1: Tensor | float,
-    tau2: Tensor | float,
-    ids: Tensor | None = None,
-    keys: tuple[Tensor, Tensor, Tensor] | None = None,
-) -> tuple[NegativeTerms, NegativeTerms]:
-    """Terms of both modalities of B pairs: each view against the other one of all other pairs.
-
-    Source: iSogCLR (ICML 2023), eq. 15 and 16. See :func:`two_view_terms` for the arguments.
-    """
-    ids = _checked_ids(view1, view2, ids)
-    if keys is None:
-        of_view1, of_view2 = _terms(view1, view2, None, [tau1, tau2], ids, ids)
-        return of_view1, of_view2
-    all_view1, all_view2, all_ids = keys
-    return (
-        negative_terms(view1, view2, all_view2, tau1, ids, all_ids),
-        negative_terms(view2, view1, all_view1, tau2, ids, all_ids),
-    )
-
-
-def check_views(view1: Tensor, view2: Tensor) -> None:
-    """Raise ValueError unless both are (n, D)."""
-    if view1.dim() != 2 or view1.shape != view2.shape:
-        raise ValueError(
-            'view1 and view2 must be embeddings (samples, length) of the same samples, got shapes '
-            f'{tuple(view1.shape)} and {tuple(view2.shape)}'
-        )
-
-
-def _checked_ids(view1: Tensor, view2: Tensor, ids: Tensor | None) -> Tensor:
-    check_views(view1, view2)
-    return torch.arange(view1.size(0), device=view1.device) if ids is None else ids
+        positive = (rows * at_least_float32(positives)).sum(1)
+        tau = torch.as_tensor(tau, dtype=rows.dtype, device=rows.device)
+        tau = tau.expand(*tau.shape[:-1], len(rows))
+        log_sum, mean_h = LogSumExp.apply(rows, columns, numbers, positive, torch.atleast_2d(tau))
+    count = (len(key_ids) - same).expand_as(tau)
+    log_mean = log_sum.view(tau.shape) - count.clamp(min=1).to(rows.dtype).log()
+    return NegativeTerms(log_mean, mean_h.view(tau.shape), count)

@@ -1,0 +1,49 @@
+"""The spectral contrastive loss."""
+
+import torch
+from torch import Tensor
+
+from mmrank.losses.unit_rows import unit_rows
+from mmrank.tensors import at_least_float32
+
+from .base import ContrastedBatch, ContrastiveLoss
+
+
+def spectral_losses(
+    view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
+) -> Tensor:
+    """Loss of each sample, see :class:`SpectralContrastiveLoss`; 0 for one without negatives."""
+    with torch.autocast(view1.device.type, enabled=False):
+        is_negative = ids[:, None] != all_ids
+        count = is_negative.sum(1)
+        squares = (view1 @ all_view2.t()).square()
+        negative = torch.where(is_negative, squares, 0).sum(1) / count.clamp(min=1)
+        loss = negative - 2 * (view1 * view2).sum(1)
+    return torch.where(count > 0, loss, loss * 0)
+
+
+class SpectralContrastiveLoss(ContrastiveLoss):
+    """Contrastive loss whose minimum factorises the graph of augmentations.
+
+    ``-2 <a, a+> + mean_z <a, z>^2`` over ``mu``, with the second views z of all other samples.
+    Embeddings longer than ``sqrt(mu)`` are shortened to it, and others left as they are, as in the
+    authors' code, with ``mu = 1``. Source: HaoChen et al., Provable Guarantees for Self-Supervised
+    Deep Learning with Spectral Contrastive Loss, NeurIPS 2021. See :class:`ContrastiveLoss` for the
+    arguments.
+    """
+
+    mu = 1.0
+
+    def normalized(self, view: Tensor) -> Tensor:
+        """(n, D) rows of a length of at most ``sqrt(mu)``, in at least float32."""
+        view = at_least_float32(view)
+        longest = self.mu**0.5
+        length = torch.linalg.vector_norm(view.detach(), dim=1, keepdim=True)
+        return torch.where(length > longest, longest * unit_rows(view), view)
+
+    def row_losses(self, batch: ContrastedBatch) -> Tensor:
+        """Loss of each sample, its first view the anchor."""
+        losses = spectral_losses(
+            batch.view1, batch.view2, batch.all_view2, batch.ids, batch.all_ids
+        )
+        return losses / self.mu
