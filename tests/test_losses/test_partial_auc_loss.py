@@ -100,6 +100,6 @@ def test_blocks_of_pairs_add_up(monkeypatch):
         return value, *torch.autograd.grad(value, x)
 
     whole = [found(form) for form in FORMS]
-    monkeypatch.setattr('mmrank.losses.pairs.weighted_sums._CACHED_BLOCK', 30)
-    monkeypatch.setattr('mmrank.losses.pairs.weighted_sums._KEPT', 0)
+    monkeypatch.setattr('mmrank.losses.auc.weighted_sums._CACHED_BLOCK', 30)
+    monkeypatch.setattr('mmrank.losses.auc.weighted_sums._KEPT', 0)
     torch.testing.assert_close([found(form) for form in FORMS], whole)

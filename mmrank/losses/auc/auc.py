@@ -14,11 +14,11 @@ from mmrank.errors import UserError
 from mmrank.losses.lists import positive_index
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinite
+from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import at_least_float32, clamp_infinite
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.

@@ -8,8 +8,8 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
+from mmrank.losses.auc.weighted_sums import ThresholdedSum, TiltedSum, weighted_sums
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.weighted_sums import ThresholdedSum, TiltedSum, weighted_sums
 from mmrank.losses.ranking.base import RankedLists
 from mmrank.state.positive_history import (
     PositiveState,

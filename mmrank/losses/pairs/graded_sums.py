@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.tensors import clamp_infinite, column_blocks
 
 from .buffers import Buffers
-from .surrogates import Surrogate, clamp_infinite
-from .tables import column_blocks
+from .surrogates import Surrogate
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from mmrank.tensors import SCORE_LIMIT, clamp_infinite, column_blocks
+
 from .buffers import Buffers
-from .surrogates import SCORE_LIMIT, clamp_infinite
-from .tables import CHUNK, PairwiseTables, ScoreBinner, column_blocks
+from .tables import CHUNK, PairwiseTables, ScoreBinner
 
 # Scores per pass where a pass is a kernel launch and not a cache-sized step.
 _DEVICE_CHUNK = 2**22

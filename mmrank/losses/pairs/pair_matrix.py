@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import can_sync
+from mmrank.tensors import SCORE_LIMIT, clamp_infinite, size_levels
 
 from .buffers import Buffers
-from .surrogates import SCORE_LIMIT, Surrogate, clamp_infinite
+from .surrogates import Surrogate
 
 # Far below every score, and far enough from infinity to be multiplied.
 _FAR_BELOW = {torch.float64: -1e100, torch.float32: -1e36}
@@ -50,12 +51,6 @@ class _Group:
         # Padding comes after the positives: what it writes is not read.
         rows.scatter_(1, self.columns, values)
         target.index_copy_(0, self.lists, rows)
-
-
-def size_levels(sizes: Tensor) -> Tensor:
-    """Integers that sizes of 1, 2, 3 to 4, 5 to 8, ... have in common: 0, 1, 2, 3, ..."""
-    # frexp: the exponent e has 2^(e-1) <= size - 1/2 < 2^e.
-    return torch.frexp(sizes - 0.5).exponent
 
 
 def _groups(pos_mask: Tensor, width: int) -> list[_Group]:

@@ -8,17 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_score_range, one_of
-
-#: Infinite scores act as this float32: its square, summed over any list, is finite in float64.
-SCORE_LIMIT = 1e30
-
-
-def clamp_infinite(scores: Tensor) -> Tensor:
-    """Scores within ``+-SCORE_LIMIT``; NaN stays NaN."""
-    # No global: of dynamic shapes the compiler takes one for a number that may change.
-    limit = min(1e30, torch.finfo(scores.dtype).max)
-    return scores.clamp(-limit, limit)
-
+from mmrank.tensors import clamp_infinite
 
 #: All surrogates, by :attr:`Surrogate.name`: an operator of a compiled graph takes a text.
 CLASSES: dict[str, type['Surrogate']] = {}

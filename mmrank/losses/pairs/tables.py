@@ -17,20 +17,17 @@ as its cell may hold a threshold, one comparison. Only the scores of a cell that
 compared with those one after the other, or searched where it holds many.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .surrogates import clamp_infinite
+from mmrank.tensors import clamp_infinite
 
 # Scores per pass: few enough that the temporaries of a pass stay in cache, many enough that the
 # calls cost little.
 CHUNK = 2**17
-#: Scores of all lists that are worked on at a time by :func:`score_blocks`.
-SCORES_PER_BLOCK = 2**20
 # Grid cells per threshold, and their least and largest number: the share of scores to be searched
 # falls with the first, the table leaves the cache
 # beyond the last.
@@ -47,26 +44,6 @@ _MIN_SCORES_FOR_GRID = 65536
 # Anchors up to this far from the centre are all moved to it, which saves a look-up for each score
 # and at most two decimal digits of float64.
 _NEAR = 8.0
-
-
-def column_blocks(width: int, size: int) -> Iterator[slice]:
-    """Slices of at most ``size`` columns that cover ``width`` columns."""
-    for begin in range(0, width, size):
-        yield slice(begin, min(begin + size, width))
-
-
-def block_width(num_lists: int) -> int:
-    """Columns of (L, N) scores that make a block, at least 1.
-
-    For work on all lists whose intermediate results would take several times the memory of the
-    scores: 1,203 classes x 100,000 anchors are 481 MB in float32.
-    """
-    return max(SCORES_PER_BLOCK // max(num_lists, 1), 1)
-
-
-def score_blocks(scores: Tensor) -> Iterator[slice]:
-    """Blocks of columns of (L, N) scores."""
-    return column_blocks(scores.size(1), block_width(len(scores)))
 
 
 class ScoreBinner:

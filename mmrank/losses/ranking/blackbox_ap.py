@@ -7,9 +7,9 @@ from torch import Tensor
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
+from mmrank.losses.pairs.tables import ScoreBinner
 from mmrank.losses.split_lists import like_scores, split_lists
+from mmrank.tensors import clamp_infinite, score_blocks
 
 from .base import RankedLists
 from .stateless import StatelessRankingLoss

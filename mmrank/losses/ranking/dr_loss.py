@@ -10,8 +10,8 @@ from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
 from mmrank.losses.inputs import probabilities
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.tables import score_blocks
 from mmrank.losses.split_lists import like_scores
+from mmrank.tensors import score_blocks
 
 from .ap_loss import target_lists
 from .base import RankedLists

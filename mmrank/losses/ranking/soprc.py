@@ -13,10 +13,10 @@ from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
+from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
-from mmrank.tensors import check_floats
+from mmrank.tensors import check_floats, clamp_infinite
 
 from .base import RankedLists, RankingLoss, all_positives, idle_share, lists_with_positives
 

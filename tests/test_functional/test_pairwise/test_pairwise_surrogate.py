@@ -10,15 +10,10 @@ from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum
 from mmrank.losses.pairs import compiled_sums, interval_sums, pair_matrix
 from mmrank.losses.pairs.interval_sums import IntervalSums
 from mmrank.losses.pairs.pair_sums import DENSE_PAIRS
-from mmrank.losses.pairs.surrogates import (
-    SCORE_LIMIT,
-    SURROGATES,
-    OneSidedSigmoid,
-    Sigmoid,
-    build_surrogate,
-)
+from mmrank.losses.pairs.surrogates import SURROGATES, OneSidedSigmoid, Sigmoid, build_surrogate
 from mmrank.losses.pairs.tables import PairwiseTables, ScoreBinner
 from mmrank.losses.retrieval.hierarchical import SupRankStep
+from mmrank.tensors import SCORE_LIMIT
 
 
 def brute_force_sum(pos, neg, tau):

@@ -15,10 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-
-from .buffers import Buffers
-from .surrogates import SCORE_LIMIT, clamp_infinite
-from .tables import column_blocks
+from mmrank.losses.pairs.buffers import Buffers
+from mmrank.tensors import SCORE_LIMIT, clamp_infinite, column_blocks
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.
 _BLOCK = 2**20
