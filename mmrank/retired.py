@@ -6,12 +6,7 @@ A config, an import or a setting that names one of them gets its sentence.
 from mmrank.errors import UserError
 
 #: Registered names: the root registry of mmengine that a config looks in, and what to do.
-TYPES = {
-    'FSDPStrategy': (
-        'STRATEGIES',
-        'fully_shard of torch through Lightning or accelerate, see docs/pages/trainers.md',
-    )
-}
+TYPES: dict[str, tuple[str, str]] = {}
 #: Other names of mmrank's packages.
 NAMES = {'LabelledPairLoss': 'labelled_pair_loss of mmrank.functional, a function'}
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.

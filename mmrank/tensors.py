@@ -4,12 +4,10 @@ A message names field, value and fix. On a GPU a check of numbers is a device-si
 does not make the host wait.
 """
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from mmrank.autograd import violated
+from mmrank.autograd import is_compiling, violated
 from mmrank.errors import UserError, UserTypeError
 
 
@@ -36,10 +34,15 @@ def clamp_infinite(scores: Tensor) -> Tensor:
 SCORES_PER_BLOCK = 2**20
 
 
-def column_blocks(width: int, size: int) -> Iterator[slice]:
-    """Slices of at most ``size`` columns that cover ``width`` columns."""
-    for begin in range(0, width, size):
-        yield slice(begin, min(begin + size, width))
+def column_blocks(width: int, size: int) -> list[slice]:
+    """Slices of at most ``size`` columns that cover ``width`` columns.
+
+    One of all columns in a compiled graph, which would else be that of one width, with a copy of
+    the work for each block.
+    """
+    if is_compiling():
+        return [slice(None)]
+    return [slice(begin, min(begin + size, width)) for begin in range(0, width, size)]
 
 
 def block_width(num_lists: int) -> int:
@@ -51,7 +54,7 @@ def block_width(num_lists: int) -> int:
     return max(SCORES_PER_BLOCK // max(num_lists, 1), 1)
 
 
-def score_blocks(scores: Tensor) -> Iterator[slice]:
+def score_blocks(scores: Tensor) -> list[slice]:
     """Blocks of columns of (L, N) scores."""
     return column_blocks(scores.size(1), block_width(len(scores)))
 

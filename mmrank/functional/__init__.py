@@ -33,8 +33,8 @@ _NAMES = {
     'mmrank.losses.contrastive.grad_cache': ('grad_cache',),
     'mmrank.losses.contrastive.info_nce': ('info_nce_loss',),
     'mmrank.losses.contrastive.sogclr': ('global_contrastive_loss',),
-    'mmrank.losses.pairs.pair_sums': ('pairwise_surrogate_sum',),
-    'mmrank.losses.pairs.surrogates': (
+    'mmrank.losses.pairs': ('pairwise_surrogate_sum',),
+    'mmrank.losses.pairs_smooth': (
         'Logistic',
         'OneSidedHuber',
         'Sigmoid',

@@ -13,8 +13,8 @@ from mmrank.distributed import all_gather_lists, all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.lists import positive_index
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
 from mmrank.losses.ranking.base import RankedLists, RankingLoss
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.state.positive_history import SampleRanks
 
 from .history_loss import HistoryLoss, mean_of

@@ -15,13 +15,30 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmrank.autograd import Function, can_sync, is_compiling, once_differentiable
-from mmrank.losses.pairs.buffers import Buffers
 from mmrank.tensors import SCORE_LIMIT, clamp_infinite, column_blocks
 
 # Pairs of a block, each a float64, and pairs up to which the slopes are kept for backward.
 _BLOCK = 2**20
 _CACHED_BLOCK = 2**17
 _KEPT = 2**22
+
+
+class Buffers:
+    """Memory that all blocks share, so that it stays in the cache."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Tensor] = {}
+
+    def like(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        """Uninitialised memory of the shape of ``values``."""
+        size = values.numel()
+        memory = self._memory.get(name)
+        if memory is None or memory.numel() < size:
+            memory = self._memory[name] = torch.empty(size, dtype=dtype, device=values.device)
+        return memory[:size].view(values.shape)
+
+    def copy(self, name: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.like(name, values, dtype).copy_(values)
 
 
 class TiltedSum:

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.graded_sums import graded_pair_sum
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import Sigmoid
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_graded import graded_pair_sum
+from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.losses.split_lists import like_scores, split_lists
 
 from .base import RankedLists

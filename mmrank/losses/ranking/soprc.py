@@ -12,8 +12,8 @@ from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import check_floats, clamp_infinite

@@ -11,9 +11,9 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, Surrogate, build_surrogate
 from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 

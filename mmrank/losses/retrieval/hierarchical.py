@@ -11,8 +11,8 @@ from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import Surrogate
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import Surrogate
 from mmrank.losses.ranking.base import RankedLists
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists

@@ -12,8 +12,8 @@ from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.losses.inputs import EmbeddingBatch
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import Sigmoid
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import Sigmoid
 from mmrank.losses.ranking.base import RankedLists
 from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.losses.split_lists import like_scores, split_lists

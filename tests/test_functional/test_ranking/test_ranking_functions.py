@@ -226,7 +226,7 @@ def test_wrong_settings(function, settings, message):
 @pytest.mark.parametrize(
     'module',
     [
-        *('auc.auc', 'pairs.surrogates', 'ranking.alrp', 'ranking.ap_loss'),
+        *('auc.auc', 'pairs_smooth', 'ranking.alrp', 'ranking.ap_loss'),
         *('ranking.blackbox_ap', 'ranking.dr_loss', 'ranking.listwise_ap', 'ranking.rank_sort'),
         *('ranking.smooth_ap', 'ranking.soprc', 'ranking.stable_ap'),
         *('retrieval.recall_at_k', 'retrieval.hierarchical'),
