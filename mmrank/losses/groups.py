@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from mmrank.errors import UserError
-from mmrank.losses.pairs.pair_matrix import size_levels
-from mmrank.tensors import check_tensors, refuse_nan
+from mmrank.tensors import check_tensors, refuse_nan, size_levels
 
 #: Entries of a padded matrix up to which lists of unlike lengths share one.
 _SHARED_ENTRIES = 2**16

@@ -5,12 +5,12 @@ from unittest import mock
 
 import torch
 
+from mmrank.losses import pairs
 from mmrank.losses.auc.auc import MAUCLoss, mauc_of_classes
 from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
 from mmrank.losses.lists import like_scores, split_lists
-from mmrank.losses.pairs import pair_sums
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, SquaredHinge
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, SquaredHinge
 
 
 def joined(pos, neg):
@@ -35,7 +35,8 @@ def surrogate_mean(pos, neg, tau, method='auto'):
 
     Source: stable AP (2025), eq. 2.
     """
-    total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau), method=method)[0]
+    with summed_by(method):
+        total = pairwise_surrogate_sum(pos[None], neg[None], OneSidedHuber(tau))[0]
     dtype = torch.promote_types(torch.promote_types(pos.dtype, neg.dtype), torch.float32)
     return (total / max(neg.numel(), 1)).to(dtype)
 
@@ -62,5 +63,5 @@ def summed_by(method):
     if limit is None:
         yield
         return
-    with mock.patch.multiple(pair_sums, DENSE_PAIRS=limit, _FEW_POSITIVES=-1):
+    with mock.patch.multiple(pairs, DENSE_PAIRS=limit, _FEW_POSITIVES=-1):
         yield

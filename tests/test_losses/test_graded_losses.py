@@ -7,8 +7,14 @@ import torch
 from score_lists import one_sided_huber
 
 from mmrank.functional import ap_loss, graded_average_precision, smooth_ap_loss, stable_ap_loss
-from mmrank.losses import APLoss, EmbeddingBatch, GradedAPLoss, SmoothAPLoss, StableAPLoss
-from mmrank.losses.pairs import graded_sums
+from mmrank.losses import (
+    APLoss,
+    EmbeddingBatch,
+    GradedAPLoss,
+    SmoothAPLoss,
+    StableAPLoss,
+    pairs_graded,
+)
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)
 MU = 0.2
@@ -121,7 +127,7 @@ def test_blocks_padding_and_a_constant_change_nothing(loss, monkeypatch):
     expected = run(scores, relevance=grades)
     assert expected[1].any(1).tolist() == [True, True, False]
     torch.testing.assert_close(run(scores + 2, relevance=grades), expected, rtol=1e-9, atol=1e-12)
-    monkeypatch.setattr(graded_sums, '_CACHED_PAIRS', 7)
+    monkeypatch.setattr(pairs_graded, '_CACHED_PAIRS', 7)
     torch.testing.assert_close(run(scores, relevance=grades), expected, rtol=1e-12, atol=1e-14)
     # Of no relevance, and left out: not a negative either.
     values = [loss(x, y, **settings, relevance=u) for x, y, u in zip(scores, labels, grades)]

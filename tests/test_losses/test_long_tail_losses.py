@@ -21,7 +21,7 @@ from mmrank.losses import (
     StableAPLoss,
 )
 from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
-from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.losses.pointwise.class_balanced_ce import effective_number_weights
 from mmrank.losses.pointwise.ldam import ldam_margins, ldam_sigmoid, ldam_softmax
 from mmrank.registry import MODELS

@@ -23,7 +23,7 @@ FLOORS = (
     ('tensors',),
     ('imports', 'mmcv_ops'),
     ('checkpoint_loading', 'distributed', 'files'),
-    ('functional.metrics', 'losses.pairs'),
+    ('functional.metrics',),
     ('state',),
     ('registry', 'training_set'),
     ('losses', 'calibration'),

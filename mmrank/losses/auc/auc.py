@@ -11,8 +11,9 @@ from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, positive_index, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinite
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
+from mmrank.tensors import clamp_infinite
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.

@@ -12,8 +12,8 @@ from mmrank.distributed import all_gather_lists
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, positive_index
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber
 from mmrank.tensors import at_least_float32
 
 #: Scores of a list, one in so many of which tells which ones need not be searched.

@@ -10,8 +10,8 @@ from mmrank.errors import UserTypeError
 from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import SquaredHinge
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import SquaredHinge
 from mmrank.state.positive_history import SampleRanks
 from mmrank.tensors import check_tensors
 

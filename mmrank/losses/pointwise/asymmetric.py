@@ -6,7 +6,7 @@ from torch.nn.functional import logsigmoid
 
 from mmrank.checks import check_not_negative, check_within
 from mmrank.losses.options import HeadOptions, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
+from mmrank.tensors import clamp_infinite
 
 from .base import PointwiseLoss
 

@@ -11,9 +11,8 @@ from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
 from mmrank.losses.options import HeadOptions, NamedSettings, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.state import LabelCounts
-from mmrank.tensors import at_least_float32
+from mmrank.tensors import at_least_float32, clamp_infinite
 
 
 class PointwiseLoss(NamedSettings):

@@ -19,8 +19,7 @@ from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
 from mmrank.losses.options import QualityOptions, ScopeOptions, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.tensors import at_least_float32, refuse_nan
+from mmrank.tensors import at_least_float32, clamp_infinite, refuse_nan
 
 
 class _FirstOrder(Function):

@@ -8,6 +8,7 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
+from mmrank.losses.pairs import spread_above
 from mmrank.state import SelfBalance
 
 from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists
@@ -60,15 +61,14 @@ def _alrp(lists: RankedLists, delta: float) -> ALRP:
         rank = 1 + counts.positives + counts.false_positives
         inverse = torch.where(mask, 1 / rank, 0)
         same = lists.pos.double()
-        own = counts.own_steps
-        extra = counts.own_extra
+        delta, way, saved = counts.own
         # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
         # 1/2 takes i itself out.
         detached = box_errors.detach()
-        below = own.spread(detached, same, *extra)
+        below = spread_above(detached, same, delta, way, *saved)
         above = detached.sum(1, keepdim=True) - below - 0.5 * detached
         # Weight of E_k: 1/rank(k) + sum_{i != k} H(s_k - s_i)/rank(i).
-        share = own.spread(inverse, same, *extra) + 0.5 * inverse
+        share = spread_above(inverse, same, delta, way, *saved) + 0.5 * inverse
         share = torch.where(mask, share, 0)
         value = (counts.false_positives * inverse).sum(1) / counts.num_pos
         error = (counts.false_positives + above.clamp(min=0)) * inverse

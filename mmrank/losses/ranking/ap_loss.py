@@ -1,18 +1,13 @@
 """AP-Loss, and what AP-Loss, aLRP and Rank & Sort share: gradients set by an update rule.
 
 They count how many scores lie above a positive with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0,
-1)``. H is, up to a factor and a shift, the slope of the one-sided Huber surrogate::
-
-    H(t - s) = -delta * l'(s + delta - t),    tau = 2 delta
-
-so the exact near-linear evaluation of that surrogate serves them as well.
+1)``: :func:`mmrank.losses.pairs.count_above`, in near-linear time.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
@@ -20,10 +15,8 @@ from mmrank.checks import check_positive
 from mmrank.losses.base import GRADED, RankingLoss
 from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.buffers import Buffers
-from mmrank.losses.pairs.graded_sums import graded_pairs
-from mmrank.losses.pairs.pair_sums import pair_evaluator
-from mmrank.losses.pairs.surrogates import OneSidedHuber
+from mmrank.losses.pairs import Way, count_above, spread_above
+from mmrank.losses.pairs_graded import graded_pairs
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import check_tensors, shares
 
@@ -128,7 +121,7 @@ def _graded_counts(
 ) -> 'RankCounts':
     """Counts in which a positive is a false positive of more relevant ones, see `ap_loss`."""
     rows = torch.zeros_like(relevance)
-    for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
+    for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance):
         rows[:, part] = (gaps * piecewise_linear_step(-x, delta)).sum(2)
     total = relevance.sum(1)
     return counts._replace(
@@ -146,43 +139,20 @@ def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
     return (x / (2 * delta) + 0.5).clamp(0, 1)
 
 
-class StepSums:
-    """Sums of H over pairs, and the transposed sums."""
+class Steps(NamedTuple):
+    """How scores were counted above positives, for :func:`mmrank.losses.pairs.spread_above`."""
 
-    def __init__(self, delta: float) -> None:
-        self.delta = delta
-
-    def count(
-        self, pos: Tensor, pos_mask: Tensor, scores: Tensor, mask: Tensor | None, group=None
-    ) -> tuple[Tensor, tuple]:
-        """(L, P) float64 ``sum_j H(t_j - s_i)``, 0 at padding, and tensors for :meth:`spread`."""
-        surrogate = OneSidedHuber(2 * self.delta)
-        self._evaluator = pair_evaluator(surrogate, pos_mask, scores.size(1))
-        shifted = pos.double() + self.delta
-        _, slope, extra = self._evaluator.sums(shifted, pos_mask, scores, mask, values=False)
-        count = -self.delta * slope
-        if group is not None:
-            dist.all_reduce(count, group=group)
-        # Rounding may leave -1e-17 where the count is 0.
-        return torch.where(pos_mask, count.clamp(min=0), 0), extra
-
-    def spread(self, weight: Tensor, scores: Tensor, *extra) -> Tensor:
-        """(L, N) ``sum_i w_i H(t_j - s_i)`` of (L, P) weights, 0 at padding, in the scores' dtype.
-
-        For the scores of the last :meth:`count`, which returned ``extra``.
-        """
-        return self._evaluator.gradient_of_negatives(self.delta * weight, scores, *extra)
+    delta: float
+    way: Way
+    saved: tuple[Tensor, ...]
 
 
 class RankCounts(NamedTuple):
     """How many scores lie above each positive, by the step H, in float64."""
 
-    #: What counted the negatives, and the tensors it needs to spread an error.
-    steps: StepSums
-    extra: tuple
+    negatives: Steps
     #: The same for the positives among themselves.
-    own_steps: StepSums
-    own_extra: tuple
+    own: Steps
     false_positives: Tensor  # (L, P) ``N_FP(i) = sum_j H(t_j - s_i)``
     positives: Tensor  # (L, P) ``sum_{k != i} H(s_k - s_i)``
     num_pos: Tensor  # (L,) number of positives, at least 1
@@ -193,35 +163,34 @@ def rank_counts(lists: RankedLists, delta: float) -> RankCounts:
     """Count above each positive of L lists."""
     pos = lists.pos
     mask = lists.pos_mask
-    steps = StepSums(delta)
-    own = StepSums(delta)
-    above, extra = steps.count(pos, mask, lists.scores, lists.is_negative, lists.group)
+    above, *way = count_above(pos, mask, lists.scores, lists.is_negative, delta, lists.group)
     same = pos.double()
-    among, own_extra = own.count(same, mask, same, mask)
+    among, *own_way = count_above(same, mask, same, mask, delta)
     # A positive meets itself at H(0) = 1/2.
     among = torch.where(mask, (among - 0.5).clamp(min=0), 0)
     num_pos = mask.sum(1).clamp(min=1).double()
-    return RankCounts(steps, extra, own, own_extra, above, among, num_pos)
+    return RankCounts(Steps(delta, *way), Steps(delta, *own_way), above, among, num_pos)
 
 
 class _ErrorDriven(Function):
     @staticmethod
-    def forward(ctx, pos, neg, value, pos_grad, spread, steps, *extra):
-        ctx.steps = steps
-        ctx.save_for_backward(pos, neg, pos_grad, spread, *extra)
+    def forward(ctx, pos, neg, value, pos_grad, spread, delta, way, *saved):
+        ctx.delta = delta
+        ctx.way = way
+        ctx.save_for_backward(pos, neg, pos_grad, spread, *saved)
         return value.clone()
 
     @staticmethod
     @once_differentiable('An error-driven loss (AP-Loss, aLRP, Rank & Sort)')
     def backward(ctx, grad):
-        pos, neg, pos_grad, spread, *extra = ctx.saved_tensors
+        pos, neg, pos_grad, spread, *saved = ctx.saved_tensors
         grad = grad.unsqueeze(1)
         grad_pos = grad_neg = None
         if ctx.needs_input_grad[0]:
             grad_pos = (grad * pos_grad).to(pos.dtype)
-        if ctx.needs_input_grad[1] and ctx.steps is not None:
-            grad_neg = ctx.steps.spread(grad * spread, neg, *extra)
-        return (grad_pos, grad_neg, *[None] * (4 + len(extra)))
+        if ctx.needs_input_grad[1] and ctx.way is not None:
+            grad_neg = spread_above(grad * spread, neg, ctx.delta, ctx.way, *saved)
+        return (grad_pos, grad_neg, *[None] * (5 + len(saved)))
 
 
 def error_driven_loss(
@@ -247,18 +216,17 @@ def error_driven_loss(
     grad = -error
     if relevance is not None:
         with torch.no_grad():
-            for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance, Buffers()):
-                above = piecewise_linear_step(-x, counts.steps.delta).mul_(gaps)
+            for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance):
+                above = piecewise_linear_step(-x, counts.negatives.delta).mul_(gaps)
                 grad += torch.bmm(spread[:, part].unsqueeze(1), above).squeeze(1)
         spread = relevance * spread
-    return _ErrorDriven.apply(
-        lists.pos, lists.scores, value, grad, spread, counts.steps, *counts.extra
-    )
+    delta, way, saved = counts.negatives
+    return _ErrorDriven.apply(lists.pos, lists.scores, value, grad, spread, delta, way, *saved)
 
 
 def fixed_gradient_loss(pos: Tensor, value: Tensor, grad: Tensor) -> Tensor:
     """(L,) ``value``, whose gradient by the (L, P) positives is ``grad``."""
-    return _ErrorDriven.apply(pos, pos.detach(), value, grad, grad, None)
+    return _ErrorDriven.apply(pos, pos.detach(), value, grad, grad, None, None)
 
 
 class ErrorDrivenLoss(RankingLoss):

@@ -9,8 +9,8 @@ from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
+from mmrank.losses.pairs_fast import Places
+from mmrank.tensors import clamp_infinite, score_blocks
 
 
 def blackbox_ap_loss(
@@ -128,7 +128,7 @@ class _Ranks:
         ordered = torch.where(pos_mask, pos, end).sort(1).values
         lower = torch.searchsorted(ordered, pos.contiguous())
         # At or below a score is what is below it once it is a step lower.
-        self._bin = ScoreBinner(ordered.nextafter(-end), negatives.neg.size(1), is_finite=True)
+        self._places = Places(ordered.nextafter(-end), negatives.neg.size(1))
         self.among = pos_mask.sum(1, keepdim=True) - lower
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k lowest.
@@ -145,8 +145,9 @@ class _Ranks:
 
     def not_above(self, neg):
         """(L, n) number of positives that do not score above (L, n) scores."""
-        found = torch.empty(neg.shape, dtype=torch.int32, device=neg.device)
-        self._bin(neg.nan_to_num(0).contiguous(), found)
+        neg = neg.nan_to_num(0).contiguous()
+        found = torch.empty_like(neg, dtype=torch.int32)
+        self._places(slice(0, len(neg)), neg, neg, found)
         return found
 
 

@@ -10,7 +10,7 @@ from mmrank.autograd import Function, once_differentiable
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, probabilities
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.tables import score_blocks
+from mmrank.tensors import score_blocks
 
 from .ap_loss import target_lists
 

@@ -11,7 +11,7 @@ from mmrank.distributed import all_reduce_sum
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
-from mmrank.losses.pairs.tables import block_width
+from mmrank.tensors import block_width
 
 
 def listwise_ap_loss(

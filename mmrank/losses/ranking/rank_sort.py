@@ -11,9 +11,8 @@ from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.losses.pairs.tables import column_blocks
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
+from mmrank.tensors import clamp_infinite, column_blocks
 
 from .ap_loss import (
     ErrorDrivenLoss,

@@ -20,10 +20,10 @@ from mmrank.losses.lists import (
     split_lists,
 )
 from mmrank.losses.options import ListOptions, Unpack
-from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
-from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
+from mmrank.losses.pairs import pairwise_surrogate_sum
+from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
 from mmrank.state import ClassPrior, ScoreVector
-from mmrank.tensors import check_floats
+from mmrank.tensors import check_floats, clamp_infinite
 
 
 def soprc_loss(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mmrank.functional import OneSidedHuber
-from mmrank.losses.pairs.surrogates import SURROGATES, OneSidedSigmoid, build_surrogate
+from mmrank.losses.pairs_smooth import SURROGATES, OneSidedSigmoid, build_surrogate
 
 
 def _reference_huber(x: float, tau: float) -> float:

@@ -14,9 +14,9 @@ import torch
 from score_lists import soap_losses, summed_by
 
 from mmrank import functional as F
+from mmrank import tensors
 from mmrank.functional import split_lists
 from mmrank.losses import RankedLists
-from mmrank.losses.pairs import tables
 
 
 def targets(scores, is_positive, mask, values=None):
@@ -219,7 +219,7 @@ def test_wrong_settings(function, settings, message):
 @pytest.mark.parametrize(
     'module',
     [
-        *('auc.auc', 'pairs.surrogates', 'ranking.alrp', 'ranking.ap_loss'),
+        *('auc.auc', 'pairs_smooth', 'ranking.alrp', 'ranking.ap_loss'),
         *('ranking.blackbox_ap', 'ranking.dr_loss', 'ranking.listwise_ap', 'ranking.rank_sort'),
         *('ranking.smooth_ap', 'ranking.soprc', 'ranking.stable_ap'),
         *('retrieval.recall_at_k', 'retrieval.hierarchical'),
@@ -254,8 +254,8 @@ def test_blocks_of_scores_change_nothing(name, size, dtype, monkeypatch):
     whole = with_gradient(FUNCTIONS[name], scores, positive, mask, values)
     assert whole[1][~positive].any()
     # One column, ten and nineteen in a block; the last is not full.
-    monkeypatch.setattr(tables, 'SCORES_PER_BLOCK', size)
-    assert tables.block_width(3) == max(size // 3, 1)
+    monkeypatch.setattr(tensors, 'SCORES_PER_BLOCK', size)
+    assert tensors.block_width(3) == max(size // 3, 1)
     parts = with_gradient(FUNCTIONS[name], scores, positive, mask, values)
     torch.testing.assert_close(parts, whole)
 

@@ -9,8 +9,13 @@ from score_lists import joined, summed_by, surrogate_mean
 from mmrank.functional import OneSidedHuber, average_precision, split_lists, stable_ap_loss
 from mmrank.functional.metrics.average_precision import count_at_or_above
 from mmrank.losses.lists import positive_index
-from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
-from mmrank.losses.ranking.stable_ap import stable_ap_outer, weighted_risk
+from mmrank.losses.ranking.stable_ap import (
+    mean_one,
+    practical_weight,
+    smoothed_rank,
+    stable_ap_outer,
+    weighted_risk,
+)
 from research.theory.stable_ap import theorem1_weight
 
 SETTING = dict(tau=0.7, bound=15.0, a=0.1, t=2.0, eps=0.1)

@@ -21,7 +21,7 @@ from mmrank.functional import (
     pairwise_surrogate_sum,
     split_lists,
 )
-from mmrank.losses.pairs.surrogates import OneSidedSigmoid
+from mmrank.losses.pairs_smooth import OneSidedSigmoid
 from mmrank.losses.ranking.soprc import soprc_terms
 from research.theory.stable_ap import ap_risk, scores_of
 

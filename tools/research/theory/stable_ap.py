@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from mmrank.functional import OneSidedHuber, pairwise_surrogate_sum, stable_ap_loss
-from mmrank.losses.pairs.rank_weights import mean_one
-from mmrank.losses.ranking.stable_ap import stable_ap_outer
+from mmrank.losses.ranking.stable_ap import mean_one, stable_ap_outer
 from mmrank.state import MeanPositiveScore
 
 # Cosine scores.

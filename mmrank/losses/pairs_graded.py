@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.tensors import clamp_infinite, column_blocks
 
-from .buffers import Buffers
-from .surrogates import Surrogate, clamp_infinite
-from .tables import column_blocks
+from .pairs_smooth import Surrogate
 
 # Pairs of positives of one block, each a float64: on a device, and what a CPU's cache holds.
 _PAIRS_PER_BLOCK = 2**20
@@ -28,43 +27,37 @@ def graded_mass(grade: Tensor, mask: Tensor) -> Tensor:
 
 
 def graded_pairs(
-    pos: Tensor, mask: Tensor, grade: Tensor, buffers: Buffers
+    pos: Tensor, mask: Tensor, grade: Tensor
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield rows i, and (L, rows, P) float64 ``(u_i - u_k)_+`` and ``s_i - s_k``, by blocks.
 
-    Both may be overwritten. Arguments: see :func:`graded_pair_sum`; the first is 0 at padding.
+    Both may be overwritten. Arguments: see :func:`graded_pair_sum`.
     """
     scores = clamp_infinite(torch.where(mask, pos, 0).double())
-    own = scores.unsqueeze(2)
-    other = scores.unsqueeze(1)
-    better = torch.where(mask, grade.double(), 0).unsqueeze(2)
-    worse = torch.where(mask, grade.double(), torch.inf).unsqueeze(1)
+    better = torch.where(mask, grade.double(), 0)
+    worse = torch.where(mask, grade.double(), torch.inf)
     size = _CACHED_PAIRS if can_sync(pos) else _PAIRS_PER_BLOCK
-    for part in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
-        shape = own[:, part].expand(-1, -1, pos.size(1))
-        gaps = buffers.like('gaps', shape, own.dtype)
-        x = buffers.like('pairs', shape, own.dtype)
-        torch.sub(better[:, part], worse, out=gaps).clamp_(min=0)
-        yield part, gaps, torch.sub(own[:, part], other, out=x)
+    for rows in column_blocks(pos.size(1), max(size // max(pos.numel(), 1), 1)):
+        gaps = (better[:, rows, None] - worse[:, None]).clamp_(min=0)
+        yield rows, gaps, scores[:, rows, None] - scores[:, None]
 
 
 class _GradedPairSum(Function):
     @staticmethod
     def forward(ctx, pos, mask, grade, weight, surrogate):
-        rows = torch.zeros_like(weight)
+        sums = torch.zeros_like(weight)
         slope = torch.zeros_like(weight)
-        buffers = Buffers()
-        for part, gaps, x in graded_pairs(pos, mask, grade, buffers):
-            change = buffers.like('slopes', x, x.dtype)
-            rows[:, part] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
+        for rows, gaps, x in graded_pairs(pos, mask, grade):
+            change = torch.empty_like(x)
+            sums[:, rows] = cast(Tensor, surrogate.terms(x, True, change)).mul_(gaps).sum(2)
             change *= gaps
-            own = weight[:, part]
-            slope[:, part] += own * change.sum(2)
+            own = weight[:, rows]
+            slope[:, rows] += own * change.sum(2)
             slope -= torch.bmm(own.unsqueeze(1), change).squeeze(1)
         ctx.save_for_backward(pos, slope.mul_(surrogate.slope_factor))
-        rows.mul_(surrogate.value_factor)
-        ctx.mark_non_differentiable(rows)
-        return (weight * rows).sum(1), rows
+        sums.mul_(surrogate.value_factor)
+        ctx.mark_non_differentiable(sums)
+        return (weight * sums).sum(1), sums
 
     @staticmethod
     @once_differentiable('graded_pair_sum')

@@ -1,1 +1,0 @@
-"""Sums of a surrogate over all pairs of positives and negatives."""
