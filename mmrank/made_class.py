@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from mmrank.losses.loss_type import model_type
+from mmrank.losses.registered import model_type
 
 
 class MadeClass:

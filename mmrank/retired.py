@@ -33,6 +33,11 @@ NAMES = {
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.
 SETTINGS = {
     'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
+    'DRLoss.margin': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.neg_lambda': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.pos_lambda': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.scale': 'leave it out, or call mmrank.functional.dr_loss',
+    'DRLoss.sharpness': 'leave it out, or call mmrank.functional.dr_loss',
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
     'InBatchSoftmaxLoss.num_buckets': 'leave it out: PairCountsHook or set_pairs counts the pairs',
     'InBatchSoftmaxLoss.num_hashes': 'leave it out: PairCountsHook or set_pairs counts the pairs',

@@ -125,6 +125,7 @@ class AveragePrecisionMetric(BaseMetric):
         max_fpr: Highest false positive rate of the partial AUROC, in (0, 1].
         min_tpr: Its least true positive rate, in [0, 1).
         ndcg_at: The k of NDCG@k.
+        **kwargs: Of mmengine's ``BaseMetric``, such as ``prefix``.
     """
 
     default_prefix = 'ranking'
@@ -136,11 +137,9 @@ class AveragePrecisionMetric(BaseMetric):
         max_fpr: float = 1.0,
         min_tpr: float = 0.0,
         ndcg_at: Sequence[int] = (),
-        collect_device: str = 'cpu',
-        prefix: str | None = None,
-        collect_dir: str | None = None,
+        **kwargs,
     ) -> None:
-        super().__init__(collect_device, prefix, collect_dir)
+        super().__init__(**kwargs)
         self.classwise, self.skip_empty = classwise, skip_empty
         self.rates, self.ndcg_at = dict(max_fpr=max_fpr, min_tpr=min_tpr), tuple(ndcg_at)
         # Before the training, not after its first epoch.

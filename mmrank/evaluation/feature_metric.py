@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
 from mmrank.evaluation.retrieval_features import RetrievalFeatures
-from mmrank.losses.setting_names import refuse_unknown
+from mmrank.losses.options import refuse_unknown, settings_of
 
 
 def device_or_default(device: str | None) -> str:
@@ -26,25 +26,19 @@ class FeatureMetric(BaseMetric):
     work. Subclasses implement :meth:`figures`.
 
     Args:
-        label_key: Field with the class index, as ``PackInputs`` leaves it.
         device: Where to compute; None takes the first GPU if there is one.
+        **kwargs: Of mmengine's ``BaseMetric``: ``prefix``, ``collect_device``, ``collect_dir``.
     """
 
     #: Field with the feature.
     feature_key = 'feature'
+    #: Field with the class index, as ``PackInputs`` leaves it.
+    label_key = 'gt_label'
 
-    def __init__(
-        self,
-        label_key: str = 'gt_label',
-        device: str | None = None,
-        collect_device: str = 'cpu',
-        prefix: str | None = None,
-        collect_dir: str | None = None,
-        **unknown,
-    ) -> None:
-        refuse_unknown(type(self), unknown)
-        super().__init__(collect_device, prefix, collect_dir)
-        self.label_key = label_key
+    def __init__(self, device: str | None = None, **kwargs) -> None:
+        known = settings_of(type(self))
+        refuse_unknown(type(self), {k: v for k, v in kwargs.items() if k not in known})
+        super().__init__(**kwargs)
         self.device = device
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
@@ -129,7 +123,7 @@ class FeatureMetric(BaseMetric):
         if key not in sample:
             raise KeyError(
                 f'a data sample has no field {key!r} ({option} of {type(self).__name__}), only '
-                f'{sorted(sample)}; let the model set it in predict, or name another field'
+                f'{sorted(sample)}; let the model set it in predict'
             )
         return sample[key]
 

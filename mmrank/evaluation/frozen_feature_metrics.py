@@ -130,6 +130,13 @@ class KNNMetric(FrozenFeatureMetric):
         return accuracies(hits, samples.classes, self.per_class)
 
 
+#: Weight of the squared weights of a linear probe.
+L2 = 1e-4
+#: Most iterations of its L-BFGS, and the largest entry of the gradient at which it stops.
+MAX_ITER = 200
+TOLERANCE = 1e-5
+
+
 class LinearProbe:
     """Multinomial logistic regression, fitted to its optimum.
 
@@ -144,9 +151,8 @@ class LinearProbe:
         features: Tensor,
         labels: Tensor,
         num_classes: int,
-        l2: float = 1e-4,
-        max_iter: int = 200,
-        tolerance: float = 1e-5,
+        l2: float = L2,
+        tolerance: float = TOLERANCE,
     ) -> None:
         if not l2 > 0:
             raise ValueError(
@@ -165,7 +171,7 @@ class LinearProbe:
         self.iterations = 0
         optimizer = torch.optim.LBFGS(
             [self.weight, self.bias],
-            max_iter=max_iter,
+            max_iter=MAX_ITER,
             history_size=20,
             tolerance_grad=tolerance,
             tolerance_change=0,
@@ -201,20 +207,10 @@ class LinearProbeMetric(FrozenFeatureMetric):
     several processes the first one fits.
 
     Args:
-        l2: Weight of the squared weights, > 0.
-        max_iter: Most iterations of L-BFGS.
-        tolerance: Largest entry of the gradient at which it stops.
         **kwargs: See :class:`FrozenFeatureMetric`.
     """
 
     default_prefix = 'linear'
-
-    def __init__(
-        self, l2: float = 1e-4, max_iter: int = 200, tolerance: float = 1e-5, **kwargs
-    ) -> None:
-        super().__init__(**kwargs)
-        check_positive(l2=l2)
-        self.options = dict(l2=l2, max_iter=max_iter, tolerance=tolerance)
 
     def figures(self, samples: RetrievalFeatures, group=None) -> dict[str, float]:
         """Accuracy and mean accuracy over classes, in percent."""
@@ -222,9 +218,7 @@ class LinearProbeMetric(FrozenFeatureMetric):
         if group is not None and dist.get_rank(group) != 0:
             return {}
         bank, queries = samples.in_gallery, samples.rows_of_queries()
-        probe = LinearProbe(
-            samples.features[bank], samples.labels[bank], num_classes, **self.options
-        )
+        probe = LinearProbe(samples.features[bank], samples.labels[bank], num_classes)
         predicted = probe(samples.features[queries]).argmax(1)
         hits = count_hits(predicted, samples.labels[queries], num_classes)
         return accuracies(hits, samples.classes, self.per_class)

@@ -27,6 +27,7 @@ class ImageTextRetrievalMetric(BaseMetric):
             captions with the same ``text_id`` are one text, which finds any image that has it: for
             made-up captions that many images share.
         device: Where to compute; None takes the first GPU if there is one.
+        **kwargs: Of mmengine's ``BaseMetric``, such as ``prefix``.
     """
 
     default_prefix = 'image_text'
@@ -36,11 +37,9 @@ class ImageTextRetrievalMetric(BaseMetric):
         recall_at: Sequence[int] = (1, 5, 10),
         merge_texts: bool = False,
         device: str | None = None,
-        collect_device: str = 'cpu',
-        prefix: str | None = None,
-        collect_dir: str | None = None,
+        **kwargs,
     ) -> None:
-        super().__init__(collect_device, prefix, collect_dir)
+        super().__init__(**kwargs)
         check_recall_at(recall_at)
         self.recall_at, self.merge_texts = tuple(recall_at), merge_texts
         self.device = device

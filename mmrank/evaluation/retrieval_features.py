@@ -29,7 +29,7 @@ class RetrievalFeatures:
 
     ``labels`` are (N,) int64 class indices. ``in_gallery`` is (N,) bool, False for queries; None
     when every sample is both and searches all others. ``classes`` are names by index; these and the
-    image ``paths`` are None where not known. ``similarity`` is ``'cosine'`` or ``'dot'``.
+    image ``paths`` are None where not known.
     """
 
     features: Tensor
@@ -37,7 +37,6 @@ class RetrievalFeatures:
     in_gallery: Tensor | None = None
     paths: Sequence[str] | None = None
     classes: Sequence[str] | None = None
-    similarity: str = 'cosine'
     #: (N, L) int64 labels from coarse to fine where there are several levels; not in files.
     levels: Tensor | None = None
     #: (N,) bool, samples that search, whether they are in the gallery or not; not in files.
@@ -91,7 +90,7 @@ def save_features(features: RetrievalFeatures, path: str | os.PathLike) -> Path:
 
     Embeddings are of any float dtype but bfloat16, which NumPy does not know.
     """
-    arrays = {'similarity': np.array(features.similarity)}
+    arrays = {}
     for name in ('features', 'labels', 'in_gallery'):
         value = getattr(features, name)
         if value is not None:
@@ -130,8 +129,10 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
     if not features.dtype.isnative or features.dtype.itemsize > 8:
         raise UserError(f"{path}: 'features' are {features.dtype.str}. Fix: write them as float32")
     similarity = str(arrays.get('similarity', 'cosine'))
-    if similarity not in ('cosine', 'dot'):
-        raise UserError(f"{path}: similarity={similarity!r:.80}. Fix: 'cosine' or 'dot'")
+    if similarity != 'cosine':  # of an older file
+        raise UserError(
+            f'{path}: similarity={similarity!r:.80}, but embeddings are compared by cosines. {fix}'
+        )
     samples = len(features)
     for name in ('labels', 'in_gallery', 'paths'):
         if name in arrays and arrays[name].shape != (samples,):
@@ -146,5 +147,4 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
         in_gallery=None if in_gallery is None else torch.from_numpy(in_gallery),
         paths=arrays['paths'].tolist() if 'paths' in arrays else None,
         classes=arrays['classes'].tolist() if 'classes' in arrays else None,
-        similarity=similarity,
     )

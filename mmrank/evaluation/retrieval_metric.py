@@ -9,12 +9,11 @@ import torch
 from mmengine.logging import print_log
 from torch import Tensor
 
-from mmrank.checks import check_at_least, one_of
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError
 from mmrank.evaluation.feature_metric import FeatureMetric
 from mmrank.evaluation.retrieval_features import RetrievalFeatures, save_features
 from mmrank.functional import level_metrics, retrieval_metrics
-from mmrank.functional.metrics.retrieval.input import SIMILARITIES
 from mmrank.functional.metrics.retrieval.metrics import OF_ALL_POSITIVES, check_recall_at
 from mmrank.registry import METRICS
 
@@ -38,14 +37,14 @@ class RetrievalProgress:
         print_log(text, logger='current')
 
 
-def random_galleries(labels: Tensor, per_class: int, splits: int, seed: int) -> Iterator[Tensor]:
+def random_galleries(labels: Tensor, per_class: int, splits: int) -> Iterator[Tensor]:
     """Draw ``splits`` (N,) bool masks of the gallery, as VehicleID's authors evaluate.
 
     Liu et al., Deep Relative Distance Learning, CVPR 2016, 5.2: one image of each vehicle is the
     gallery, all others are queries, repeated ten times. A class of no more than ``per_class``
-    images gives no query. The galleries depend on the seed and on the labels alone.
+    images gives no query. The galleries depend on the labels alone.
     """
-    g = torch.Generator().manual_seed(seed)
+    g = torch.Generator().manual_seed(0)
     for _ in range(splits):
         order = torch.randperm(labels.numel(), generator=g).to(labels.device)
         # A stable sort by class keeps the random order inside each class.
@@ -85,26 +84,25 @@ class RetrievalMetric(FeatureMetric):
             gives the protocol of re-identification (Zheng et al., Scalable Person
             Re-identification, ICCV 2015), the sequence the one of tracks. None: only itself.
         gallery_per_class: Draw this many images of each class as the gallery and take all others as
-            queries, ``num_splits`` times, and give the mean: 1 is the protocol of VehicleID's
-            authors (Liu et al., CVPR 2016). None: not drawn.
-        num_splits: Number of these draws.
-        split_seed: Seed of these draws.
-        similarity: ``'cosine'`` or ``'dot'``.
+            queries, ten times, and give the mean: 1 is the protocol of VehicleID's authors (Liu et
+            al., CVPR 2016). None: not drawn.
         recall_at: The K of Recall@K.
-        multi_label: ``label_key`` holds the indices of all classes of a sample, or zeros and ones
+        multi_label: ``gt_label`` holds the indices of all classes of a sample, or zeros and ones
             for each class as floats or bools: what shares a class is a positive. False: one class,
             or levels from coarse to fine.
         recall_only: Only Recall@K, which takes one comparison of a query's scores in place of one
             for each of its positives.
-        memory_limit: Bytes of temporary tensors.
         out_file: ``.npz`` file for embeddings, labels and image paths, which
-            ``tools/analysis_tools/retrieval_report.py`` reads. None: none.
-        path_key: Field or meta key with the image's path, for ``out_file``; where a sample has
-            none, no paths are written.
+            ``tools/analysis_tools/retrieval_report.py`` reads. None: none. A path is ``img_path``
+            of a sample; where one has none, no paths are written.
         **kwargs: See :class:`mmrank.evaluation.feature_metric.FeatureMetric`.
     """
 
     default_prefix = 'retrieval'
+    #: Number of random galleries with ``gallery_per_class``.
+    num_splits = 10
+    #: Bytes of temporary tensors.
+    memory_limit = 2**30
 
     def __init__(
         self,
@@ -112,22 +110,16 @@ class RetrievalMetric(FeatureMetric):
         query_key: str | None = None,
         leave_out: str | None = None,
         gallery_per_class: int | None = None,
-        num_splits: int = 10,
-        split_seed: int = 0,
-        similarity: str = 'cosine',
         recall_at: Sequence[int] = (1, 10, 100, 1000),
         multi_label: bool = False,
         recall_only: bool = False,
-        memory_limit: int = 2**30,
         out_file: str | None = None,
-        path_key: str = 'img_path',
         **kwargs,
     ) -> None:
         super().__init__(**kwargs)
         check_recall_at(recall_at)
-        one_of('similarity', similarity, SIMILARITIES)
         if gallery_per_class is not None:
-            check_at_least(1, gallery_per_class=gallery_per_class, num_splits=num_splits)
+            check_at_least(1, gallery_per_class=gallery_per_class)
             for name, key in (('gallery_key', gallery_key), ('query_key', query_key)):
                 if key is not None:
                     raise ValueError(
@@ -150,15 +142,10 @@ class RetrievalMetric(FeatureMetric):
         self.query_key = query_key
         self.leave_out = leave_out
         self.gallery_per_class = gallery_per_class
-        self.num_splits = num_splits
-        self.split_seed = split_seed
-        self.similarity = similarity
         self.recall_at = tuple(recall_at)
         self.multi_label = multi_label
         self.recall_only = recall_only
-        self.memory_limit = memory_limit
         self.out_file = out_file
-        self.path_key = path_key
 
     def join(self, results: list) -> RetrievalFeatures:
         """Samples of the results of all ranks; written to ``out_file``."""
@@ -167,7 +154,7 @@ class RetrievalMetric(FeatureMetric):
             for _, described in results:
                 own = described['labels']
                 described['labels'] = [float(c in own) for c in range(classes)]
-        samples = replace(super().join(results), similarity=self.similarity)
+        samples = super().join(results)
         if samples.labels.dim() == 2 and not self.multi_label:
             samples = replace(samples, labels=samples.labels[:, -1], levels=samples.labels)
         if self.out_file is not None:
@@ -181,9 +168,7 @@ class RetrievalMetric(FeatureMetric):
         """
         masks = [samples.in_gallery]
         if self.gallery_per_class is not None:
-            masks = random_galleries(
-                samples.labels, self.gallery_per_class, self.num_splits, self.split_seed
-            )
+            masks = random_galleries(samples.labels, self.gallery_per_class, self.num_splits)
         summaries = [self._summary(replace(samples, in_gallery=mask), group) for mask in masks]
         # Every draw has as many queries.
         return {
@@ -197,7 +182,6 @@ class RetrievalMetric(FeatureMetric):
     def _summary(self, samples: RetrievalFeatures, group) -> dict[str, float]:
         found = retrieval_metrics(
             *samples.sets(),
-            similarity=self.similarity,
             recall_only=self.recall_only,
             memory_limit=self.memory_limit,
             progress=RetrievalProgress(),
@@ -208,12 +192,7 @@ class RetrievalMetric(FeatureMetric):
 
     def _of_levels(self, samples: RetrievalFeatures) -> dict[str, float]:
         sets = replace(samples, labels=cast(Tensor, samples.levels)).sets()
-        figures = level_metrics(
-            *sets,
-            similarity=self.similarity,
-            ndcg_at=self.recall_at,
-            memory_limit=self.memory_limit,
-        )
+        figures = level_metrics(*sets, ndcg_at=self.recall_at, memory_limit=self.memory_limit)
         means = {f'NDCG@{k}': x.nanmean() for k, x in zip(self.recall_at, figures.ndcg.unbind(1))}
         return {name: x.item() for name, x in dict(H_AP=figures.hap.nanmean(), **means).items()}
 
@@ -257,8 +236,8 @@ class RetrievalMetric(FeatureMetric):
             found['is_query'] = bool(self.field(sample, self.query_key, 'query_key'))
         if self.leave_out is not None:
             found['ids'] = self._left_out_id(sample)
-        if self.out_file is not None and self.path_key in sample:
-            found['paths'] = str(sample[self.path_key])
+        if self.out_file is not None and 'img_path' in sample:
+            found['paths'] = str(sample['img_path'])
         return found
 
     def _left_out_id(self, sample: dict) -> int:

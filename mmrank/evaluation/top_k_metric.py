@@ -19,18 +19,13 @@ class TopKMetric(BaseMetric):
 
     Args:
         k: The values of K.
+        **kwargs: Of mmengine's ``BaseMetric``, such as ``prefix``.
     """
 
     default_prefix = 'top_k'
 
-    def __init__(
-        self,
-        k: Sequence[int] = (1, 5, 25),
-        collect_device: str = 'cpu',
-        prefix: str | None = None,
-        collect_dir: str | None = None,
-    ) -> None:
-        super().__init__(collect_device, prefix, collect_dir)
+    def __init__(self, k: Sequence[int] = (1, 5, 25), **kwargs) -> None:
+        super().__init__(**kwargs)
         if not k or min(k) < 1:
             raise ValueError(f'k must be positive numbers, got {tuple(k)}')
         self.k = sorted(set(k))

@@ -24,6 +24,7 @@ from mmrank.losses.auc.auc import auc_loss as auc_loss
 from mmrank.losses.contrastive.grad_cache import grad_cache as grad_cache
 from mmrank.losses.contrastive.info_nce import info_nce_loss as info_nce_loss
 from mmrank.losses.contrastive.sogclr import global_contrastive_loss as global_contrastive_loss
+from mmrank.losses.lists import split_lists as split_lists
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum as pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Logistic as Logistic
 from mmrank.losses.pairs.surrogates import OneSidedHuber as OneSidedHuber
@@ -43,7 +44,6 @@ from mmrank.losses.ranking.stable_ap import stable_ap_loss as stable_ap_loss
 from mmrank.losses.retrieval.hierarchical import hap_loss as hap_loss
 from mmrank.losses.retrieval.hierarchical import ndcg_loss as ndcg_loss
 from mmrank.losses.retrieval.recall_at_k import recall_at_k_loss as recall_at_k_loss
-from mmrank.losses.split_lists import split_lists as split_lists
 from mmrank.losses.two_tower.in_batch import in_batch_loss as in_batch_loss
 from mmrank.losses.two_tower.labelled_pairs import labelled_pair_loss as labelled_pair_loss
 from mmrank.losses.two_tower.pointwise import Pointwise as Pointwise

@@ -3,6 +3,9 @@ from .auc.auc import AUCLoss as AUCLoss
 from .auc.auc import MAUCLoss as MAUCLoss
 from .auc.partial_auc import PartialAUCLoss as PartialAUCLoss
 from .auc.soap import SOAPLoss as SOAPLoss
+from .base import HeadLoss as HeadLoss
+from .base import RankingLoss as RankingLoss
+from .base import StatelessRankingLoss as StatelessRankingLoss
 from .contrastive.base import ContrastiveLoss as ContrastiveLoss
 from .contrastive.clip import CLIPLoss as CLIPLoss
 from .contrastive.clip import IndividualCLIPLoss as IndividualCLIPLoss
@@ -18,9 +21,9 @@ from .contrastive.siglip import SigLIPLoss as SigLIPLoss
 from .contrastive.sogclr import BimodalISogCLRLoss as BimodalISogCLRLoss
 from .contrastive.sogclr import ISogCLRLoss as ISogCLRLoss
 from .contrastive.sogclr import SogCLRLoss as SogCLRLoss
+from .embeddings import EmbeddingBatch as EmbeddingBatch
 from .embeddings import EmbeddingLoss as EmbeddingLoss
-from .inputs import EmbeddingBatch as EmbeddingBatch
-from .interface import HeadLoss as HeadLoss
+from .lists import RankedLists as RankedLists
 from .metric_learning.pml import PMLLoss as PMLLoss
 from .pointwise.asymmetric import AsymmetricLoss as AsymmetricLoss
 from .pointwise.balanced_softmax import BalancedSoftmaxLoss as BalancedSoftmaxLoss
@@ -47,8 +50,6 @@ from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
 from .ranking.ap_loss import ErrorDrivenLoss as ErrorDrivenLoss
 from .ranking.ap_loss import GradedAPLoss as GradedAPLoss
-from .ranking.base import RankedLists as RankedLists
-from .ranking.base import RankingLoss as RankingLoss
 from .ranking.blackbox_ap import BlackBoxAPLoss as BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss as DRLoss
 from .ranking.listwise_ap import ListwiseAPLoss as ListwiseAPLoss
@@ -58,7 +59,6 @@ from .ranking.sodeep import RankSorter as RankSorter
 from .ranking.sodeep import SoDeepLoss as SoDeepLoss
 from .ranking.soprc import SOPRCLoss as SOPRCLoss
 from .ranking.stable_ap import StableAPLoss as StableAPLoss
-from .ranking.stateless import StatelessRankingLoss as StatelessRankingLoss
 from .ranking.sum import SumLoss as SumLoss
 from .retrieval.hierarchical import HAPLoss as HAPLoss
 from .retrieval.hierarchical import NDCGLoss as NDCGLoss

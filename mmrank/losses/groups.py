@@ -1,14 +1,11 @@
 """Lists that a loss gets by ``group=``, which are of unlike lengths."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from mmrank.errors import UserError
-from mmrank.losses.lists import RankedLists
 from mmrank.losses.pairs.pair_matrix import size_levels
 from mmrank.tensors import check_tensors, refuse_nan
 
@@ -16,12 +13,12 @@ from mmrank.tensors import check_tensors, refuse_nan
 _SHARED_ENTRIES = 2**16
 
 
-def group_index(group: Tensor) -> list[tuple[Tensor, Tensor]]:
+def group_index(group: Tensor, in_parts: bool = True) -> list[tuple[Tensor, Tensor]]:
     """(L, N) rows of each value of (n,) group ids, padded with 0, and (L, N) mask of the rows.
 
-    There is one such pair for all lists, or where much of it would be padding one for the lists of
-    1, 2, 3 to 4, 5 to 8, ... rows: at most half of each is padding. ValueError if an id is NaN,
-    which is equal to no other.
+    There is one such pair for all lists, or ``in_parts``, where much of it would be padding, one
+    for the lists of 1, 2, 3 to 4, 5 to 8, ... rows: at most half of each is padding. ValueError if
+    an id is NaN, which is equal to no other.
     """
     refuse_nan('group', group, 'give each score the number of its list')
     _, group, sizes = group.unique(return_inverse=True, return_counts=True)
@@ -31,7 +28,8 @@ def group_index(group: Tensor) -> list[tuple[Tensor, Tensor]]:
     order = group.argsort(stable=True)
     first = sizes.cumsum(0) - sizes
     level = size_levels(sizes)
-    if len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group)):
+    is_small = len(sizes) * int(sizes.max()) <= max(_SHARED_ENTRIES, 2 * len(group))
+    if is_small or not in_parts:
         level = torch.zeros_like(level)
     parts = []
     for one in level.unique():
@@ -69,41 +67,18 @@ def check_groups(
     return scores, target, weight, group
 
 
-def group_lists(
-    ranked_lists: Callable[..., RankedLists],
-    lists: tuple[Tensor, Tensor, Tensor],
-    group: Tensor,
-    row_values: Tensor | None,
-) -> list[RankedLists]:
-    """Lists of each value of ``group``, in parts of like lengths.
+def entries_of_groups(
+    entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None, in_parts: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]]:
+    """Yield scores, positives, negatives, values and classes of the lists of each group.
 
-    ``ranked_lists`` makes them of (1, n) scores, positives and negatives; ``row_values`` are (1, n)
-    as well.
+    ``entries`` are (1, n) scores, positives and negatives, ``row_values`` are (1, n) as well. See
+    :func:`group_index` for the parts. All lists are of one class.
     """
-    parts = []
-    for index, mask in group_index(group):
-        scores, is_positive, is_negative = lists
-        is_positive = is_positive[0][index] & mask
-        is_negative = is_negative[0][index] & mask
+    scores, is_positive, is_negative = entries
+    for index, mask in group_index(group, in_parts):
         values = None if row_values is None else row_values[0][index]
-        first = index.new_zeros(len(index))
-        parts.append(
-            ranked_lists(scores[0][index], is_positive, is_negative, values, list_classes=first)
-        )
-    return parts
-
-
-def padded(parts: Sequence[RankedLists]) -> RankedLists:
-    """The parts of :func:`group_lists`, which are of one process, in one padded matrix."""
-
-    def rows(name: str) -> Tensor | None:
-        tensors = [getattr(lists, name) for lists in parts]
-        if tensors[0] is None:
-            return None
-        width = max(x.size(1) for x in tensors)
-        return torch.cat([pad(x, (0, width - x.size(1))) for x in tensors])
-
-    fields = ('pos', 'pos_mask', 'scores', 'is_positive', 'is_negative', 'values')
-    joined = {name: rows(name) for name in fields}
-    list_classes = torch.cat([lists.list_classes for lists in parts])
-    return replace(parts[0], **joined, list_classes=list_classes)
+        one_class = index.new_zeros(len(index))
+        positives = is_positive[0][index] & mask
+        negatives = is_negative[0][index] & mask
+        yield scores[0][index], positives, negatives, values, one_class

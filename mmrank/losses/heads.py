@@ -1,12 +1,14 @@
-"""What mmdet's heads ask of a loss, and which heads cannot hold one."""
+"""What mmdet's heads ask of a loss and pass to it, and which heads cannot hold one."""
 
 import sys
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from mmrank.autograd import is_compiling
+from mmrank.autograd import can_sync, is_compiling, violated
 from mmrank.errors import UserError
 from mmrank.tensors import at_least_float32
 from mmrank.training_set import ClassesOfTrainingSet
@@ -54,12 +56,26 @@ class BoxHeadHooks(nn.Module):
     num_columns: int | None
     activation: str
 
+    #: mmdet's heads read it from the config: one output channel per class and sigmoid at test time,
+    #: which keeps the ranking. ``help()`` does not show it, as only True is supported.
+    hidden_settings = ('use_sigmoid',)
     #: Make mmdet's heads call :meth:`get_cls_channels`, :meth:`get_activation` and
     #: :meth:`get_accuracy`.
     custom_cls_channels = custom_activation = custom_accuracy = True
     #: Classes of the box head that the loss was built into; a dense head requests no channels.
     roi_classes: int | None = None
     _warned_of_low_scores = False
+    _knows_its_head = False
+
+    def __init__(self, use_sigmoid: bool = True) -> None:
+        super().__init__()
+        refuse_stock_head(self)
+        if not use_sigmoid:
+            raise UserError(
+                'use_sigmoid=False is not supported: the loss scores each class on its own. '
+                'Fix: use_sigmoid=True, or leave it out'
+            )
+        self.use_sigmoid = use_sigmoid
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Number of score channels of a box head with C classes: C, else ValueError.
@@ -153,3 +169,73 @@ class BoxHeadHooks(nn.Module):
         scores = at_least_float32(cls_score)
         centre = self.logit_centre()
         return scores if centre is None else scores - centre.to(scores.dtype)
+
+
+def values_of_rows(values: Tensor, target: Tensor, num_classes: int) -> Tensor:
+    """(n,) values of the rows, from the (n_pos,) of those with a class; 0 for the others.
+
+    Differentiable. On a GPU the number of values is not compared with the number of rows, which
+    would make the host wait.
+    """
+    if target.dim() == 2 and num_classes == 1:
+        has_class = target[:, 0] > 0  # 0 and 1 of one list
+    elif target.dim() == 1:
+        target = target if target.is_floating_point() else target.long()
+        has_class = (target >= 0) & (target < num_classes)
+    else:
+        raise ValueError(
+            'values of boxes need (n,) class indices, one box a row, got a '
+            f'target of shape {tuple(target.shape)}'
+        )
+    rows = None
+    if can_sync(target):
+        rows = torch.from_numpy(np.flatnonzero(has_class.numpy()))
+    if values.dim() != 1 or (rows is not None and len(values) != len(rows)):
+        raise ValueError(
+            'the values of the boxes must be (n_pos,), one for each row with a class, got shape '
+            f'{tuple(values.shape)} for {int(has_class.sum())} such rows'
+        )
+    if rows is not None:
+        return values.new_zeros(len(target)).index_copy(0, rows, values)
+    # Not by masked_scatter, whose backward waits for the device, nor by cat, which bfloat16
+    # autocast refuses for float16.
+    slot = has_class.cumsum(0)
+    return torch.where(has_class, pad(values, (1, 0))[slot], 0)
+
+
+def box_values(
+    loss, cls_score: Tensor, target: Tensor, quality: Tensor | None, box_loss: Tensor | None
+) -> Tensor | None:
+    """(L, n) values of the rows of each list, from the (n_pos,) values that a head passed.
+
+    None if the head passed none and the loss does not require them. ValueError if they are not what
+    ``box_input`` of the loss asks for.
+    """
+    given = {'quality': quality, 'box_loss': box_loss}
+    argument = {'quality': 'quality', 'loss': 'box_loss'}
+    values = given.pop(argument.get(loss.box_input, ''), None)
+    for name, other in given.items():
+        if other is not None:
+            raise ValueError(
+                f'{type(loss).__name__} does not take {name}, got shape {tuple(other.shape)}'
+            )
+    if values is None and not (loss.box_input and loss.requires_boxes):
+        return None
+    if values is None:
+        raise ValueError(
+            f'{type(loss).__name__} requires the boxes of the positives '
+            f'({loss.box_input!r}), which this head does not pass; use '
+            "type='mmrank.ListwiseHead' or 'mmrank.ListwiseBBoxHead'"
+        )
+    if loss.box_input == 'quality':
+        # Rounding may exceed 1 a little; NaN, of a broken step, shows in the loss.
+        outside = (values < -1e-3) | (values > 1.001)
+        if violated(~outside.any(), 'quality is not in [0, 1]'):
+            raise UserError(
+                f'quality must be in [0, 1], got {values[outside][0].item()}. Fix: the IoU of each '
+                "positive's box"
+            )
+    # One dtype on all ranks: one without boxes has its own zeros.
+    values = values.to(torch.promote_types(cls_score.dtype, torch.float32))
+    values = values_of_rows(values, target, cls_score.size(1))
+    return values.expand(1 if loss.mode == 'flatten' else cls_score.size(1), -1)

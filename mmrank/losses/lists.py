@@ -1,5 +1,12 @@
-"""The one door into a loss: scores, labels, weights and groups are checked and become lists."""
+"""The one door into a ranking loss: scores, labels and weights become lists.
 
+A loss that is called with (n, C) scores and labels sorts them into positives and negatives with
+:func:`labelled_entries`; :func:`ranked_lists` then gathers the positives, those of all ranks
+included. A function of the public API has lists already, :func:`split_lists`.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,8 +16,20 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import can_sync, violated
+from mmrank.distributed import all_gather_lists, join, scale_gradient, world_group
 from mmrank.errors import UserError
-from mmrank.tensors import check_floats, check_tensors, refuse_nan, shares, zeros_and_ones
+from mmrank.tensors import (
+    at_least_float32,
+    check_floats,
+    check_tensors,
+    refuse_nan,
+    shares,
+    zeros_and_ones,
+)
+
+#: Scores of all lists, and pairs of them, up to which a device compares every score.
+MOST_SCORES = 2**20
+MOST_PAIRS = 2**24
 
 
 @dataclass
@@ -36,9 +55,12 @@ class RankedLists:
     list_classes: Tensor | None = None
     #: Of the labels, of which ``values`` holds those that a positive shares with the query.
     num_levels: int = 1
+    #: Whether the host may look at the tensors without waiting for a device, see ``can_sync``.
+    on_host: bool = False
 
     @property
     def has_positive(self) -> Tensor:
+        """(L,) bool."""
         return self.pos_mask.any(1)
 
     def required_values(self) -> Tensor:
@@ -48,7 +70,7 @@ class RankedLists:
     def num_negatives(self) -> Tensor:
         """(L,) float64 number of negatives, the same on all ranks of the group."""
         mask = self.is_negative
-        if len(mask) == 1 and can_sync(mask):
+        if self.on_host and len(mask) == 1:
             number = torch.tensor([np.count_nonzero(mask.numpy())]).double()
         else:
             # Block by block: a sum of bool makes a copy in int64 on a CPU.
@@ -57,56 +79,6 @@ class RankedLists:
         if self.group is not None:
             dist.all_reduce(number, group=self.group)
         return number
-
-
-#: Scores of all lists, and pairs of them, up to which a device compares every score.
-MOST_SCORES = 2**20
-MOST_PAIRS = 2**24
-
-
-def positive_index(is_positive: Tensor, most_pairs: float = MOST_PAIRS) -> tuple[Tensor, Tensor]:
-    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
-
-    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
-    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
-    does, as comparing every score would take longer.
-    """
-    scores = is_positive.numel()
-    width = is_positive.size(1)
-    if not can_sync(is_positive) and scores <= MOST_SCORES and scores * width <= most_pairs:
-        columns = torch.arange(width, device=is_positive.device)
-        return columns.expand(is_positive.shape), is_positive
-    if can_sync(is_positive):
-        # Several times faster than nonzero() where few are positive.
-        flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
-    else:
-        flat = is_positive.flatten().nonzero()[:, 0]
-    if is_positive.size(0) == 1:
-        # The number of positives is known: no second wait for the device.
-        index = flat.unsqueeze(0)
-        return index, torch.ones_like(index, dtype=torch.bool)
-    lists = flat // width
-    columns = flat % width
-    # Not by bincount, which makes the host wait for the device.
-    counts = lists.new_zeros(is_positive.size(0))
-    counts.scatter_add_(0, lists, torch.ones_like(lists))
-    width = int(counts.max()) if lists.numel() else 0
-    first = counts.cumsum(0) - counts
-    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
-    index = lists.new_zeros(is_positive.size(0), width)
-    index[lists, slot] = columns
-    mask = torch.zeros_like(index, dtype=torch.bool)
-    mask[lists, slot] = True
-    return index, mask
-
-
-def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
-    """(L, P) values of boxes at (L, P) columns of lists.
-
-    ``values`` are (L, M): a box has ``columns`` / M scores in a row.
-    """
-    each = columns // max(values.size(1), 1)
-    return values.gather(1, index // max(each, 1))
 
 
 def columns_of(cls_score: Tensor, target: Tensor, by_head: bool) -> tuple[Tensor, Tensor]:
@@ -236,3 +208,225 @@ def check_classified(
             )
     if weight is not None:
         refuse_nan('weight', weight, 'give 0 to a row that should not count')
+
+
+def labelled_entries(
+    cls_score: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    num_classes: int | None = None,
+    soft: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(n, C) bool of the positives and of the negatives of (n, C) scores.
+
+    ValueError or TypeError where labels or weights do not fit. With ``soft``, of a head, labels in
+    [0, 1] are positive above 0 and every weight above 0 counts.
+    """
+    check_classified(cls_score, target, weight, num_classes)
+    is_positive = one_vs_all(target, cls_score.size(1), soft)
+    is_negative = ~is_positive
+    if weight is None:
+        return is_positive, is_negative
+    fix = 'weight > 0 to leave rows out: a rank has no weight. A loss of single rows has'
+    # Some heads weigh their rows; in a ranking these count or not.
+    counted = weight > 0 if soft else zeros_and_ones('weight', weight, fix)
+    counted = counted.unsqueeze(1) if counted.dim() == 1 else counted
+    return is_positive & counted, is_negative & counted
+
+
+def values_at(values: Tensor, index: Tensor, columns: int) -> Tensor:
+    """(L, P) values of boxes at (L, P) columns of lists.
+
+    ``values`` are (L, M): a box has ``columns`` / M scores in a row.
+    """
+    each = columns // max(values.size(1), 1)
+    return values.gather(1, index // max(each, 1))
+
+
+def positive_index(
+    is_positive: Tensor, most_pairs: float = MOST_PAIRS, on_host: bool | None = None
+) -> tuple[Tensor, Tensor]:
+    """(L, P) columns of the positives of (L, N) bool, ascending, and (L, P) mask of the padding.
+
+    On a device, and in a compiled graph, P is N and the mask is ``is_positive`` itself: the host
+    does not wait for the number of positives. Beyond ``most_pairs`` of N^2 L and 2^20 scores it
+    does, as comparing every score would take longer. ``on_host`` is ``can_sync(is_positive)``.
+    """
+    on_host = can_sync(is_positive) if on_host is None else on_host
+    num_lists, width = is_positive.shape
+    scores = is_positive.numel()
+    if not on_host and scores <= MOST_SCORES and scores * width <= most_pairs:
+        columns = torch.arange(width, device=is_positive.device)
+        return columns.expand(is_positive.shape), is_positive
+    if on_host:
+        # Several times faster than nonzero() where few are positive.
+        flat = torch.from_numpy(np.flatnonzero(is_positive.numpy()))
+    else:
+        flat = is_positive.flatten().nonzero()[:, 0]
+    if num_lists == 1:
+        # The number of positives is known: no second wait for the device.
+        index = flat.unsqueeze(0)
+        return index, torch.ones_like(index, dtype=torch.bool)
+    lists = flat // width
+    # Not by bincount, which makes the host wait for the device.
+    counts = lists.new_zeros(num_lists)
+    counts.scatter_add_(0, lists, torch.ones_like(lists))
+    longest = int(counts.max()) if lists.numel() else 0
+    first = counts.cumsum(0) - counts
+    slot = torch.arange(lists.numel(), device=lists.device) - first[lists]
+    index = lists.new_zeros(num_lists, longest)
+    index[lists, slot] = flat % width
+    mask = torch.zeros_like(index, dtype=torch.bool)
+    mask[lists, slot] = True
+    return index, mask
+
+
+def probabilities(scores: Tensor) -> Tensor:
+    """Sigmoid of raw scores, at least in float32."""
+    # In half precision all scores near 1 would tie.
+    scores = at_least_float32(scores)
+    # The slope at NaN is NaN, also where a list does not count.
+    broken = scores.isnan()
+    return torch.where(broken, scores, scores.masked_fill(broken, 0).sigmoid())
+
+
+def ranked_lists(
+    scores: Tensor,
+    is_positive: Tensor,
+    is_negative: Tensor,
+    values: Tensor | None = None,
+    list_classes: Tensor | None = None,
+    *,
+    scope: str = 'global',
+    activation: str = 'none',
+    zero_without_positives: bool = False,
+    compares_pairs: bool = True,
+) -> RankedLists:
+    """Activate (L, N) raw scores and gather their positives, with ``scope='global'`` of all ranks.
+
+    ``values`` are (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
+    See :class:`mmrank.losses.RankingLoss` for the options. ``compares_pairs``: whether the loss
+    takes time for each pair of a positive and a score.
+    """
+    on_host = can_sync(is_positive)
+    world = world_group() if dist.is_available() and dist.is_initialized() else None
+    group = world if scope == 'global' else None
+    if group is not None:
+        scores = scale_gradient(scores, dist.get_world_size(group))
+    if activation == 'sigmoid':
+        scores = probabilities(scores)
+    # Values of boxes are compared in pairs of positives.
+    most_pairs = MOST_PAIRS if compares_pairs or values is not None else math.inf
+    if group is not None:
+        # To join the positives of all ranks, the host waits for their number in any case.
+        most_pairs = 0
+    index, pos_mask = positive_index(is_positive, most_pairs, on_host)
+    pos = scores.gather(1, index)
+    if values is not None:
+        values = torch.where(pos_mask, values_at(values, index, scores.size(1)), 0)
+    if group is not None:
+        pos, values, pos_mask = _of_all_ranks(pos, values, pos_mask, group)
+        # Another rank may have wider scores.
+        scores = scores.to(torch.promote_types(pos.dtype, scores.dtype))
+    if zero_without_positives:
+        has_positive = pos_mask.any(1, keepdim=True)
+        # On a device the host would wait for the answer.
+        if not (on_host and has_positive.all()):
+            scores = torch.where(has_positive, scores, 0)
+        pos = torch.where(pos_mask, pos, 0)
+    return RankedLists(
+        pos,
+        pos_mask,
+        scores,
+        is_positive,
+        is_negative,
+        values,
+        group,
+        state_group=world if group is None else None,
+        list_classes=list_classes,
+        on_host=on_host,
+    )
+
+
+def _of_all_ranks(
+    pos: Tensor, values: Tensor | None, pos_mask: Tensor, group
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(L, P) positives, values and mask of this rank, joined with the ones of all ranks."""
+    parts = [pos]
+    if values is not None:
+        parts.append(scale_gradient(values, dist.get_world_size(group)))
+    # Scores and values travel together: one wait for the width.
+    joined, masks = all_gather_lists(join(parts), pos_mask.repeat(len(parts), 1), group)
+    pos, *rest = joined.chunk(len(parts))
+    return pos, rest[0] if rest else None, masks[: pos.size(0)]
+
+
+def lists_with_positives(parts: Sequence[RankedLists]) -> Tensor:
+    """(L,) bool, the lists of all parts that have a positive."""
+    return torch.cat([lists.has_positive for lists in parts])
+
+
+def all_positives(parts: Sequence[RankedLists]) -> tuple[Tensor, Tensor]:
+    """(1, n) positives of all lists, padding included, and their mask; of one part (L, P) as is."""
+    if len(parts) == 1:
+        return parts[0].pos, parts[0].pos_mask
+    pos = torch.cat([lists.pos.flatten().double() for lists in parts])
+    mask = torch.cat([lists.pos_mask.flatten() for lists in parts])
+    return pos.unsqueeze(0), mask.unsqueeze(0)
+
+
+def split_lists(
+    scores: Tensor, is_positive: Tensor, mask: Tensor | None = None, values: Tensor | None = None
+) -> RankedLists:
+    """Positives and negatives of each list; the last dimension is the list.
+
+    Every function of this form raises these errors, and ValueError for a setting out of its range.
+
+    Args:
+        scores: (N,) scores of one list, or (L, N) of L lists, any float dtype.
+        is_positive: Same shape; bool, or 0 and 1 at the positives.
+        mask: Same shape, False or 0 at entries to ignore, such as the query itself. None: all
+            count.
+        values: Same shape; numbers that are read at the positives, such as the IoU of a box.
+
+    Raises:
+        ValueError: If shapes do not fit, or ``is_positive`` or ``mask`` has other numbers.
+        TypeError: If the scores are not of a float dtype.
+    """
+    check_floats(scores=scores)
+    check_tensors(is_positive=is_positive, mask=mask, values=values)
+    if scores.dim() not in (1, 2):
+        raise ValueError(
+            f'scores must be (scores,) or (lists, scores), got shape {tuple(scores.shape)}'
+        )
+    for name, other in (('is_positive', is_positive), ('mask', mask), ('values', values)):
+        if other is not None and other.shape != scores.shape:
+            raise UserError(
+                f'{name} must have shape {tuple(scores.shape)} as scores has, got '
+                f'{tuple(other.shape)}. Fix: pass all scores of a list together, '
+                'X(scores, is_positive), not its positives and negatives'
+            )
+    fix = 'is_positive > 0 if these are positives, and mask=... to leave scores out'
+    is_positive = zeros_and_ones('is_positive', is_positive, fix)
+    is_negative = ~is_positive
+    if mask is not None:
+        mask = zeros_and_ones('mask', mask, 'True where a score counts, False where it does not')
+        is_positive = is_positive & mask
+        is_negative = is_negative & mask
+    if scores.dim() == 1:
+        scores = scores[None]
+        is_positive = is_positive[None]
+        is_negative = is_negative[None]
+        values = None if values is None else values[None]
+    on_host = can_sync(is_positive)
+    index, pos_mask = positive_index(is_positive, on_host=on_host)
+    if values is not None:
+        values = torch.where(pos_mask, values.gather(1, index), 0)
+    pos = scores.gather(1, index)
+    return RankedLists(pos, pos_mask, scores, is_positive, is_negative, values, on_host=on_host)
+
+
+def like_scores(values: Tensor, scores: Tensor) -> Tensor:
+    """(L, ...) float64 values of lists in the form of ``scores``: one for 1-D, at least float32."""
+    values = values.to(torch.promote_types(scores.dtype, torch.float32))
+    return values[0] if scores.dim() == 1 else values

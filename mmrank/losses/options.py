@@ -1,13 +1,20 @@
-"""The options that losses pass on to their bases, which an editor lists in place of ``**kwargs``.
+"""Settings of losses: their names for an editor, and what is said about one that is not taken.
 
-:func:`mmrank.losses.setting_names.signature_of` reads them as well: what is not here is not taken.
-The bases, which are named here, document them.
+A loss that passes ``**kwargs`` to its base names them by a ``TypedDict``, as an editor shows them.
+What is not in it is not taken. The bases, which are named here, document them.
 """
 
-from collections.abc import Sequence
-from typing import TypedDict
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from reprlib import Repr
+from typing import TypedDict, get_args
 
+from torch import nn
 from typing_extensions import Unpack as Unpack
+
+from mmrank.errors import UserTypeError
+from mmrank.retired import retired_setting
 
 
 class ScopeOptions(TypedDict, total=False):
@@ -47,18 +54,18 @@ class ClassCountOptions(HeadOptions, SoftmaxOptions, total=False):  # ClassCount
     pass
 
 
-class QualityOptions(HeadOptions, total=False):  # QualityLoss
+class QualityOptions(ScopeOptions, total=False):  # QualityLoss
     use_iou: bool
     num_classes: int | None
 
 
-class LogitOptions(HeadOptions, total=False):  # RankingLoss without an activation
+class LogitOptions(ScopeOptions, total=False):  # RankingLoss without an activation
     num_classes: int | None
     mode: str
     reduction: str
 
 
-class ListOptions(HeadOptions, total=False):  # RankingLoss but for num_classes and mode
+class ListOptions(ScopeOptions, total=False):  # RankingLoss but for num_classes and mode
     activation: str
     reduction: str
 
@@ -69,3 +76,105 @@ class PerClassOptions(ListOptions, total=False):  # RankingLoss but for mode
 
 class RankingOptions(PerClassOptions, LogitOptions, total=False):  # RankingLoss
     pass
+
+
+#: Settings of PyTorch's losses and others, and what a loss here has in their place.
+ELSEWHERE = {
+    'pos_weight': 'leave it out; loss_weight scales the whole loss',
+    'ignore_index': 'pass weight=(labels != ignored) to the loss, which leaves these rows out',
+    'from_logits': 'leave it out: scores are logits, or any other scores',
+    'size_average': "leave it out: reduction='mean' or 'sum' where the loss has it",
+    'label_smoothing': 'leave it out: labels are positive or not',
+}
+
+
+class UnknownSettingError(UserTypeError):
+    """A config has settings that its class does not take."""
+
+
+class NamedSettings(nn.Module):
+    """Base of losses: ``help()`` and ``repr()`` show the settings, and others are refused."""
+
+    #: Settings that are taken, but that ``help()`` does not show.
+    hidden_settings: Sequence[str] = ()
+
+    def __init_subclass__(cls, **kwargs) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = signature_of(cls)
+
+    def __new__(cls, *args, **settings):
+        # Not in __init__: a base gets what its subclass passes, which no config has written.
+        names = settings_of(cls)
+        shown = {k: v for k, v in settings.items() if k not in cls.hidden_settings}
+        refuse_unknown(cls, {k: v for k, v in shown.items() if k not in names})
+        loss = super().__new__(cls)
+        # A text, which keeps no tensor alive; nn.Module takes no attributes before its __init__.
+        loss.__dict__['_settings_given'] = _as_text({**dict(zip(names, args)), **shown})
+        return loss
+
+    def extra_repr(self) -> str:
+        """The settings that were given; losses inside are shown by themselves."""
+        return self.__dict__.get('_settings_given', '')
+
+
+def refuse_unknown(cls: type, unknown: dict) -> None:
+    """Raise UnknownSettingError for the keyword arguments that no ``__init__`` took."""
+    for name in unknown:
+        if fix := ELSEWHERE.get(name) or retired_setting(cls.__name__, name):
+            raise UnknownSettingError(f'{cls.__name__} does not take {name}. Fix: {fix}')
+    if unknown:
+        listed = ', '.join(f'{k}={v!r:.80}' for k, v in unknown.items())
+        raise UnknownSettingError(
+            f'{cls.__name__} does not take {listed}. A config that inherits '
+            'from another one keeps the settings of what was there. '
+            f"Fix: dict(_delete_=True, type='mmrank.{cls.__name__}', ...) "
+            'removes them. If you wrote them yourself, correct the name; '
+            f'{cls.__name__} takes {", ".join(settings_of(cls))}'
+        )
+
+
+#: Does not write out a list of a million class counts.
+_SHORT = Repr()
+_SHORT.maxstring = 80
+_SHORT.maxother = 80
+
+
+def _as_text(settings: Mapping[str, object]) -> str:
+    """Settings without the modules among them, long ones cut."""
+    shown = []
+    for name, value in settings.items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if not any(isinstance(x, nn.Module) for x in values):
+            shown.append(f'{name}={_SHORT.repr(value)}')
+    return ', '.join(shown)
+
+
+def settings_of(cls: type) -> list[str]:
+    """Keyword arguments of a class that may pass ``**kwargs`` to its bases; its bases' last."""
+    return list(signature_of(cls).parameters)
+
+
+@functools.cache
+def signature_of(cls: type) -> inspect.Signature:
+    """Arguments of a class, those that ``**kwargs: Unpack[...]`` passes to its bases spelt out."""
+    hidden = getattr(cls, 'hidden_settings', ())
+    parameters = [p for p in _parameters(cls.__mro__) if p.name not in hidden]
+    return inspect.Signature(sorted(parameters, key=lambda p: p.kind))
+
+
+def _parameters(classes: Sequence[type]) -> list[inspect.Parameter]:
+    """Of the first class with an ``__init__``, and what it passes on to the next ones."""
+    at = next((i for i, cls in enumerate(classes) if '__init__' in cls.__dict__), None)
+    if at is None:
+        return []
+    _, *parameters = inspect.signature(classes[at].__dict__['__init__']).parameters.values()
+    own = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    passed_on = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    if passed_on is None:
+        return own
+    of_bases = _parameters(classes[at + 1 :])
+    options = next(iter(get_args(passed_on.annotation)), None)
+    # A loss of your own may have a plain **kwargs, which passes all on.
+    wanted = {p.name for p in of_bases} if options is None else {*options.__annotations__}
+    wanted -= {p.name for p in own}
+    return [*own, *(p.replace(kind=p.KEYWORD_ONLY) for p in of_bases if p.name in wanted)]

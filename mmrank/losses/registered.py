@@ -1,8 +1,19 @@
-"""Registers the losses. mmengine imports this when a config names one; losses need torch alone."""
+"""Registers the losses, and builds the one that a config names.
+
+mmengine imports this when a config names a loss; losses themselves need torch alone.
+"""
+
+import inspect
+from collections.abc import Mapping
+from difflib import get_close_matches
 
 from torch import nn
 
 from mmrank import losses
+from mmrank.errors import UserKeyError
+from mmrank.losses.base import HeadLoss
+from mmrank.losses.options import settings_of
+from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.registry import MODELS
 
 #: Bases of losses of your own, and what a loop of your own calls.
@@ -17,7 +28,63 @@ _NOT_IN_CONFIGS = {
     'StatelessRankingLoss',
 }
 
-for name in losses.__all__:
-    loss = getattr(losses, name)
-    if name.endswith('Loss') and name not in _NOT_IN_CONFIGS and issubclass(loss, nn.Module):
-        MODELS.register_module(module=loss)
+for _name in losses.__all__:
+    if _name.endswith('Loss') and _name not in _NOT_IN_CONFIGS:
+        _loss = getattr(losses, _name)
+        if issubclass(_loss, nn.Module):
+            MODELS.register_module(module=_loss)
+
+
+def model_type(named: str | type):
+    """Class or function that a config means by ``type``, a name with its scope or the class itself.
+
+    None if there is none of that name. Without mmengine, which has the registry, the name.
+    """
+    if not (isinstance(named, str) and hasattr(MODELS, 'get')):
+        return named
+    # As when it is built: also in the registry of the default scope.
+    with MODELS.switch_scope_and_registry(None) as registry:
+        return registry.get(named)
+
+
+def loss_type(field: str, config: Mapping):
+    """Class of the loss of a config that stands at ``field``; KeyError if there is none."""
+    named = config.get('type')
+    if named is None:
+        raise KeyError(
+            f'{field}={dict(config)!r} has no type; write for example '
+            "dict(type='mmrank.StableAPLoss')"
+        )
+    loss = model_type(named)
+    if loss is None:
+        raise UserKeyError(
+            f'{field}.type={named!r} is not registered{_similar(named)}. Fix: '
+            "write it with its scope, as in 'mmrank.StableAPLoss'. A loss of "
+            'your own needs @MODELS.register_module() and, in the config, '
+            "custom_imports = dict(imports=['my_losses']), the module it is "
+            'in, which has to lie on PYTHONPATH'
+        )
+    return loss
+
+
+def _similar(named: object) -> str:
+    name = str(named).rpartition('.')[2]
+    near = get_close_matches(name, MODELS.module_dict, n=1)
+    return f" (there is 'mmrank.{near[0]}')" if near else ''
+
+
+def build_loss(field: str, config: Mapping, num_classes: int | None = None) -> nn.Module:
+    """Build a loss, the number of classes filled in; see :func:`with_num_classes`."""
+    return MODELS.build(with_num_classes(field, config, num_classes))
+
+
+def with_num_classes(field: str, config: Mapping, num_classes: int | None) -> dict:
+    """Copy of a config with ``num_classes`` of the head, if mmrank's loss takes it.
+
+    Values of the config take precedence. Raises KeyError as :func:`loss_type` does.
+    """
+    loss = loss_type(field, config)
+    is_ours = inspect.isclass(loss) and issubclass(loss, (HeadLoss, PointwiseLoss))
+    if num_classes is None or not is_ours or 'num_classes' not in settings_of(loss):
+        return dict(config)
+    return {'num_classes': num_classes, **config}

@@ -1,4 +1,4 @@
-"""Evaluates independent copies of a loss in one batched call.
+"""Evaluates independent copies of stable AP in one call, a list each.
 
 The layers of a decoder are a dozen rankings of one size. One by one, each costs a thousand small
 operations, on a GPU a kernel launch each.
@@ -12,8 +12,9 @@ from torch.func import functional_call
 
 from mmrank.distributed import join
 
-from .inputs import box_values
-from .ranking.stable_ap import Scale, StableAPLoss
+from .heads import box_values
+from .lists import RankedLists, labelled_entries
+from .ranking.stable_ap import StableAPLoss
 
 
 class _Separate(nn.Module):
@@ -23,30 +24,21 @@ class _Separate(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, lists: tuple[Tensor, Tensor, Tensor], box_values: Tensor | None) -> Tensor:
-        loss = self.loss
-        losses = loss.separate_losses(loss.ranked_lists(*lists, box_values))
-        return loss.loss_weight * losses
+    def forward(self, lists: RankedLists) -> Tensor:
+        return self.loss.loss_weight * self.loss.separate_losses(lists)
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:
-    """Whether :func:`separate_rankings` does all that calling these losses does."""
-    return all(_is_plain(loss) and _settings(loss) == _settings(losses[0]) for loss in losses)
-
-
-def _is_plain(loss: nn.Module) -> bool:
-    """Whether it is stable AP of one ranking, which nothing watches."""
-    # A subclass may compute something else.
-    if type(loss) is not StableAPLoss or loss.mode != 'flatten':
-        return False
-    # Eq. 6 notes the mean of a batch in the module itself, and a hook expects calls.
-    is_exact = loss.mean_positive.mode == 'exact'
-    return not (is_exact or loss._forward_hooks or loss._forward_pre_hooks)
-
-
-def _settings(loss: nn.Module) -> dict:
-    plain = (int, float, str, tuple, Scale, type(None))
-    return {name: value for name, value in vars(loss).items() if isinstance(value, plain)}
+    """Whether :func:`separate_rankings` does all that calling these copies of one loss does."""
+    for loss in losses:
+        # A subclass may compute something else, and a hook expects calls.
+        has_hooks = loss._forward_hooks or loss._forward_pre_hooks
+        if type(loss) is not StableAPLoss or loss.mode != 'flatten' or has_hooks:
+            return False
+        # Eq. 6 notes the mean of a batch in the module itself.
+        if loss.mean_positive.mode == 'exact' or str(loss) != str(losses[0]):
+            return False
+    return True
 
 
 def separate_rankings(
@@ -61,30 +53,27 @@ def separate_rankings(
     shapes; ``quality`` has the (n_pos,) of each call for losses with that ``box_input``.
     """
     first = losses[0]
-    number = len(losses)
     all_scores, targets, weights = zip(*calls)
     scores = join(all_scores)
     target = join(targets)
     weight = None if weights[0] is None else join(weights)
-    together = first.one_vs_all_lists(scores, target, weight)
-    lists = [x.reshape(number, -1) for x in together]
-    values = None
-    if quality is not None or (first.box_input is not None and first.requires_boxes):
-        joined_quality = None if quality is None else join(quality)
-        values = box_values(first, scores, target, joined_quality, None)
+    joined_quality = None if quality is None else join(quality)
+    values = box_values(first, scores, target, joined_quality, None)
+    entries = [scores, *labelled_entries(scores, target, weight, first.num_columns)]
     if values is not None:
-        values = values.reshape(number, -1)
+        entries.append(values)
+    lists = first.ranked_lists(*(x.reshape(len(losses), -1) for x in entries))
 
     states = [dict(loss.named_buffers()) for loss in losses]
-    joined = {}
+    together = {}
     for name in states[0]:
-        joined[f'loss.{name}'] = torch.cat([state[name] for state in states])
-    separate = functional_call(_Separate(first), joined, (lists, values))
+        together[f'loss.{name}'] = torch.cat([state[name] for state in states])
+    values = functional_call(_Separate(first), together, (lists,))
+    diagnostics = first.diagnostics
     with torch.no_grad():
         for name in states[0]:
-            for state, own in zip(states, joined[f'loss.{name}'].split(1)):
-                state[name].copy_(own)
-    together = first.diagnostics
+            for state, kept in zip(states, together[f'loss.{name}'].split(1)):
+                state[name].copy_(kept)
     for index, loss in enumerate(losses):
-        loss.diagnostics = {key: x[index] for key, x in together.items()}
-    return [*separate.unbind()]
+        loss.diagnostics = {key: x[index] for key, x in diagnostics.items()}
+    return [*values.unbind()]

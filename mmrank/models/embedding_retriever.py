@@ -1,6 +1,6 @@
 """mmpretrain's image retriever, trained on how embeddings search."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import torch
@@ -31,37 +31,29 @@ class EmbeddingRetriever(ImageToImageRetriever):
 
     Two uses, which go together:
 
-    * Same-set retrieval, the benchmarks' protocol: ``prototype=None``. ``predict`` puts the
-      embedding into ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
-    * A fixed gallery: with a ``prototype`` ``predict`` also sets ``pred_score`` (M,) and
-      ``pred_label`` as mmpretrain's retriever does, so that its metrics, its
-      ``PrepareProtoBeforeValLoopHook`` and its inferencer work.
+    * Same-set retrieval, the benchmarks' protocol. ``predict`` puts the embedding into
+      ``data_sample.feature``, and ``mmrank.RetrievalMetric`` searches.
+    * A fixed gallery: with the attribute ``prototype``, a data loader, a tensor or the path of one,
+      ``predict`` also sets ``pred_score`` (M,) and ``pred_label`` as mmpretrain's retriever does.
+      Its ``ImageRetrievalInferencer`` sets it.
 
     Args:
         image_encoder: Config of the encoder, or a list of configs that are run one after the other.
             Its output, or the last of a tuple, is (B, D).
         head: Config of ``mmrank.RetrievalHead``; None for a model that is not trained.
-        prototype: Gallery as in mmpretrain's ``ImageToImageRetriever``: a data loader, its config,
-            a tensor or the path of one. None: no gallery.
         freeze_bn: Batch norm layers of the encoder keep their running statistics and their weights,
             as in the papers, which start from pretrained weights. This includes the neck: set
             ``norm_cfg=None`` of ``LinearNeck``.
-        similarity_fn: ``cosine_similarity`` or a function of (N, D) and (M, D) to (N, M), between
-            images and prototypes.
         train_cfg: Not supported, see below.
-        topk: Number of prototypes in ``pred_label``; -1 for all.
     """
 
     def __init__(
         self,
         image_encoder: dict | list[dict],
         head: dict | None = None,
-        prototype: DataLoader | dict | str | Tensor | None = None,
         freeze_bn: bool = False,
-        similarity_fn: str | Callable = 'cosine_similarity',
         train_cfg: dict | None = None,
         data_preprocessor: dict | None = None,
-        topk: int = -1,
         init_cfg: dict | list | None = None,
     ) -> None:
         if train_cfg:
@@ -69,19 +61,15 @@ class EmbeddingRetriever(ImageToImageRetriever):
                 f'train_cfg={train_cfg!r}: batch augmentations mix classes, which a retrieval loss '
                 "does not support; remove it, or use type='mmrank.DeepFeatureMixup'"
             )
-        if similarity_fn == 'cosine_similarity':
-            similarity_fn = cosine_similarity
         super().__init__(
             image_encoder,
-            # The host insists on one.
-            torch.empty(0) if prototype is None else prototype,
+            torch.empty(0),  # the host insists on a gallery
             head=head,
-            similarity_fn=similarity_fn,
+            similarity_fn=cosine_similarity,
             data_preprocessor=data_preprocessor,
-            topk=topk,
             init_cfg=init_cfg,
         )
-        self.prototype = prototype
+        self.prototype: DataLoader | str | Tensor | None = None
         self.freeze_bn = freeze_bn
         if freeze_bn:
             for layer in self._batch_norms():

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError
-from mmrank.losses.interface import HeadLoss
+from mmrank.losses.base import HeadLoss
 
 #: Of the meta information of an image: indices of the classes whose every object is annotated.
 #: ``mmrank.LVISDataset`` writes it.

@@ -52,7 +52,7 @@ SORTER = dict(sorter=sorter_file())
 #: Arguments that have no default, and other settings to test. A loss that is not here is built with
 #: its defaults.
 SETTINGS = {
-    'ALRPLoss': [dict(balance_period=2), dict(mode='per_class', balance=None)],
+    'ALRPLoss': [dict(balance_period=2), dict(mode='per_class')],
     'APLoss': [*BOTH_MODES, dict(quality=0.9)],
     'AsymmetricLoss': [
         dict(num_classes=CLASSES),
@@ -67,7 +67,7 @@ SETTINGS = {
     'CyCLIPLoss': [dict(tau=0.3, cross_weight=0.5)],
     'DRLoss': BOTH_MODES,
     'FlatCLRLoss': [{}, dict(bimodal=True)],
-    'HAPLoss': [dict(tau=0.3, delta=0.9, alpha=2.0, mode='per_class')],
+    'HAPLoss': [dict(tau=0.3, alpha=2.0, mode='per_class')],
     'ISogCLRLoss': [PER_SAMPLE, dict(PER_SAMPLE, gradient_clip=0.1)],
     'InBatchLoss': [*(dict(mode=mode) for mode in IN_BATCH_MODES), dict(pointwise='logistic')],
     'InBatchSoftmaxLoss': [
@@ -85,7 +85,7 @@ SETTINGS = {
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
     'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
-    'NDCGLoss': [dict(tau=0.3, delta=0.9), dict(tau=0.3, slope=5.0, mode='per_class')],
+    'NDCGLoss': [dict(tau=0.3), dict(tau=0.3, mode='per_class')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [
         dict(max_fpr=0.4),

@@ -7,10 +7,10 @@ import torch
 
 from mmrank.losses.auc.auc import MAUCLoss, mauc_of_classes
 from mmrank.losses.auc.soap import soap_of_ranks, surrogate_ranks
+from mmrank.losses.lists import like_scores, split_lists
 from mmrank.losses.pairs import pair_sums
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, SquaredHinge
-from mmrank.losses.split_lists import like_scores, split_lists
 
 
 def joined(pos, neg):

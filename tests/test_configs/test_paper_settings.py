@@ -158,7 +158,7 @@ def check_retrieval_loss(name, data, cfg):
         assert (loss.rho, loss.weights) == ('auto', 'normalised')
         assert (loss.reduction, loss.mean_positive.mode) == ('sum', 'exact')
         assert loss.mean_positive.momentum == 0.01
-        assert (loss.a, loss.t, loss.scale.penalty) == (0.1, 2.0, 0.0)
+        assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.0)
         assert (loss.surrogate.tau, loss.bound) == (0.3, 1 + 4 / 0.3)
         assert 'PreviousWeightsHook' in hooks_of(cfg)
     elif name == 'soprc':
@@ -232,7 +232,7 @@ def test_detector():
     loss = MODELS.build(dict(settings, type='mmrank.StableAPLoss'))
     assert (loss.rho, loss.mode) == ('auto', 'flatten')
     assert (loss.mean_positive.mode, loss.mean_positive.momentum) == ('exact', 0.01)
-    assert (loss.a, loss.t, loss.scale.penalty) == (0.1, 2.0, 0.001)
+    assert (loss.a, loss.t, loss.score_penalty) == (0.1, 2.0, 0.001)
     assert cfg.model.bbox_head.loss_bbox.loss_weight == 2.0
     optimizer = cfg.optim_wrapper.optimizer
     assert (optimizer.lr, optimizer.momentum, optimizer.s) == (0.008, 0.9, 0)

@@ -98,7 +98,14 @@ def test_classes(folder):
 
 
 def test_pairs_of_a_two_tower(folder):
-    data = build(folder, duplicates='merge')
+    with pytest.raises(UserError, match='1 captions repeat another of the same image'):
+        _ = build(folder).interactions
+    table = folder / 'train.jsonl'
+    entries = [json.loads(line) for line in table.read_text().splitlines()]
+    for entry in entries:
+        entry['caption'] = [*dict.fromkeys(entry['caption'])]
+    table.write_text('\n'.join(map(json.dumps, entries)))
+    data = build(folder)
     assert len(data) == 5
     pairs = data.interactions
     assert pairs.shape == (3, 3)
@@ -108,8 +115,6 @@ def test_pairs_of_a_two_tower(folder):
     sampler = InBatchPairSampler(data, batch_size=2, seed=0)
     drawn = list(sampler)
     assert len(drawn) == len(set(drawn)) == 4
-    with pytest.raises(ValueError, match="duplicates='merge'"):
-        _ = build(folder).interactions
     with pytest.raises(ValueError, match="unit='image' has no pairs"):
         _ = build(folder, unit='image').interactions
 
@@ -142,8 +147,6 @@ def test_random_caption(folder):
     ('kwargs', 'error', 'message'),
     [
         (dict(unit='caption'), ValueError, "unit='caption' is unknown"),
-        (dict(duplicates='drop'), ValueError, 'duplicates=.* is unknown'),
-        (dict(sampling='naive'), ValueError, 'sampling=.* is unknown'),
         (dict(data_prefix='images'), UserError, 'first image .* does'),
         (dict(ann_file='val.jsonl'), UserError, 'cannot be read'),
         (dict(caption_key='text'), UserError, '3 entries'),

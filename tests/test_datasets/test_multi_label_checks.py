@@ -61,7 +61,7 @@ def test_table_of_zeros_and_ones(tmp_path):
         (edited('a.png,1', 'a.png,'), {}, "'cat' is '', not 0 or 1"),
         (edited('b.png,0,1', 'b.png,0'), {}, "train.csv:3: 'dog' is ''"),
         (TABLE, dict(classes=['cow']), r"missing: \['cow'\], there are"),
-        (TABLE, dict(image_column='path'), r"missing: \['path'\]"),
+        (edited('image,', 'path,'), {}, r"missing: \['image'\]"),
         ('image\na.png\n', {}, 'one for each class'),
         ('', {}, 'must have a column'),
         ('image,cat\n', {}, 'lists no image'),
@@ -83,8 +83,8 @@ def test_labels_of_any_data_set():
     assert found.tolist() == [[1, 1], [0, 0], [0, 1]]
     parts = [LabelledItems([dict(gt_score=[1, 0])]), LabelledItems([dict(gt_score=[0.0, 1.0])])]
     assert check_labels(ConcatDataset(parts)).tolist() == [[1, 0], [0, 1]]
-    twice = RepeatDataset(LabelledItems([dict(gt_label=0)]), 2)
-    assert check_labels(twice, need_positives=False).tolist() == [[1, 0]]
+    twice = RepeatDataset(LabelledItems([dict(gt_label=0), dict(gt_label=1)]), 2)
+    assert check_labels(twice).tolist() == [[1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,13 @@ def test_hook_checks_each_split_once():
         hook.before_test(runner)
     hook.before_train(runner)
     runner.val_loop = None
-    mild = HOOKS.build(dict(type='mmrank.LabelCheckHook', need_positives=False))
-    mild.before_train(runner)
+    without_val = HOOKS.build(dict(type='mmrank.LabelCheckHook'))
+    without_val.before_train(runner)
     with pytest.raises(UserError, match='gt_label'):
-        mild.before_test(runner)
+        without_val.before_test(runner)
     runner.val_loop = loop([0], [0])
-    mild.before_val(runner)
+    with pytest.raises(UserError, match='the val split .* of b'):
+        without_val.before_val(runner)
 
 
 def test_pixels_that_are_not_finite():

@@ -221,10 +221,10 @@ def test_rate_is_a_share_of_the_batch():
 
 
 def test_which_class_is_positive():
-    labels = [0, 1, 2, 2, 1, 0, 0, 0]
-    dataset = Labels(labels, 'abc')
-    sampler = PositiveRateSampler(dataset, 4, 1 / 4, positive_class=2, seed=0)
-    assert labels[sampler.global_batch(0)[0]] == 2
+    labels = [0, 1, 0, 0, 1, 0, 0, 0]
+    dataset = Labels(labels, 'ab')
+    sampler = PositiveRateSampler(dataset, 4, 1 / 4, seed=0)
+    assert labels[sampler.global_batch(0)[0]] == 1
     # One class alone, as multi-label data sets have it.
     single = Labels([[], [0], [], []], ['bird'])
     sampler = PositiveRateSampler(single, 3, 1 / 3, seed=0)

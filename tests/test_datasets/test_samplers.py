@@ -31,8 +31,8 @@ def pairs(sampling):
 CASES = {
     'PKSampler': (Labels([i * 5 % 13 for i in range(91)]), dict(batch_size=24, num_per_class=2)),
     'PositiveRateSampler': (
-        Labels([int(i % 6 == 0) for i in range(60)]),
-        dict(batch_size=12, positive_rate=5 / 12, positive_class=1),
+        Labels([int(i % 6 == 0) for i in range(60)], 'ab'),
+        dict(batch_size=12, positive_rate=5 / 12),
     ),
     'MultiLabelPositiveSampler': (
         Labels([[i % 3] if i % 4 else [] for i in range(60)]),
@@ -199,7 +199,7 @@ def test_refused_sizes(monkeypatch, name):
 
 FIVES = Labels([0, 1, 2, 3, 4] * 5)
 #: Five positives and ten negatives, in batches of twelve.
-FEW = dict(dataset=Labels([1] * 5 + [0] * 10))
+FEW = dict(dataset=Labels([1] * 5 + [0] * 10, 'ab'))
 #: Sampler, settings in place of those of its case, and the error.
 REFUSED = [
     ('PKSampler', dict(batch_size=10, num_per_class=4), 'positive multiple of num_per_class=4'),
@@ -213,7 +213,7 @@ REFUSED = [
         dict(FEW, positive_rate=1 / 12),
         'takes 11 negatives .* only 10.*or more pos',
     ),
-    ('PositiveRateSampler', dict(positive_class=None), 'has 3 classes; set positive_class'),
+    ('PositiveRateSampler', dict(dataset=FIVES), 'has 3 classes, of which none'),
     (
         'MultiLabelPositiveSampler',
         dict(batch_size=100, num_positives=1),

@@ -50,8 +50,8 @@ def test_knn_is_the_vote():
 
 def test_linear_probe_metric():
     (bank, labels), (queries, true) = blobs(60, 1), blobs(31, 2)
-    figures = evaluated(data_samples(), type='mmrank.LinearProbeMetric', l2=0.01)
-    predicted = LinearProbe(bank, labels, 3, l2=0.01)(queries).argmax(1)
+    figures = evaluated(data_samples(), type='mmrank.LinearProbeMetric')
+    predicted = LinearProbe(bank, labels, 3)(queries).argmax(1)
     expected = 100 * (predicted == true).double().mean()
     assert figures['linear/accuracy'] == pytest.approx(expected)
     assert set(figures) == {'linear/accuracy', 'linear/mean_class_accuracy'}

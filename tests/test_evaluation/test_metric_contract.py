@@ -69,18 +69,16 @@ CASES = {
     'LinearProbeMetric': (
         lambda: feature_samples(dataset_idx=torch.arange(SIZE) % 3),
         ('feature',),
-        [dict(max_iter=20), dict(max_iter=20, l2=10.0)],
+        [{}, dict(per_class=True)],
     ),
     'RetrievalMetric': (
         lambda: feature_samples(to_gallery=torch.arange(SIZE) % 3 == 0),
         ('feature',),
         [
-            # Several panels, so that each rank has some.
-            dict(memory_limit=150_000),
+            {},
             dict(gallery_key='to_gallery'),
-            dict(gallery_per_class=2, num_splits=3, similarity='dot'),
+            dict(gallery_per_class=2),
             dict(recall_only=True, recall_at=(1, 3)),
-            dict(gallery_key='to_gallery', similarity='dot'),
         ],
     ),
     'TopKMetric': (top_k_samples, (), [dict(k=(1, 5)), dict(k=(2,))]),
@@ -97,6 +95,8 @@ def build(name, **options):
     if name not in ('AveragePrecisionMetric', 'TopKMetric'):
         options.setdefault('device', 'cpu')
     metric = METRICS.build(dict(type=f'mmrank.{name}', **options))
+    # Several panels, so that each rank has some.
+    metric.memory_limit = 150_000
     metric.dataset_meta = dict(classes=CLASSES)
     return metric
 
@@ -193,8 +193,8 @@ def test_ranks_equal_one_process(tmp_path, ranks):
         ('ImageTextRetrievalMetric', dict(recall_at=[0]), ValueError, 'at least 1, got 0'),
         ('KNNMetric', dict(k=0), ValueError, 'k must be > 0'),
         ('KNNMetric', dict(tau=0), ValueError, 'tau must be > 0'),
-        ('LinearProbeMetric', dict(l2=0), ValueError, 'l2 must be > 0'),
-        ('RetrievalMetric', dict(similarity='l1'), ValueError, "similarity.*'l1'"),
+        ('LinearProbeMetric', dict(l2=0), TypeError, 'LinearProbeMetric does not take l2=0'),
+        ('RetrievalMetric', dict(similarity='l1'), TypeError, "similarity='l1'.*takes .*prefix"),
         ('RetrievalMetric', dict(recall_at=[0]), ValueError, 'at least 1, got 0'),
         ('RetrievalMetric', dict(recall_at=3), TypeError, 'list of integers'),
         (

@@ -356,10 +356,10 @@ def test_tables_that_leave_the_folder(tmp_path):
     ):
         path.write_text(f'cat,image\n1,{image}\n0,b.jpg\n')
         with pytest.raises(UserError, match=message):
-            tables.MultiLabelCSV('labels.csv', str(tmp_path))
+            tables.MultiLabelCSV('labels.csv', data_root=str(tmp_path))
     path.write_text('cat,image\n1\n0,b.jpg\n')
     with pytest.raises(UserError, match=r'labels\.csv:2: .* is empty'):
-        tables.MultiLabelCSV('labels.csv', str(tmp_path))
+        tables.MultiLabelCSV('labels.csv', data_root=str(tmp_path))
 
 
 @pytest.mark.parametrize('suffix', ['.jsonl', '.json'])

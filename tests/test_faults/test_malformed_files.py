@@ -76,7 +76,7 @@ def read_image(path):
 def read_labels(path):
     from mmrank.datasets.long_tail.multi_label_csv import MultiLabelCSV
 
-    MultiLabelCSV(path.name, str(path.parent), 'images')
+    MultiLabelCSV(path.name, data_root=str(path.parent), data_prefix='images')
 
 
 READERS = {

@@ -36,7 +36,7 @@ from mmrank.datasets.samplers.batch_stream import check_loader
 from mmrank.engine.hooks.data_check_hooks import StartCheckHook
 from mmrank.errors import UserError
 from mmrank.losses import ISogCLRLoss, RankingLoss, SmoothAPLoss, StableAPLoss
-from mmrank.losses.setting_names import settings_of
+from mmrank.losses.options import settings_of
 from mmrank.registry import DATA_SAMPLERS, FUNCTIONS, MODELS
 from mmrank.training_set import TrainingSet
 

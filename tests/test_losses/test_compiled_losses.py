@@ -9,7 +9,7 @@ import pytest
 import registered_losses
 import torch
 
-from mmrank.losses.ranking import base
+from mmrank.losses import lists
 from mmrank.testing import CHECKS
 
 CASES = registered_losses.cases()
@@ -40,12 +40,12 @@ def test_the_path_of_a_device_gives_the_same(case, monkeypatch):
 
 def test_long_lists_are_worth_a_wait():
     """Where comparing every score takes longer, the positives alone are compared."""
-    for pairs, scores, few in ((base.MOST_PAIRS, 2**12, False), (base.MOST_PAIRS, 2**13, True)):
+    for pairs, scores, few in ((lists.MOST_PAIRS, 2**12, False), (lists.MOST_PAIRS, 2**13, True)):
         labels = torch.zeros(1, scores, dtype=torch.bool, device='meta')
         wait = pytest.raises(NotImplementedError, match='nonzero')
         with wait if few else contextlib.nullcontext():
-            assert base.positive_index(labels, pairs)[0].shape == labels.shape
-        assert base.positive_index(labels, float('inf'))[1] is labels
+            assert lists.positive_index(labels, pairs)[0].shape == labels.shape
+        assert lists.positive_index(labels, float('inf'))[1] is labels
 
 
 @pytest.mark.processes  # as slow as those

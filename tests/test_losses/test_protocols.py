@@ -13,7 +13,7 @@ from torch import nn
 import mmrank
 from mmrank import losses
 from mmrank.losses import protocols
-from mmrank.losses.setting_names import settings_of, signature_of
+from mmrank.losses.options import settings_of, signature_of
 
 NAMES = [
     name

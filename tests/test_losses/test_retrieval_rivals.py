@@ -29,9 +29,9 @@ LOSSES = {
     'ListwiseAPLoss': (listwise_ap_loss, dict(num_bins=15, score_range=(-3.0, 3.0))),
     'BlackBoxAPLoss': (blackbox_ap_loss, dict(lam=2.0, margin=0.1)),
     'AUCLoss': (auc_loss, dict(surrogate='one_sided_huber', tau=0.5)),
-    'HAPLoss': (_with_levels(hap_loss), dict(tau=0.1, delta=0.3, slope=20.0)),
-    'NDCGLoss': (_with_levels(ndcg_loss), dict(tau=0.1, delta=0.3)),
-    'RecallAtKLoss': (recall_at_k_loss, dict(ks=(1, 4), tau=0.1, rank_tau=2.0)),
+    'HAPLoss': (_with_levels(hap_loss), dict(tau=0.1)),
+    'NDCGLoss': (_with_levels(ndcg_loss), dict(tau=0.1)),
+    'RecallAtKLoss': (recall_at_k_loss, dict(ks=(1, 4), tau=0.1)),
 }
 
 

@@ -139,8 +139,6 @@ def test_lists_beyond_the_sorter_and_other_files_are_refused(loss, tmp_path):
     torch.save({'weight': torch.zeros(2)}, tmp_path / 'other.pth')
     with pytest.raises(UserError, match='is no sorter.*Fix: train one'):
         SoDeepLoss(tmp_path / 'other.pth')
-    with pytest.raises(ValueError, match='score_range must be'):
-        SoDeepLoss(tmp_path / 'sorter.pth', score_range=(1, 1))
     with pytest.raises(ValueError, match='kind='):
         RankSorter(4, 'forest')
 

@@ -50,19 +50,13 @@ def test_predicts_features_alone_without_a_gallery(given):
     model.prepare_prototype()
 
 
-def test_the_feature_keeps_its_length_if_the_head_says_so():
-    head = dict(type='mmrank.RetrievalHead', loss=dict(STABLE_AP, mode='flatten'), normalize=False)
-    model = build_retriever(head=head).eval()
-    rows = model(_images(2), mode='predict')
-    torch.testing.assert_close(rows[1].feature, model(_images(2))[1])
-
-
 def test_a_gallery_is_matched_as_the_host_does():
     from mmpretrain.models import ImageToImageRetriever
 
     gallery = torch.randn(6, DIM, generator=torch.Generator().manual_seed(1))
-    model = build_retriever(prototype=gallery, topk=3).eval()
-    host = ImageToImageRetriever(model.image_encoder, gallery, topk=3).eval()
+    model = build_retriever().eval()
+    model.prototype = gallery
+    host = ImageToImageRetriever(model.image_encoder, gallery).eval()
     # The host leaves the tuple of a backbone to predict alone.
     rows = model(_images(5), _samples(5), mode='predict')
     for ours, theirs in zip(rows, host(_images(5), mode='predict')):
@@ -187,7 +181,8 @@ def test_exact_mode_tracks_the_mean_under_the_previous_weights(tmp_path):
 
 def test_prototypes_from_a_data_loader_and_its_hook(tmp_path):
     """The hook re-embeds the gallery before each validation."""
-    model = build_retriever(prototype=loader(Blots(per_class=2), shuffle=False))
+    model = build_retriever()
+    model.prototype = loader(Blots(per_class=2), shuffle=False)
     runner = _runner(tmp_path, model)
     model.train()
     PrepareProtoBeforeValLoopHook().before_val(runner)

@@ -171,12 +171,6 @@ PARTS = [
     ('TextTransformer', dict(channels=16, num_heads=3), ValueError, 'num_heads=3'),
     ('TextTransformer', dict(num_layers=0), ValueError, 'num_layers must be'),
     ('TextTransformer', dict(max_length=1), ValueError, 'max_length must be'),
-    (
-        'HuggingFaceTextEncoder',
-        dict(name_or_path='bert', pooling='last'),
-        ValueError,
-        "pooling='last'",
-    ),
     ('HuggingFaceTextEncoder', dict(name_or_path='bert', max_length=2), ValueError, 'max_length'),
     ('TIMMStages', dict(TIMM, start=8), UserError, 'stages 0 to 7'),
     ('TIMMStages', dict(TIMM, start=3, stop=3), UserError, '0 <= start < stop'),

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, console: Console) -> None:
     if args.sheets and any(f.paths is None for f in models.values()):
         say(
             console,
-            'No sheets: the features have no image paths (see path_key of RetrievalMetric).',
+            'No sheets: the features have no image paths (see out_file of RetrievalMetric).',
         )
     elif args.sheets:
         options = {key: getattr(args, key) for key in ('sheets', 'num_queries', 'top_k', 'seed')}

@@ -11,7 +11,7 @@ from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 
 from mmrank.errors import UserError
-from mmrank.losses.loss_type import model_type
+from mmrank.losses.registered import model_type
 from mmrank.registry import HOOKS
 
 #: What no stock file may hold.

@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 from mmengine.fileio import exists, join_path
-from mmengine.logging import MMLogger
 from mmpretrain.datasets import BaseDataset
 
 from mmrank.checks import one_of
@@ -20,8 +19,6 @@ from mmrank.datasets.one_size import OneSizeBatches
 from mmrank.errors import UserError
 
 UNITS = ('pair', 'image')
-DUPLICATES = ('keep', 'merge')
-SAMPLINGS = ('in_batch', 'sogram')
 
 
 class CaptionDataset(OneSizeBatches, BaseDataset):
@@ -35,41 +32,25 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
              meta_keys=['sample_idx', 'image_id', 'text_id', 'img_path'])
 
     Args:
-        ann_file: File with the captions.
-        data_root: Folder that ``ann_file`` and ``data_prefix`` start from.
-        data_prefix: Folder of the images.
         unit: What an item is. ``pair``: an image and one caption; an image with five is in five
             items. ``image``: an image with the list of its captions, of which
             ``mmrank.RandomCaption`` can draw one. None: ``image`` in test mode, else ``pair``.
-        duplicates: ``merge`` takes a caption that one image has twice only once, which
-            ``mmrank.InBatchLoss`` needs.
-        sampling: For ``mmrank.InBatchPairSampler``: ``in_batch``, or ``sogram`` for two samples a
-            batch.
-        **kwargs: As for ``mmpretrain.BaseDataset``.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``ann_file``, the file with the captions,
+            ``data_root``, ``data_prefix``, the folder of the images, ``test_mode``, ...
 
     Raises:
         UserError: If the file cannot be used, or the images are not where they should be.
         ValueError: If a setting makes no sense.
     """
 
-    def __init__(
-        self,
-        ann_file: str,
-        data_root: str = '',
-        data_prefix: str = '',
-        unit: str | None = None,
-        duplicates: str = 'keep',
-        sampling: str = 'in_batch',
-        test_mode: bool = False,
-        **kwargs,
-    ) -> None:
-        unit = unit or ('image' if test_mode else 'pair')
+    #: What ``mmrank.InBatchPairSampler`` draws: one sample of the pairs a batch.
+    sampling = 'in_batch'
+
+    def __init__(self, *args, unit: str | None = None, **kwargs) -> None:
+        unit = unit or ('image' if kwargs.get('test_mode') else 'pair')
         one_of('unit', unit, UNITS)
-        one_of('duplicates', duplicates, DUPLICATES)
-        one_of('sampling', sampling, SAMPLINGS)
-        self.unit, self.duplicates, self.sampling = unit, duplicates, sampling
-        kwargs.update(ann_file=ann_file, data_root=data_root, data_prefix=data_prefix)
-        super().__init__(test_mode=test_mode, **kwargs)
+        self.unit = unit
+        super().__init__(*args, **kwargs)
 
     def read_list(self) -> CaptionList:
         """Read the captions."""
@@ -88,12 +69,9 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             )
         labels = self._labels(found)
         text_ids: dict[str, int] = {}
-        items, dropped = [], 0
+        items = []
         for image_id, image in enumerate(found.images):
             captions = image.captions
-            if self.duplicates == 'merge':
-                captions = tuple(dict.fromkeys(captions))
-                dropped += len(image.captions) - len(captions)
             ids = [text_ids.setdefault(x, len(text_ids)) for x in captions]
             common = dict(img_path=paths[image_id], image_id=image_id)
             if labels is not None:
@@ -104,11 +82,6 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
                 items += [
                     dict(common, text=text, text_id=text_id) for text, text_id in zip(captions, ids)
                 ]
-        if dropped:
-            MMLogger.get_current_instance().info(
-                f'{found.source}: {dropped} captions that repeat another of '
-                "the same image are dropped (duplicates='merge')."
-            )
         return items
 
     def _labels(self, found: CaptionList) -> dict[str, int] | None:
@@ -132,6 +105,13 @@ class CaptionDataset(OneSizeBatches, BaseDataset):
             raise ValueError(f"unit={self.unit!r} has no pairs to sample; use unit='pair'")
         infos = [self.get_data_info(i) for i in range(len(self))]
         rows, cols = (np.array([x[key] for x in infos]) for key in ('image_id', 'text_id'))
+        distinct = len(np.unique(np.stack([rows, cols]), axis=1).T)
+        if distinct < len(infos):
+            raise UserError(
+                f'{len(infos) - distinct} captions repeat another of the same image, and in-batch '
+                'sampling counts each pair once. Fix: leave the repeated ones out of '
+                f'{self.ann_file}'
+            )
         paths, texts = {}, {}
         for info in infos:
             paths[info['image_id']] = info['img_path']

@@ -8,32 +8,36 @@ from mmengine.dataset import ConcatDataset, RepeatDataset
 from mmrank.errors import UserError
 
 
-def check_labels(dataset, split: str = 'train', need_positives: bool = True) -> np.ndarray:
+def check_labels(dataset, split: str = 'train') -> np.ndarray:
     """Check every label of a data set, without loading an image; return them, (N, C) of 0 and 1.
 
     ``get_data_info(index)`` has ``gt_score``, (C,) of 0 and 1, or ``gt_label``, one class index or
     a list of them; ``metainfo['classes']`` names the C classes. mmengine's ``ConcatDataset`` and
-    ``RepeatDataset`` are seen through. ``split`` is for messages; ``need_positives`` refuses a
-    class without a positive, or without a negative.
+    ``RepeatDataset`` are seen through. Every class needs a positive and a negative. ``split`` is
+    for messages.
     """
+    targets = _targets_of_parts(dataset, split)
+    while isinstance(dataset, RepeatDataset):
+        dataset = dataset.dataset
+    classes = _classes(dataset) or [f'class {i}' for i in range(targets.shape[1])]
+    check_every_class(targets, classes, split, type(dataset).__name__)
+    return targets
+
+
+def _targets_of_parts(dataset, split: str) -> np.ndarray:
+    """(N, C) checked targets of a data set, which may be a wrapper of others."""
     while isinstance(dataset, RepeatDataset):
         dataset = dataset.dataset
     if isinstance(dataset, ConcatDataset):
-        parts = [check_labels(d, split, False) for d in dataset.datasets]
+        parts = [_targets_of_parts(part, split) for part in dataset.datasets]
         widths = sorted({part.shape[1] for part in parts})
         if len(widths) > 1:
             raise UserError(
                 f'the {split} split joins data sets of {widths} classes. Fix: '
                 'set the same `classes` for all'
             )
-        targets, name = np.concatenate(parts), 'ConcatDataset'
-    else:
-        name = type(dataset).__name__
-        targets = _targets(dataset, split, name)
-    if need_positives:
-        classes = _classes(dataset) or [f'class {i}' for i in range(targets.shape[1])]
-        check_every_class(targets, classes, split, name)
-    return targets
+        return np.concatenate(parts)
+    return _targets(dataset, split, type(dataset).__name__)
 
 
 def _classes(dataset) -> list[str]:

@@ -37,15 +37,11 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
     Args:
         data_root: Folder of the table and the lists.
         split: ``'train'``, ``'val'``, ``'trainval'`` (both) or ``'test'``.
-        data_prefix: Folder of the images within ``data_root``.
+        split_by: ``'lists'`` or ``'patients'``.
         classes: Findings to tell apart, in this order; None: all 14. One name makes a binary
             problem.
-        ann_file: The table.
-        split_by: ``'lists'`` or ``'patients'``.
-        val_fraction: Share of the training and validation patients that validate; 1/8 makes 7:1 of
-            them.
-        split_seed: Another seed sets other patients aside.
-        **kwargs: As for ``mmpretrain.BaseDataset``.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``data_prefix``, the folder of the images
+            within ``data_root``, ``pipeline``, ...
 
     Raises:
         UserError: If a file cannot be read, a column, image or label is missing or unknown, or a
@@ -54,33 +50,29 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
     """
 
     METAINFO = {'classes': CLASSES}  # noqa: RUF012  as the host has it
+    #: Share of the training and validation patients that validate: 7:1 of them.
+    val_fraction = 0.125
 
     def __init__(
         self,
         data_root: str,
         split: str = 'train',
-        data_prefix: str = '',
-        classes: Sequence[str] | None = None,
-        ann_file: str = 'Data_Entry_2017.csv',
         split_by: str = 'lists',
-        val_fraction: float = 0.125,
-        split_seed: int = 0,
+        classes: Sequence[str] | None = None,
         **kwargs,
     ) -> None:
         one_of('split', split, SPLITS)
         one_of('split_by', split_by, SPLIT_BY)
-        if not 0 < val_fraction < 1:
-            raise ValueError(f'val_fraction must be between 0 and 1, got {val_fraction!r}')
         if classes is not None:
             unknown = [name for name in classes if name not in CLASSES]
             if unknown or len(set(classes)) < len(classes) or not classes:
                 raise ValueError(
                     f'classes={list(classes)} must name some of {", ".join(CLASSES)}, each once'
                 )
-        self.split, self.split_by = split, split_by
-        self.val_fraction, self.split_seed = val_fraction, split_seed
-        kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
-        super().__init__(data_root=data_root, **kwargs)
+        self.split = split
+        self.split_by = split_by
+        kwargs.setdefault('ann_file', 'Data_Entry_2017.csv')
+        super().__init__(data_root=data_root, classes=classes, **kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of the split."""
@@ -117,7 +109,7 @@ class ChestXray14(OneSizeBatches, MultiLabelDataset):
 
     def _part(self, patients: dict, share: float) -> tuple[set, set]:
         groups = dict.fromkeys(patients, '')
-        return tuple(map(set, split_classes(groups, share, self.split_seed)))
+        return tuple(map(set, split_classes(groups, share, seed=0)))
 
     def extra_repr(self) -> list[str]:
         return [*super().extra_repr(), f'Split: \t{self.split}, by {self.split_by}']

@@ -29,30 +29,17 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
     Items have ``img_path``, ``gt_label``, the list of classes, and ``gt_score``, (C,) of 0 and 1.
 
     Args:
-        ann_file: The table, within ``data_root``.
-        data_root: Folder of the table.
-        data_prefix: Folder of the images within ``data_root``.
-        image_column: Column of the image's path.
-        classes: Columns of the classes, in this order; None: all but the image's.
-        **kwargs: As for ``mmpretrain.BaseDataset``.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``ann_file``, the table, ``data_root``,
+            ``data_prefix``, the folder of the images within ``data_root``, ``classes``, the
+            columns of the classes in this order (None: all but the image's), ``pipeline``, ...
 
     Raises:
         UserError: If the table cannot be read, a column or an image is missing, a label is neither
             0 nor 1, or a class has no positive.
     """
 
-    def __init__(
-        self,
-        ann_file: str,
-        data_root: str = '',
-        data_prefix: str = '',
-        image_column: str = 'image',
-        classes: Sequence[str] | None = None,
-        **kwargs,
-    ) -> None:
-        self.image_column = image_column
-        kwargs.update(data_root=data_root, data_prefix=data_prefix, classes=classes)
-        super().__init__(ann_file=ann_file, **kwargs)
+    #: Column of the image's path.
+    image_column = 'image'
 
     def load_data_list(self) -> list[dict]:
         """Return ``img_path``, ``gt_label`` and ``gt_score`` of each image."""
@@ -79,7 +66,7 @@ class MultiLabelCSV(OneSizeBatches, MultiLabelDataset):
         if missing or not self.CLASSES:
             raise UserError(
                 f'{self.ann_file} must have a column {self.image_column!r} and one for each class; '
-                f'missing: {shown(missing)}, there are {shown(header)}. Fix: correct image_column, '
+                f'missing: {shown(missing)}, there are {shown(header)}. Fix: correct '
                 'classes or the first line of the table'
             )
         targets = np.zeros((len(rows), len(self.CLASSES)), dtype=np.int64)

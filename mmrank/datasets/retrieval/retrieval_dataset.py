@@ -33,15 +33,15 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         val_fraction: Share of the training classes, in each super-class, that make the validation
             split; 0 for none.
         split_seed: Another seed sets other classes aside.
-        data_prefix: Folder of the images within ``data_root``.
-        classes: Keep these classes only, in this order: names, or a file with one a line.
         num_val_classes: Number of validation classes in all, instead of ``val_fraction``; each
             super-class gives its share.
         hierarchy: File with lines ``coarse ... class`` parted by tabs, one for each class and all
             with as many levels, or ``'super_class'``. ``gt_label`` of a sample then has a number
             for each level, from coarse to fine, as ``mmrank.HAPLoss`` and
             ``mmrank.RetrievalMetric`` take it; samplers see the class. None: the class alone.
-        **kwargs: As for ``mmpretrain.BaseDataset``.
+        **kwargs: As for ``mmpretrain.BaseDataset``: ``data_prefix``, the folder of the images
+            within ``data_root``, ``classes``, the only ones to keep, in this order (names, or a
+            file with one a line), ``pipeline``, ...
 
     Raises:
         UserError: If a list cannot be read, or a split is empty.
@@ -54,9 +54,6 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
         split: str = 'train',
         val_fraction: float = 0.1,
         split_seed: int = 0,
-        data_prefix: str = '',
-        classes: str | Sequence[str] | None = None,
-        ann_file: str = '',
         num_val_classes: int | None = None,
         hierarchy: str | None = None,
         **kwargs,
@@ -68,9 +65,12 @@ class RetrievalDataset(OneSizeBatches, BaseDataset):
                 "split='val' needs a val_fraction above 0, got "
                 f'{val_fraction}; 0.1 is what the papers use'
             )
-        self.split, self.split_seed = split, split_seed
-        self.val_fraction, self.num_val_classes = val_fraction, num_val_classes
-        kwargs.update(ann_file=ann_file, data_prefix=data_prefix, classes=classes)
+        self.split = split
+        self.split_seed = split_seed
+        self.val_fraction = val_fraction
+        self.num_val_classes = num_val_classes
+        # Most of these data sets have lists of fixed names.
+        kwargs.setdefault('ann_file', '')
         super().__init__(data_root=data_root, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:

@@ -47,16 +47,14 @@ class VehicleID(RetrievalDataset):
         data_root: Folder with ``train_test_split/`` and ``image/``.
         test_size: ``'small'``, ``'medium'`` or ``'large'``: 800, 1,600 or 2,400 vehicles; of the
             test split only.
-        data_prefix: Folder of the images within ``data_root``.
         **kwargs: As for :class:`RetrievalDataset`.
     """
 
-    def __init__(
-        self, data_root: str, test_size: str = 'large', data_prefix: str = 'image', **kwargs
-    ) -> None:
+    def __init__(self, data_root: str, test_size: str = 'large', **kwargs) -> None:
         one_of('test_size', test_size, _TEST_LISTS)
         self.test_size = test_size
-        super().__init__(data_root, data_prefix=data_prefix, **kwargs)
+        kwargs.setdefault('data_prefix', 'image')
+        super().__init__(data_root, **kwargs)
 
     def read_list(self, test: bool) -> ImageList:
         """Read ``train_list.txt`` or the test list of the size."""

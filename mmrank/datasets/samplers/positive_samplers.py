@@ -53,10 +53,9 @@ class PositiveRateSampler(BatchStream):
     their numbers of positives differ by one at most.
 
     Args:
-        dataset: Binary, or with a class to rank against the rest; see
+        dataset: Of one class, or of two, of which the second is the positive one; see
             :func:`~mmrank.datasets.samplers.labels.label_pairs`.
         positive_rate: n+ as a share of the batch over all ranks, rounded.
-        positive_class: Index of the positive class. None: 1 of two classes, or the only one.
         batch_size, seed, infinite: See :class:`BatchStream`.
 
     Raises:
@@ -75,7 +74,6 @@ class PositiveRateSampler(BatchStream):
         dataset: Sized,
         batch_size: int,
         positive_rate: float,
-        positive_class: int | None = None,
         seed: int | None = None,
         infinite: bool = False,
     ) -> None:
@@ -89,13 +87,12 @@ class PositiveRateSampler(BatchStream):
                 'negative'
             )
         items, classes = label_pairs(dataset)
-        if positive_class is None:
-            positive_class = max(0, len(_class_names(dataset, classes)) - 1)
-            if positive_class > 1:
-                raise ValueError(
-                    f'the data set has {positive_class + 1} classes; set positive_class to the '
-                    'index of the positive one, or use mmrank.MultiLabelPositiveSampler'
-                )
+        positive_class = max(0, len(_class_names(dataset, classes)) - 1)
+        if positive_class > 1:
+            raise ValueError(
+                f'the data set has {positive_class + 1} classes, of which none is the positive '
+                'one; use mmrank.MultiLabelPositiveSampler'
+            )
         is_positive = np.zeros(len(dataset), dtype=bool)
         is_positive[items[classes == positive_class]] = True
         sides = (

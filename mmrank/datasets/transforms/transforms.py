@@ -16,9 +16,6 @@ class CheckFinite(BaseTransform):
     reader of medical or raw formats, a normalisation that may divide by 0. Whole-number images pass
     at no cost.
 
-    Args:
-        key: Of the image, or the list of its views.
-
     Raises:
         ValueError: If a pixel is not finite.
 
@@ -27,12 +24,9 @@ class CheckFinite(BaseTransform):
         (2, 2)
     """
 
-    def __init__(self, key: str = 'img') -> None:
-        self.key = key
-
     def transform(self, results: dict) -> dict:
         """Return the item as it is, once its images are checked."""
-        images = results[self.key]
+        images = results['img']  # one, or the list of its views
         for image in images if isinstance(images, list) else [images]:
             image = np.asarray(image)
             if image.dtype.kind != 'f' or np.isfinite(image).all():
@@ -48,7 +42,7 @@ class CheckFinite(BaseTransform):
         return results
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}(key={self.key!r})'
+        return f'{type(self).__name__}()'
 
 
 @TRANSFORMS.register_module()

@@ -41,7 +41,7 @@ class AtomicCheckpointHook(CheckpointHook):
     backends, and the deprecated ``file_client_args``, keep the behaviour of the original.
 
     Args:
-        validate_on_resume: Whether to do a missed validation when resuming.
+        *args: Of :class:`mmengine.hooks.CheckpointHook`.
         **kwargs: All arguments of :class:`mmengine.hooks.CheckpointHook`: ``interval``,
             ``by_epoch``, ``max_keep_ckpts``, ``save_best``, ...
 
@@ -54,9 +54,8 @@ class AtomicCheckpointHook(CheckpointHook):
         >>> custom_hooks = [dict(type='mmrank.RNGStateHook')]
     """
 
-    def __init__(self, *args, validate_on_resume: bool = True, **kwargs) -> None:
+    def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.validate_on_resume = validate_on_resume
         self._atomic = False
 
     def before_run(self, runner) -> None:
@@ -84,7 +83,7 @@ class AtomicCheckpointHook(CheckpointHook):
                 remove_temporary_files(folder)
         if runner.iter > 0:
             self._take_up_last_checkpoint(runner)
-            if self.validate_on_resume and _missed_validation(runner):
+            if _missed_validation(runner):
                 runner.logger.info('The validation of the last checkpoint did not end: validating.')
                 runner.val_loop.run()
 
@@ -110,13 +109,10 @@ class AtomicCheckpointHook(CheckpointHook):
 
     def _warn_of_limits(self, runner) -> None:
         loop = runner.train_loop
-        if self.validate_on_resume and not isinstance(
-            loop, EpochBasedTrainLoop | IterBasedTrainLoop
-        ):
+        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
             runner.logger.warning(
                 f'AtomicCheckpointHook does not know when {type(loop).__name__} validates: if this '
-                'training is interrupted in a validation, the resumed one leaves it out. Set '
-                'validate_on_resume=False to silence this warning.'
+                'training is interrupted in a validation, the resumed one leaves it out.'
             )
         if get_world_size() > 1 and has_own_statistics(runner):
             runner.logger.warning(

@@ -27,18 +27,15 @@ _METRIC_FILES = {'outfile_prefix': '.bbox.json', 'out_file': ''}
 class LabelCheckHook(Hook):
     """Checks the labels of every split once, before it is first used.
 
-    For any data set of mmpretrain's kind; loads no image. See
+    For any data set of mmpretrain's kind; loads no image. A class without a positive or a negative
+    is an error, too: its average precision is undefined. See
     :func:`mmrank.datasets.checks.label_check.check_labels`.
-
-    Args:
-        need_positives: Whether a class without a positive is an error, as for average precision.
 
     Raises:
         UserError: Before training, validation or test.
     """
 
-    def __init__(self, need_positives: bool = True) -> None:
-        self.need_positives = need_positives
+    def __init__(self) -> None:
         self._checked: set[str] = set()
 
     def _check(self, split: str, loop) -> None:
@@ -46,7 +43,7 @@ class LabelCheckHook(Hook):
         if loop is None or split in self._checked or not is_main_process():
             return
         self._checked.add(split)
-        check_labels(loop.dataloader.dataset, split, self.need_positives)
+        check_labels(loop.dataloader.dataset, split)
 
     def before_train(self, runner) -> None:
         self._check('train', runner.train_loop)

@@ -8,13 +8,11 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_lists, all_reduce_sum
 from mmrank.errors import UserError
-from mmrank.losses.lists import positive_index
+from mmrank.losses.base import RankingLoss, StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, positive_index, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, Sigmoid, clamp_infinite
-from mmrank.losses.ranking.base import RankedLists, RankingLoss
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
-from mmrank.losses.split_lists import like_scores, split_lists
 
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.

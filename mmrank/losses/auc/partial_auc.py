@@ -9,12 +9,11 @@ from torch import Tensor
 from mmrank.autograd import can_sync
 from mmrank.checks import check_within
 from mmrank.distributed import all_gather_lists
-from mmrank.losses.lists import positive_index
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, positive_index
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber
-from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
 from mmrank.tensors import at_least_float32
 
 #: Scores of a list, one in so many of which tells which ones need not be searched.

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserTypeError
+from mmrank.losses.base import RankingLoss
 from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import SquaredHinge
-from mmrank.losses.ranking.base import RankingLoss
 from mmrank.state.positive_history import SampleRanks
 from mmrank.tensors import check_tensors
 
@@ -71,7 +71,7 @@ class SOAPLoss(RankingLoss):
             0.9, by data set.
         mode: ``per_class``: one ranking per class. ``flatten``: one in all.
         load_state: False resets the averages when a checkpoint is loaded.
-        **kwargs: ``activation``, ``scope``, ``loss_weight``, ``use_sigmoid`` and ``reduction`` of
+        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, join, mean_over_ranks, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.options import NamedSettings
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state.sample_state import check_sample_ids
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmrank.checks import one_of
 from mmrank.distributed import all_gather_rows, rows_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.tensors import at_least_float32
 
 _INSTALL = "pip install 'pytorch-metric-learning>=2.9'"

@@ -10,9 +10,8 @@ from mmrank.checks import check_not_negative, one_of
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
 from mmrank.errors import UserError
 from mmrank.losses.lists import check_classified, class_indices, one_vs_all
-from mmrank.losses.options import HeadOptions, Unpack
+from mmrank.losses.options import HeadOptions, NamedSettings, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
-from mmrank.losses.setting_names import NamedSettings
 from mmrank.state import LabelCounts
 from mmrank.tensors import at_least_float32
 

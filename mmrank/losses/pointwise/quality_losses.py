@@ -16,9 +16,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_within
 from mmrank.distributed import all_reduce_sum, scale_gradient, world_group
-from mmrank.losses.interface import HeadLoss
+from mmrank.losses.base import HeadLoss
 from mmrank.losses.lists import positive_index, values_at
-from mmrank.losses.options import HeadOptions, QualityOptions, Unpack
+from mmrank.losses.options import QualityOptions, ScopeOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.tensors import at_least_float32, refuse_nan
 
@@ -53,8 +53,7 @@ class QualityLoss(HeadLoss):
         use_iou: Whether the quality of a positive is the IoU of its box. False: 1 for all, and no
             head has to pass boxes.
         num_classes: Number of classes C, checked against the scores.
-        **kwargs: ``scope``, ``loss_weight`` and ``use_sigmoid`` of
-            :class:`mmrank.losses.HeadLoss`.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
     """
 
     box_input = 'quality'
@@ -65,7 +64,7 @@ class QualityLoss(HeadLoss):
         gamma: float,
         use_iou: bool = True,
         num_classes: int | None = None,
-        **kwargs: Unpack[HeadOptions],
+        **kwargs: Unpack[ScopeOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_not_negative(gamma=gamma)
@@ -124,7 +123,7 @@ class VarifocalLoss(QualityLoss):
     Args:
         alpha: Weight of the negatives, >= 0.
         gamma: Exponent of a negative's probability, >= 0.
-        **kwargs: ``use_iou``, ``num_classes``, ``scope``, ``loss_weight`` and ``use_sigmoid`` of
+        **kwargs: ``use_iou``, ``num_classes``, ``scope`` and ``loss_weight`` of
             :class:`QualityLoss`.
 
     Example:

@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from mmrank.checks import check_positive
+from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.split_lists import like_scores
 from mmrank.state import SelfBalance
 
 from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists
-from .base import RankedLists
 
 # Number of false positives below which the paper makes no update.
 _EPS = 1e-5
@@ -87,9 +86,6 @@ class ALRPLoss(ErrorDrivenLoss):
     ``mmrank.ListwiseHead`` or ``mmrank.ListwiseBBoxHead``.
 
     Args:
-        delta: Half width of the step in units of the logits, > 0.
-        balance: Ratio by which the box part is multiplied in the first period; None turns
-            self-balancing off.
         balance_period: Iterations after which the ratio is updated; set it to the iterations of an
             epoch of your data.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``.
@@ -98,15 +94,9 @@ class ALRPLoss(ErrorDrivenLoss):
     box_input = 'loss'
     cost = 'scores'
 
-    def __init__(
-        self,
-        delta: float = 1.0,
-        balance: float | None = 50.0,
-        balance_period: int = 3665,
-        **kwargs: Unpack[LogitOptions],
-    ) -> None:
-        super().__init__(delta, **kwargs)
-        self.balance = None if balance is None else SelfBalance(balance, balance_period)
+    def __init__(self, balance_period: int = 3665, **kwargs: Unpack[LogitOptions]) -> None:
+        super().__init__(delta=1.0, **kwargs)
+        self.balance = SelfBalance(period=balance_period)
 
     def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
         """Both parts of aLRP."""
@@ -114,8 +104,6 @@ class ALRPLoss(ErrorDrivenLoss):
 
     def combine(self, scores: Tensor, boxes: Tensor, lists: RankedLists) -> dict[str, Tensor]:
         """Both parts, the box part balanced."""
-        if self.balance is not None:
-            ratio = self.balance.update(scores, boxes, lists.state_group)
-            self.note(box_balance=ratio)
-            boxes = boxes * ratio
-        return dict(loss_cls=scores, loss_bbox=boxes)
+        ratio = self.balance.update(scores, boxes, lists.state_group)
+        self.note(box_balance=ratio)
+        return dict(loss_cls=scores, loss_bbox=boxes * ratio)

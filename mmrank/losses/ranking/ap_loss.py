@@ -17,16 +17,15 @@ from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
+from mmrank.losses.base import GRADED, RankingLoss
+from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.buffers import Buffers
 from mmrank.losses.pairs.graded_sums import graded_pairs
 from mmrank.losses.pairs.pair_sums import pair_evaluator
 from mmrank.losses.pairs.surrogates import OneSidedHuber
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import MeanPositiveScore
 from mmrank.tensors import check_tensors, shares
-
-from .base import GRADED, RankedLists, RankingLoss, all_positives
 
 #: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
 #: range.
@@ -270,8 +269,8 @@ class ErrorDrivenLoss(RankingLoss):
 
     Args:
         delta: Half width of the step in units of the raw logits, > 0.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope``, ``loss_weight`` and
-            ``use_sigmoid`` of :class:`mmrank.losses.RankingLoss`.
+        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope`` and ``loss_weight`` of
+            :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True

@@ -6,13 +6,11 @@ from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_positive
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import ScoreBinner, score_blocks
-from mmrank.losses.split_lists import like_scores, split_lists
-
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
 
 def blackbox_ap_loss(

@@ -7,39 +7,31 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrank.autograd import Function, once_differentiable
-from mmrank.checks import check_positive
-from mmrank.losses.inputs import probabilities
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.tables import score_blocks
-from mmrank.losses.split_lists import like_scores
 
 from .ap_loss import target_lists
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
-# Of the paper: lambda+ = 1, lambda- = 0.1 / log h with h = 3.5.
+# Of the paper. Temperatures of the positives and of the negatives: the smaller, the more the worst
+# of them counts.
 POS_LAMBDA = 1.0
 NEG_LAMBDA = 0.1 / math.log(3.5)
+# L of the smoothed hinge, and its factor, the authors' tau.
+SHARPNESS = 6.0
+SCALE = 4.0
 
 
-def dr_loss(
-    logits: Tensor,
-    targets: Tensor,
-    *,
-    pos_lambda: float = POS_LAMBDA,
-    neg_lambda: float = NEG_LAMBDA,
-    margin: float = 0.5,
-    sharpness: float = 6.0,
-    scale: float = 4.0,
-) -> Tensor:
+def dr_loss(logits: Tensor, targets: Tensor, *, margin: float = 0.5) -> Tensor:
     """DR loss of each list, of the sigmoid p of the logits.
 
-    ``scale/L log(1 + exp(L (P- - P+ + margin)))`` with L = ``sharpness``, ``P- = sum_j q_j p_j``,
-    ``q = softmax(p / neg_lambda)`` over the negatives and ``P+`` the same over the positives with
-    ``softmax(-p / pos_lambda)``. Source: Qian et al., DR Loss: Improving Object Detection by
+    ``4/L log(1 + exp(L (P- - P+ + margin)))`` with L = 6, ``P- = sum_j q_j p_j``, ``q = softmax(p /
+    lambda-)`` over the negatives, ``lambda- = 0.1 / log 3.5``, and ``P+`` the same over the
+    positives with ``softmax(-p)``. Source: Qian et al., DR Loss: Improving Object Detection by
     Distributional Ranking, CVPR 2020, eqs. 6 to 9, whose sum over images is over lists here.
 
-    See :func:`ap_loss` for the lists and :class:`mmrank.losses.DRLoss` for the options.
+    See :func:`ap_loss` for the lists and :class:`mmrank.losses.DRLoss` for the margin.
 
     Returns:
         Scalar, or (L,) losses, > 0, at least float32. Without positives ``P+ = 1``, as in the
@@ -49,27 +41,19 @@ def dr_loss(
         >>> dr_loss(torch.tensor([2.0, 0.0, -3.0]), torch.tensor([0, 1, 0]))
         tensor(3.5265)
     """
-    check_positive(pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale)
     lists = target_lists(logits, targets)
     lists.pos = probabilities(lists.pos)
     lists.scores = probabilities(lists.scores)
-    return like_scores(_dr(lists, pos_lambda, neg_lambda, margin, sharpness, scale), logits)
+    return like_scores(_dr(lists, margin), logits)
 
 
-def _dr(
-    lists: RankedLists,
-    pos_lambda: float,
-    neg_lambda: float,
-    margin: float,
-    sharpness: float,
-    scale: float,
-) -> Tensor:
+def _dr(lists: RankedLists, margin: float) -> Tensor:
     """DR loss of lists of probabilities."""
-    low = softmax_mean(lists.pos, -pos_lambda, lists.pos_mask)
-    high = softmax_mean(lists.scores, neg_lambda, lists.is_negative, lists.group)
+    low = softmax_mean(lists.pos, -POS_LAMBDA, lists.pos_mask)
+    high = softmax_mean(lists.scores, NEG_LAMBDA, lists.is_negative, lists.group)
     low = torch.where(lists.has_positive, low, 1)
-    gap = sharpness * (high - low + margin)
-    losses = scale / sharpness * torch.nn.functional.softplus(gap, threshold=50)
+    gap = SHARPNESS * (high - low + margin)
+    losses = SCALE / SHARPNESS * torch.nn.functional.softplus(gap, threshold=50)
     return torch.where(_counts(lists), losses, 0)
 
 
@@ -153,12 +137,7 @@ class DRLoss(StatelessRankingLoss):
     Scores are probabilities with a fixed margin, so they need no centring at test time.
 
     Args:
-        pos_lambda: Temperature of the positives, > 0: the smaller, the more the worst of them
-            counts.
-        neg_lambda: Temperature of the negatives, > 0: likewise.
         margin: Margin between positives and negatives, in probability.
-        sharpness: L of the smoothed hinge, > 0.
-        scale: Factor of the smoothed hinge (the authors' tau), > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``activation``. The mean of
             ``per_class`` is over all classes: those without a positive still push their negatives
             down.
@@ -167,23 +146,12 @@ class DRLoss(StatelessRankingLoss):
     zero_without_positives = False
     cost = 'scores'
 
-    def __init__(
-        self,
-        pos_lambda: float = POS_LAMBDA,
-        neg_lambda: float = NEG_LAMBDA,
-        margin: float = 0.5,
-        sharpness: float = 6.0,
-        scale: float = 4.0,
-        **kwargs: Unpack[LogitOptions],
-    ) -> None:
+    def __init__(self, margin: float = 0.5, **kwargs: Unpack[LogitOptions]) -> None:
         super().__init__(activation='sigmoid', **kwargs)
-        check_positive(
-            pos_lambda=pos_lambda, neg_lambda=neg_lambda, sharpness=sharpness, scale=scale
-        )
-        self.settings = (pos_lambda, neg_lambda, margin, sharpness, scale)
+        self.margin = margin
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _dr(lists, *self.settings)
+        return _dr(lists, self.margin)
 
     def counted(self, lists: RankedLists) -> Tensor:
         """One without a positive has a loss, too."""

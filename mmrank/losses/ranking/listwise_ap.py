@@ -8,12 +8,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mmrank.checks import check_at_least, check_score_range
 from mmrank.distributed import all_reduce_sum
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.tables import block_width
-from mmrank.losses.split_lists import like_scores, split_lists
-
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
 
 def listwise_ap_loss(

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.distributed import world_group
+from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.losses.pairs.surrogates import clamp_infinite
 from mmrank.losses.pairs.tables import column_blocks
-from mmrank.losses.split_lists import like_scores
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
 
 from .ap_loss import (
@@ -23,7 +23,6 @@ from .ap_loss import (
     rank_counts,
     target_lists,
 )
-from .base import RankedLists
 
 # Pairs of positives of one block, each a float64.
 _PAIRS_PER_BLOCK = 2**20

@@ -3,14 +3,12 @@
 import torch
 from torch import Tensor
 
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid
-from mmrank.losses.split_lists import like_scores, split_lists
-
-from .base import RankedLists
-from .stateless import StatelessRankingLoss
 
 
 def smooth_ap_loss(

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import pad
 
-from mmrank.checks import check_count, check_score_range, one_of
+from mmrank.checks import check_count, one_of
 from mmrank.distributed import all_gather_lists
 from mmrank.errors import UserError
 from mmrank.files import write_atomically
+from mmrank.losses.base import RankingLoss
+from mmrank.losses.lists import RankedLists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.state.base import SavedState
-
-from .base import RankedLists, RankingLoss
 
 TRAIN = 'python tools/misc/train_sorter.py'
 
@@ -154,22 +154,16 @@ class SoDeepLoss(RankingLoss):
 
     Args:
         sorter: File of the sorter. A checkpoint of the model also holds it.
-        score_range: Range of the (activated) scores, mapped to -1 to 1, for which the sorter is
-            trained. Scores beyond twice the range have no gradient.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     zero_without_positives = True
+    #: Range of the (activated) scores, mapped to -1 to 1, for which the sorter is trained: that of
+    #: cosines. Scores beyond twice the range have no gradient; of logits take the sigmoid.
+    score_range = (-1.0, 1.0)
 
-    def __init__(
-        self,
-        sorter: str | os.PathLike,
-        score_range: tuple[float, float] = (-1.0, 1.0),
-        **kwargs: Unpack[RankingOptions],
-    ) -> None:
+    def __init__(self, sorter: str | os.PathLike, **kwargs: Unpack[RankingOptions]) -> None:
         super().__init__(**kwargs)
-        check_score_range(score_range)
-        self.score_range = score_range
         self.sorter = RankSorter.load(sorter).requires_grad_(False)
 
     def list_losses(self, lists: RankedLists) -> Tensor:

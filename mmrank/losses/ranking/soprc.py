@@ -11,14 +11,19 @@ from torch import Tensor
 from mmrank.autograd import Function, can_sync, once_differentiable
 from mmrank.checks import check_not_negative, one_of
 from mmrank.errors import UserError
+from mmrank.losses.base import RankingLoss, idle_share
+from mmrank.losses.lists import (
+    RankedLists,
+    all_positives,
+    like_scores,
+    lists_with_positives,
+    split_lists,
+)
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import OneSidedHuber, OneSidedSigmoid, Surrogate, clamp_infinite
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.state import ClassPrior, ScoreVector
 from mmrank.tensors import check_floats
-
-from .base import RankedLists, RankingLoss, all_positives, idle_share, lists_with_positives
 
 
 def soprc_loss(
@@ -283,7 +288,7 @@ class SOPRCLoss(RankingLoss):
         semi_variance: ``per_list``: each list has means of its own, and eq. 9 divides by all of its
             scores. ``batch``: one mean over all lists, averaged over the scores beyond it, as in
             the authors' code, whose lam1 and lam2 are meant for it; ``reduction`` does not apply.
-        **kwargs: ``reduction``, ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid`` of
+        **kwargs: ``reduction``, ``activation``, ``scope`` and ``loss_weight`` of
             :class:`mmrank.losses.RankingLoss`.
     """
 

@@ -1,8 +1,8 @@
 """Stable AP: average precision as a rank-weighted pairwise loss."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -10,17 +10,19 @@ from torch import Tensor
 
 from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
+from mmrank.losses.base import RankingLoss
+from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs.graded_sums import graded_mass, graded_pair_sum
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.rank_weights import mean_one, practical_weight, smoothed_rank
-from mmrank.losses.pairs.surrogates import OneSidedHuber, Surrogate, build_surrogate
-from mmrank.losses.split_lists import like_scores, split_lists
+from mmrank.losses.pairs.surrogates import OneSidedHuber
 from mmrank.state import CappedImbalance, MeanPositiveScore, ScoreSpread
 
-from .base import RankedLists, RankingLoss, all_positives
-
 WEIGHTS = ('normalised', 'printed')
+#: What is usual for raw logits and for cosines, see :class:`StableAPLoss`.
+LOGITS = dict(tau=1.0, score_range=(-5.0, 5.0), score_penalty=0.001)
+COSINES = dict(tau=0.3, score_range=(-1.0, 1.0), score_penalty=0.0)
 
 
 def stable_ap_loss(
@@ -49,8 +51,7 @@ def stable_ap_loss(
     - ``bound``: Largest value B of the surrogate on the score range, > 0: ``1 + 2 (high -
       low)/tau``, so ``1 + 4/tau`` for cosines.
     - ``rho``: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
-      at which h saturates from random weights on, in the 112 images of a retrieval batch as among
-      the anchors of a detector; the class caps it.
+      at which h saturates from random weights on; the class caps it.
     - ``relevance``: Of the shape of the scores, > 0 at the positives, where it is read; no
       gradient. Only ratios count. None: all positives are alike. Else the risk is the mean over
       thresholds of u of that in which the positives below are negatives: ``sum_i w_i [u_i sum_j
@@ -70,47 +71,20 @@ def stable_ap_loss(
     check_positive(a=a, bound=bound, eps=eps)
     check_not_negative(t=t)
     lists = split_lists(scores, is_positive, mask, relevance)
-    weighted = weighted_risk(
-        lists, mean_pos, OneSidedHuber(tau), bound, a, t, weights, lists.values
-    )
+    huber = OneSidedHuber(tau)
+    risk, ratio, _ = weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
     if rho is None:
-        rho = weighted.ratio
+        rho = ratio
     elif not isinstance(rho, Tensor) and not rho > 0:
         raise ValueError(f'rho must be > 0 or None (n-/n+), got {rho!r}')
-    loss = stable_ap_outer(rho * weighted.risk, eps)
+    loss = stable_ap_outer(rho * risk, eps)
     return like_scores(torch.where(lists.has_positive, loss, 0), scores)
-
-
-def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
-    """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
-
-    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2. Of x >= 0 of any shape;
-    inf is its limit, NaN stays NaN. The slope is at most ``1/(2 eps)``.
-    """
-    # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
-    ratio = -torch.expm1(-torch.log1p(x))
-    return (eps**2 + ratio).sqrt()
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Settings that depend on what the scores are, see :class:`StableAPLoss`."""
-
-    tau: float
-    score_range: tuple[float, float]
-    penalty: float
-
-
-LOGITS = Scale(tau=1.0, score_range=(-5.0, 5.0), penalty=0.001)
-COSINES = Scale(tau=0.3, score_range=(-1.0, 1.0), penalty=0.0)
 
 
 class WeightedRisk(NamedTuple):
     """Rank-weighted pair loss of L lists, before rho and h, in float64."""
 
-    #: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, >= 0; 0 for a list without pairs. With a
-    #: relevance the mean is over the pairs of positives as well, see :class:`StableAPLoss`.
-    risk: Tensor
+    risk: Tensor  # (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``; 0 for a list without pairs
     ratio: Tensor  # (L,) imbalance ``n-/n+`` of the list, detached
     weight: Tensor  # (L, P) weights of the positives, detached, 0 at padding
 
@@ -118,17 +92,14 @@ class WeightedRisk(NamedTuple):
 def weighted_risk(
     lists: RankedLists,
     mean_pos: Tensor | float,
-    surrogate: Surrogate,
+    surrogate: OneSidedHuber,
     bound: float,
     a: float,
     t: float,
     weights: str,
     relevance: Tensor | None = None,
 ) -> WeightedRisk:
-    """Argument of h without rho; see :func:`stable_ap_loss` for the parameters.
-
-    ``relevance`` is the (L, P) relevance of the positives.
-    """
+    """Argument of h without rho; see :func:`stable_ap_loss`, ``relevance`` is (L, P)."""
     pos = lists.pos
     mask = lists.pos_mask
     total = pairwise_surrogate_sum(
@@ -142,18 +113,28 @@ def weighted_risk(
             weight = mean_one(weight, mask)
         num_pos = mask.sum(1).double()
         num_neg = lists.num_negatives()
-        pairs = (num_pos * num_neg).clamp(min=1)
-        if relevance is not None:
-            relevance = torch.where(mask, relevance.double(), 0)
-            mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
-            pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
-            pairs = torch.where(pairs > 0, pairs, 1)
+        ratio = num_neg / num_pos.clamp(min=1)
     if relevance is None:
-        risk = (weight * total).sum(1) / pairs
-    else:
-        among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
-        risk = ((weight * relevance * total).sum(1) + among) / pairs
-    return WeightedRisk(risk, num_neg / num_pos.clamp(min=1), weight)
+        risk = (weight * total).sum(1) / (num_pos * num_neg).clamp(min=1)
+        return WeightedRisk(risk, ratio, weight)
+    with torch.no_grad():
+        relevance = torch.where(mask, relevance.double(), 0)
+        mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
+        pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
+    among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
+    total = (weight * relevance * total).sum(1) + among
+    return WeightedRisk(total / torch.where(pairs > 0, pairs, 1), ratio, weight)
+
+
+def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
+    """Outer function ``h(x) = sqrt(eps^2 + x/(1 + x))`` of stable AP (2025), theorem 1.
+
+    The paper prints the exponent -1/2; its theorem 1 and lemma 9 need +1/2. Of x >= 0 of any shape;
+    inf is its limit, NaN stays NaN. The slope is at most ``1/(2 eps)``.
+    """
+    # x/(1 + x), in a form that is exact near 0, finite at inf and whose derivative does not cancel.
+    ratio = -torch.expm1(-torch.log1p(x))
+    return (eps**2 + ratio).sqrt()
 
 
 class StableAPLoss(RankingLoss):
@@ -167,14 +148,9 @@ class StableAPLoss(RankingLoss):
     >>> loss(scores, torch.arange(64) < 5).backward()
 
     :func:`mmrank.functional.stable_ap_loss` with moving averages, plus ``score_penalty * |mean_i
-    s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2.
-
-    The loss stays near 0.71 for nearly any scores, also as ``eval_loss`` of a trainer. Watch
-    ``risk`` and AP; choose checkpoints by the AP of the validation split.
-
-    In a retrieval batch each image is a query with a list of its own; ``mode='per_class'`` keeps a
-    mean positive score per class of the queries. ``docs/pages/losses.md`` says why there are
-    these settings.
+    s_i|^2``. Source: stable AP (2025), OP2 and section 7.2.1.2. The loss stays near 0.71 for nearly
+    any scores: watch ``risk`` and AP; choose checkpoints by the AP of the validation split.
+    ``docs/pages/losses.md`` says why there are these settings.
 
     Args:
         num_classes: Number of classes C, checked against the scores. Needed for
@@ -202,15 +178,12 @@ class StableAPLoss(RankingLoss):
             ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the
             paper's.
         **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
-            rates are meant for it), ``activation``, ``scope``, ``loss_weight`` and ``use_sigmoid``
-            of :class:`mmrank.losses.RankingLoss`.
+            rates are meant for it), ``activation``, ``scope`` and ``loss_weight`` of
+            :class:`mmrank.losses.RankingLoss`.
     """
 
-    #: Smoothing of h, > 0.
-    eps = 0.1
-    #: ``one_sided_huber`` (exact in near-linear time), ``squared_hinge``, ``logistic`` or
-    #: ``sigmoid`` (pair matrix in blocks).
-    surrogate_name = 'one_sided_huber'
+    eps = 0.1  # smoothing of h
+    cost = 'scores'
     zero_without_positives = True
     saturation_advice = (
         "Use rho='auto' (the default), or a smaller number for rho, with weights='normalised'"
@@ -252,8 +225,7 @@ class StableAPLoss(RankingLoss):
             raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
         check_positive(a=a)
         check_not_negative(t=t)
-        if score_penalty is not None:
-            check_not_negative(score_penalty=score_penalty)
+        check_not_negative(score_penalty=score_penalty or 0)
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
@@ -271,36 +243,34 @@ class StableAPLoss(RankingLoss):
         self.rho = rho if named else float(rho)
         self.weights = weights
         self.count_quality(quality)
-        if self.surrogate_name == 'one_sided_huber':
-            self.cost = 'scores'
         self.a = a
         self.t = t
-        size = 1 if num_classes is None or mean_scope == 'global' else num_classes
+        per_class = num_classes or 1
+        size = 1 if mean_scope == 'global' else per_class
         self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
         self.imbalance = None
         if rho == 'auto':
-            size = 1 if num_classes is None or mode == 'flatten' else num_classes
-            self.imbalance = CappedImbalance(size)
+            self.imbalance = CappedImbalance(1 if mode == 'flatten' else per_class)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
-        margin = None if isinstance(tau, str) else tau
-        given = dict(tau=margin, score_range=score_range, penalty=score_penalty)
-        self._given = {name: value for name, value in given.items() if value is not None}
-        self._take_scale(LOGITS)
+        given = dict(tau=tau, score_range=score_range, score_penalty=score_penalty)
+        self._given = {name: x for name, x in given.items() if x not in (None, 'auto')}
+        self._take_units(LOGITS)
 
     def expect_cosines(self) -> None:
         super().expect_cosines()
-        self._take_scale(COSINES)
+        self._take_units(COSINES)
 
-    def _take_scale(self, usual: Scale) -> None:
-        """Take a scale, but for the settings that were given."""
-        scale = replace(usual, **self._given)
+    def _take_units(self, usual: dict) -> None:
+        """Take settings that depend on what the scores are, where none was given."""
+        units = {**usual, **self._given}
+        self.score_penalty = units['score_penalty']
+        self.usual_margin = units['tau']
         if self.spread is not None:
             # In units of the standard deviation, which is measured.
-            scale = replace(scale, tau=1.0, score_range=(-5.0, 5.0))
-        self.usual_margin = usual.tau
-        self.scale = scale
-        self.surrogate = build_surrogate(self.surrogate_name, scale.tau)
-        self.bound = self.surrogate.bound(*scale.score_range)
+            units = LOGITS
+        self.score_range = units['score_range']
+        self.surrogate = OneSidedHuber(units['tau'])
+        self.bound = self.surrogate.bound(*self.score_range)
         if self.imbalance is not None:
             # Scores of the range have at most X = B, times the mean weight.
             largest = self.LARGEST_RISK * self.bound
@@ -309,7 +279,8 @@ class StableAPLoss(RankingLoss):
             self.imbalance.largest = largest
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        return self._evaluate(parts)
+        losses, has_positive, penalty = self._losses(parts, torch.sum)
+        return self.reduce_lists(losses, has_positive) + penalty
 
     def separate_losses(self, lists: RankedLists) -> Tensor:
         """(L,) losses of lists that have nothing to do with each other.
@@ -317,86 +288,83 @@ class StableAPLoss(RankingLoss):
         Buffers and diagnostics of one number then have one for each list, see
         :func:`mmrank.losses.separate_rankings.separate_rankings`.
         """
-        losses = self._evaluate([lists], separate=True)
-        return losses.to(torch.promote_types(lists.pos.dtype, torch.float32))
+        losses, _, penalty = self._losses([lists], torch.clone)
+        return (losses + penalty).to(torch.promote_types(lists.pos.dtype, torch.float32))
 
-    def _evaluate(self, parts: Sequence[RankedLists], separate: bool = False) -> Tensor:
-        """Stable AP and the score regulariser of all lists, or of each as if it were alone."""
+    def _losses(
+        self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(L,) losses of the lists, which of them have a positive, and the score regulariser.
 
-        def total(values: Tensor) -> Tensor:
-            """Sum of (L,) values of lists, or the values."""
-            return values if separate else values.sum()
-
-        lists = parts[0]
-        pos, mask = all_positives(parts)
+        ``pooled`` adds up (L,) values of lists, or leaves each as it is.
+        """
         relevances = [self.relevance(lists) for lists in parts]
-        has = torch.cat([_counted(*both) for both in zip(parts, relevances)])
-        unit = self._unit(parts, has)
-        low, high = self.scale.score_range
+        has_positive = torch.cat([_has_positive(*both) for both in zip(parts, relevances)])
+        pos, mask = all_positives(parts)
+        first = parts[0]
+        unit = self._unit(parts, has_positive)
+        low, high = self.score_range
         # Lists of unlike lengths come from groups, which share one mean.
-        classes = lists.list_classes if len(parts) == 1 else None
+        classes = first.list_classes if len(parts) == 1 else None
         mu = self.mean_positive.update(
-            pos, mask, lists.state_group, classes, score_range=(low * unit, high * unit)
+            pos, mask, first.state_group, classes, score_range=(low * unit, high * unit)
         )
         risks = []
-        for own, relevance in zip(parts, relevances):
+        for lists, relevance in zip(parts, relevances):
             settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
-            risk = weighted_risk(_in_units(own, unit), mu / unit, *settings, relevance)
-            risks.append(risk)
-        weighted = _together(risks)
-        rho = self._rho(weighted, lists, has)
-        argument = rho * weighted.risk
-        loss = torch.where(has, stable_ap_outer(argument, self.eps), 0)
-        if not separate:
-            loss = self.reduce_lists(loss, has)
-            mu = mu.mean()
-        number = total(mask.sum(1))
+            risks.append(weighted_risk(_over(lists, unit), mu / unit, *settings, relevance))
+        risk, ratio, weight = _joined(risks)
+        rho = self._rho(risk, ratio, has_positive, first)
+        argument = rho * risk
+        losses = torch.where(has_positive, stable_ap_outer(argument, self.eps), 0)
+        number = pooled(mask.sum(1))
         # What an infinite score, of a broken image, adds has no slope.
         scores = torch.where(mask & ~pos.isinf(), pos.double(), 0)
-        offset = total(scores.sum(1)) / number.clamp(min=1)
-        penalty = self.scale.penalty * offset.square()
+        # Without a positive it is 0 and still hangs on the scores, through the empty gather: DDP
+        # finds no unused parameter.
+        penalty = self.score_penalty * (pooled(scores.sum(1)) / number.clamp(min=1)).square()
         with torch.no_grad():
-            count = total(has.long()).clamp(min=1)
-            mean_weight = total(weighted.weight.sum(1)) / number.clamp(min=1)
-            spread = torch.where(mask, weighted.weight - mean_weight.reshape(-1, 1), 0)
-            variance = total(spread.square().sum(1)) / number.clamp(min=1)
+            count = pooled(has_positive.long()).clamp(min=1)
+            mean_weight = pooled(weight.sum(1)) / number.clamp(min=1)
+            spread = torch.where(mask, weight - mean_weight.reshape(-1, 1), 0)
+            variance = pooled(spread.square().sum(1)) / number.clamp(min=1)
             self.diagnostics = {
-                'argument': total(torch.where(has, argument, 0)) / count,
-                'rho': total(torch.where(has, rho, 0)) / count,
-                'risk': total(torch.where(has, weighted.risk, 0)) / count,
-                'idle': total((has & (weighted.risk == 0)).long()) / count,
-                'mean_positive': mu,
+                'argument': pooled(torch.where(has_positive, argument, 0)) / count,
+                'rho': pooled(torch.where(has_positive, rho, 0)) / count,
+                'risk': pooled(torch.where(has_positive, risk, 0)) / count,
+                'idle': pooled((has_positive & (risk == 0)).long()) / count,
+                'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
                 'weight_spread': variance.sqrt() / mean_weight.clamp(min=1e-12),
                 'score_penalty': penalty.detach(),
                 'num_positive': number,
             }
             if isinstance(unit, Tensor):
-                self.diagnostics['tau'] = total(unit)
-        # Without a positive both parts are 0 and still hang on the scores, through the empty
-        # gather: DDP finds no unused parameter.
-        return loss + penalty
+                self.diagnostics['tau'] = pooled(unit)
+        return losses, has_positive, penalty
 
-    def _unit(self, parts: Sequence[RankedLists], has: Tensor) -> Tensor | float:
+    def _unit(self, parts: Sequence[RankedLists], has_positive: Tensor) -> Tensor | float:
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
         if self.spread is None:
             return 1.0
         # One of all lists together.
-        own = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
-        unit = self.spread.average(torch.cat(own), has, self.usual_margin, parts[0].state_group)
+        spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
+        unit = self.spread.average(
+            torch.cat(spreads), has_positive, self.usual_margin, parts[0].state_group
+        )
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
-    def _rho(self, weighted: WeightedRisk, lists: RankedLists, has: Tensor) -> Tensor:
+    def _rho(self, risk: Tensor, ratio: Tensor, has_positive: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
         if not isinstance(self.rho, str):
-            return torch.full_like(weighted.ratio, self.rho)
+            return torch.full_like(ratio, self.rho)
         if self.imbalance is None:  # rho='batch'
-            return weighted.ratio
+            return ratio
         # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
         # All queries share one.
         rows = lists.list_classes
-        rows = None if rows is None else rows.new_zeros(len(has))
-        return self.imbalance.rho(weighted.risk, weighted.ratio, has, lists.state_group, rows)
+        rows = None if rows is None else rows.new_zeros(len(has_positive))
+        return self.imbalance.rho(risk, ratio, has_positive, lists.state_group, rows)
 
     def logit_centre(self) -> Tensor:
         """Mean positive score as a raw score, (1,) or (C,)."""
@@ -411,15 +379,15 @@ class StableAPLoss(RankingLoss):
         mean.copy_(self._shifted(mean, offset))
 
 
-def _counted(lists: RankedLists, relevance: Tensor | None) -> Tensor:
+def _has_positive(lists: RankedLists, relevance: Tensor | None) -> Tensor:
     """(L,) bool, lists with a positive; one without relevance is not a positive."""
     if relevance is None:
         return lists.has_positive
     return (lists.pos_mask & (relevance != 0)).any(1)
 
 
-def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
-    """Risks of all lists; several have the weights of all lists in one row."""
+def _joined(risks: Sequence[WeightedRisk]) -> WeightedRisk:
+    """Risks of all lists; several parts have the weights of all lists in one row."""
     if len(risks) == 1:
         return risks[0]
     risk, ratio, weight = zip(*risks)
@@ -427,7 +395,7 @@ def _together(risks: Sequence[WeightedRisk]) -> WeightedRisk:
     return WeightedRisk(torch.cat(risk), torch.cat(ratio), every_weight.unsqueeze(0))
 
 
-def _in_units(lists: RankedLists, unit: Tensor | float) -> RankedLists:
+def _over(lists: RankedLists, unit: Tensor | float) -> RankedLists:
     """The lists with scores in units of a number, or of (1,) or (L,) of them."""
     if not isinstance(unit, Tensor):
         return lists

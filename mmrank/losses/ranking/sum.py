@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.interface import HeadLoss
+from mmrank.losses.base import HeadLoss
+from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
 from mmrank.state.gradient_balance import GradientBalance
 
@@ -44,7 +44,6 @@ class SumLoss(HeadLoss):
         weights: One finite number >= 0 for each part. None: 1 for each.
         num_classes: Number of classes C, checked against the scores. None: the parts' C.
         loss_weight: Factor of the whole loss, >= 0.
-        use_sigmoid: Read by mmdet heads from the config. Only True is supported.
         balance_gradients: True: the weights, all > 0, are shares of the gradient of the embeddings,
             or of the scores. False: factors of the values.
 
@@ -221,7 +220,7 @@ def _build_part(
 ) -> HeadLoss | TrainsEmbeddings:
     if isinstance(part, Mapping):
         # Needs mmengine, which a loss made of modules does not.
-        from mmrank.losses.loss_type import build_loss
+        from mmrank.losses.registered import build_loss
 
         part = build_loss(name, part, num_classes)
     if not isinstance(part, (HeadLoss, TrainsEmbeddings)):

@@ -9,13 +9,12 @@ from torch import Tensor
 from mmrank.autograd import violated
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.errors import UserError, UserTypeError
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Surrogate
-from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
-from mmrank.losses.split_lists import like_scores, split_lists
 from mmrank.tensors import check_tensors
 
 
@@ -196,15 +195,9 @@ def _ndcg(lists: RankedLists, step: SupRankStep) -> Tensor:
 class _LevelLoss(StatelessRankingLoss):
     """Base of losses of labels on several levels."""
 
-    def __init__(
-        self,
-        tau: float = 0.01,
-        delta: float = 0.05,
-        slope: float = 100.0,
-        **kwargs: Unpack[RankingOptions],
-    ) -> None:
+    def __init__(self, tau: float = 0.01, **kwargs: Unpack[RankingOptions]) -> None:
         super().__init__(**kwargs)
-        self.surrogate = SupRankStep(tau, delta, slope)
+        self.surrogate = SupRankStep(tau)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if batch.num_levels == 1:
@@ -231,20 +224,13 @@ class HAPLoss(_LevelLoss):
     Args:
         alpha: Power of the level in the relevance, >= 0; larger ones weigh the fine levels more.
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
-        delta: Difference of scores from which a negative above a positive counts by a line.
-        slope: Slope of this line, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
     def __init__(
-        self,
-        alpha: float = 1.0,
-        tau: float = 0.01,
-        delta: float = 0.05,
-        slope: float = 100.0,
-        **kwargs: Unpack[RankingOptions],
+        self, alpha: float = 1.0, tau: float = 0.01, **kwargs: Unpack[RankingOptions]
     ) -> None:
-        super().__init__(tau, delta, slope, **kwargs)
+        super().__init__(tau, **kwargs)
         check_not_negative(alpha=alpha)
         self.alpha = alpha
 
@@ -257,8 +243,6 @@ class NDCGLoss(_LevelLoss):
 
     Args:
         tau: Temperature of the step in units of the (activated) scores, > 0; 0.01 is for cosines.
-        delta: Difference of scores from which a negative above a positive counts by a line.
-        slope: Slope of this line, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 

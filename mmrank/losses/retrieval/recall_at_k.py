@@ -10,13 +10,15 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.distributed import world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch
+from mmrank.losses.base import StatelessRankingLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs.pair_sums import pairwise_surrogate_sum
 from mmrank.losses.pairs.surrogates import Sigmoid
-from mmrank.losses.ranking.base import RankedLists
-from mmrank.losses.ranking.stateless import StatelessRankingLoss
-from mmrank.losses.split_lists import like_scores, split_lists
+
+#: Temperature of the cut-off in units of ranks.
+RANK_TAU = 1.0
 
 
 def recall_at_k_loss(
@@ -26,7 +28,7 @@ def recall_at_k_loss(
     mask: Tensor | None = None,
     ks: Sequence[int] | str = (1, 2, 4, 8, 16),
     tau: float = 0.01,
-    rank_tau: float = 1.0,
+    rank_tau: float = RANK_TAU,
 ) -> Tensor:
     """Recall@k surrogate of each list, the mean over several k.
 
@@ -88,43 +90,41 @@ class RecallAtKLoss(StatelessRankingLoss):
     are mixtures of scores. 28 classes of 4 images have 168 such, and the loss 6 times the pairs.
     In training alone; the host waits for the number of pairs.
 
+    The temperature of the cut-off is 1 rank: a positive more than a few beyond k has no gradient.
+
     Args:
         ks: The k, each at least 1. ``'R'``: the number of positives of each list, hence
             R-Precision.
         tau: Temperature of the ranks in units of the (activated) scores, > 0; 0.01 is for cosines.
-        rank_tau: Temperature of the cut-off in units of ranks, > 0. A positive more than a few
-            beyond k has no gradient.
         mixup: Whether to mix embeddings of a class, in retrieval.
         **kwargs: See :class:`mmrank.losses.RankingLoss`.
     """
 
-    saturation_advice = 'All positives are far beyond k. Fix: larger ks, or rank_tau'
+    saturation_advice = 'All positives are far beyond k. Fix: larger ks'
 
     def __init__(
         self,
         ks: Sequence[int] | str = (1, 2, 4, 8, 16),
         tau: float = 0.01,
-        rank_tau: float = 1.0,
         mixup: bool = False,
         **kwargs: Unpack[RankingOptions],
     ) -> None:
         super().__init__(**kwargs)
-        _check(ks, rank_tau)
+        _check(ks, RANK_TAU)
         self.ks = ks
-        self.rank_tau = rank_tau
         self.mixup = mixup
         self.surrogate = Sigmoid(tau)
 
     def losses(self, lists: RankedLists) -> Tensor:
-        return _recall_at_k(lists, self.surrogate, self.ks, self.rank_tau)
+        return _recall_at_k(lists, self.surrogate, self.ks, RANK_TAU)
 
-    def one_vs_all_lists(self, *args, **kwargs) -> tuple[Tensor, Tensor, Tensor]:
+    def called_lists(self, *args, **kwargs):
         if self.mixup:
             raise UserError(
                 'mixup=True mixes embeddings, but RecallAtKLoss was called with scores. Fix: '
                 'mixup=False, or embeddings into mmrank.EmbeddingLoss'
             )
-        return super().one_vs_all_lists(*args, **kwargs)
+        return super().called_lists(*args, **kwargs)
 
     def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
         if self.mixup and self.training:

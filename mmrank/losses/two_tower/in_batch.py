@@ -20,7 +20,7 @@ from torch import Tensor
 from mmrank.checks import check_at_least, check_positive, one_of
 from mmrank.distributed import all_gather_rows, scale_gradient, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.options import NamedSettings
 from mmrank.state.pair_counts import PairCounts, check_columns, check_counts, check_pairs
 from mmrank.tensors import at_least_float32, check_tensors
 

@@ -11,7 +11,7 @@ from mmrank.distributed import all_gather_rows, mean_over_ranks, sizes_and_dtype
 from mmrank.errors import UserError
 from mmrank.losses.contrastive.info_nce import info_nce_losses
 from mmrank.losses.contrastive.terms import negative_terms
-from mmrank.losses.setting_names import NamedSettings
+from mmrank.losses.options import NamedSettings
 from mmrank.state.pair_counts import PairCounts, check_entities
 from mmrank.tensors import check_index, check_tensors
 

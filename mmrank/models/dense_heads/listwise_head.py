@@ -1,7 +1,7 @@
 """Any mmdet dense head on a loss that ranks all levels and images at once."""
 
 from mmrank.errors import UserTypeError
-from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.registered import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.registry import MODELS
 from mmrank.retired import retired_setting

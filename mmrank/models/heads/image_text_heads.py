@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrank.checks import check_positive
 from mmrank.losses.contrastive.base import ContrastiveLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch import InBatchLoss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.registry import MODELS
@@ -61,8 +61,7 @@ class ImageTextInBatchHead(BaseModule):
     caption several images: the loss corrects the bias of both counts, which a contrastive loss with
     the same negatives keeps. The counts are the training set's:
     ``custom_hooks=[dict(type='mmrank.PairCountsHook')]``. Draw batches without replacement over all
-    ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``. With
-    ``mode='sogram'`` set ``sampling='sogram'`` of the data set too.
+    ranks: ``sampler=dict(type='mmrank.InBatchPairSampler', batch_size=...)``.
 
     The scores are the inner products of the embeddings times ``scale``. Plain inner products
     (``normalize=False`` of the model) are the paper's; cosines are too narrow a range for the

@@ -9,8 +9,8 @@ from torch.nn.functional import pad
 
 from mmrank.autograd import violated
 from mmrank.checks import check_positive
-from mmrank.losses.loss_type import build_loss
 from mmrank.losses.protocols import TakesPairCounts
+from mmrank.losses.registered import build_loss
 from mmrank.losses.two_tower.in_batch_softmax import InBatchSoftmaxLoss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows

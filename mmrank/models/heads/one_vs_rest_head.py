@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from mmrank.checks import check_count
 from mmrank.errors import UserError
-from mmrank.losses.interface import HeadLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.base import HeadLoss
 from mmrank.losses.pointwise.base import PointwiseLoss
 from mmrank.losses.protocols import KeepsSampleState
+from mmrank.losses.registered import build_loss
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.tensors import at_least_float32
@@ -39,19 +39,20 @@ class OneVsRestHead(BaseModule):
         in_channels: Length of the features.
         loss: Config of the loss. ``num_classes`` is filled in for losses of mmrank whose config
             leaves it out.
-        thr: Lowest score of a predicted label.
         exclusive: Whether each image has exactly one class. Scores at test time are then the scores
             of a softmax, by which an image that all classes score high is first for none, and the
             label is the highest one. The loss may be one of softmax. Refused by ValueError where an
             image has several labels or none.
     """
 
+    #: Lowest score of a predicted label.
+    thr = 0.5
+
     def __init__(
         self,
         num_classes: int,
         in_channels: int,
         loss: dict,
-        thr: float = 0.5,
         exclusive: bool = False,
         init_cfg: dict | None = None,
     ) -> None:
@@ -65,7 +66,6 @@ class OneVsRestHead(BaseModule):
                 'leave exclusive out'
             )
         self.num_classes = num_classes
-        self.thr = thr
         self.exclusive = exclusive
         self.training_set = TrainingSet()
         self.loss_module = build_loss('loss', loss, num_classes)

@@ -10,16 +10,15 @@ from torch import Tensor
 
 from mmrank.distributed import all_gather_rows, sizes_and_dtype, world_group
 from mmrank.errors import UserError
-from mmrank.losses.inputs import EmbeddingBatch
-from mmrank.losses.interface import HeadLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.base import HeadLoss
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.options import refuse_unknown, settings_of
 from mmrank.losses.protocols import TrainsEmbeddings
-from mmrank.losses.setting_names import refuse_unknown, settings_of
+from mmrank.losses.registered import build_loss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.models.features import feature_rows
 from mmrank.registry import MODELS
 from mmrank.state import CrossBatchMemory
-from mmrank.tensors import at_least_float32
 from mmrank.training_set import TrainingSet
 
 from .sample_fields import labels_of, sample_ids_of
@@ -90,14 +89,13 @@ class RetrievalHead(BaseModule):
     Args:
         loss: Config of a loss with ``embedding_loss``: any ranking loss of mmrank, or
             ``mmrank.PMLLoss``. ``num_classes`` is filled in for ranking losses whose config leaves
-            it out; with ``normalize`` it takes its settings for cosines where none is given, so
+            it out; it takes its settings for cosines where none is given, so
             ``dict(type='mmrank.StableAPLoss')`` is enough.
         num_classes: Number of classes C of the training set; labels are checked against it. Needed
             by losses with state per class.
         memory: Config of a :class:`mmrank.state.CrossBatchMemory`: ``size``, ``dim``,
             ``start_iter``. The batch is added after its loss was computed. None: no
             memory.
-        normalize: Scale embeddings to length 1, so that scores are cosines.
     """
 
     def __init__(
@@ -105,19 +103,17 @@ class RetrievalHead(BaseModule):
         loss: dict,
         num_classes: int | None = None,
         memory: dict | None = None,
-        normalize: bool = True,
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
         self.num_classes = num_classes
-        self.normalize = normalize
         self.loss_module = build_loss('loss', loss, num_classes)
         if not isinstance(self.loss_module, TrainsEmbeddings):
             raise TypeError(
                 f'loss.type={loss["type"]!r} cannot train embeddings (it has no embedding_loss); '
                 "use a ranking loss such as 'mmrank.StableAPLoss', or 'mmrank.PMLLoss'"
             )
-        if normalize and isinstance(self.loss_module, HeadLoss):
+        if isinstance(self.loss_module, HeadLoss):
             self.loss_module.expect_cosines()
         self.training_set = TrainingSet()
         self.memory = None
@@ -127,9 +123,8 @@ class RetrievalHead(BaseModule):
             self.memory = CrossBatchMemory(**memory)
 
     def forward(self, feats: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """(n, D) embeddings, at least float32, of (n, D) features or the last of a tuple."""
-        feats = feature_rows(feats)
-        return unit_rows(feats) if self.normalize else at_least_float32(feats)
+        """(n, D) embeddings of length 1, at least float32; of a tuple, the last entry."""
+        return unit_rows(feature_rows(feats))
 
     def loss(
         self, feats: Tensor | tuple[Tensor, ...], data_samples: Sequence, copies: int = 1

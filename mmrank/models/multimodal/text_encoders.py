@@ -7,7 +7,7 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from mmrank.checks import check_at_least, one_of
+from mmrank.checks import check_at_least
 from mmrank.errors import UserError, UserImportError
 from mmrank.registry import MODELS
 
@@ -115,17 +115,14 @@ class TextTransformer(BaseModule):
 class HuggingFaceTextEncoder(BaseModule):
     """Any ``AutoModel`` whose output has a ``last_hidden_state``.
 
-    It works with transformers 4 and 5, but mmpretrain 1.x cannot be imported with version 5, nor
-    mmdet where mmpretrain is installed.
+    A text is the state of its first token, BERT's ``[CLS]``. It works with transformers 4 and 5,
+    but mmpretrain 1.x cannot be imported with version 5, nor mmdet where mmpretrain is installed.
 
     Args:
         name_or_path: Name of the model, such as ``distilbert-base-uncased``, or a folder with it.
             Without a network set the environment variable ``HF_HUB_OFFLINE=1`` and pass a folder or
             a cached name.
         max_length: Most tokens of a text; iSogCLR's authors take 30.
-        pooling: ``first``: state of the first token, as BERT's ``[CLS]``. ``mean``: mean over the
-            tokens.
-        pretrained: False: only its architecture, with random weights.
         revision: Commit, tag or branch of the hub from which the files come; a commit makes a
             training repeatable. None: the main branch.
 
@@ -138,16 +135,13 @@ class HuggingFaceTextEncoder(BaseModule):
         self,
         name_or_path: str,
         max_length: int = 30,
-        pooling: str = 'first',
-        pretrained: bool = True,
         init_cfg: dict | None = None,
         revision: str | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        one_of('pooling', pooling, ('first', 'mean'))
         check_at_least(3, max_length=max_length)
         try:
-            from transformers import AutoConfig, AutoModel, AutoTokenizer
+            from transformers import AutoModel, AutoTokenizer
         except ModuleNotFoundError as error:
             if (error.name or '').partition('.')[0] != 'transformers':
                 raise
@@ -158,24 +152,19 @@ class HuggingFaceTextEncoder(BaseModule):
         # Without the second, transformers asks on the terminal whether to run code of the folder.
         files = dict(revision=revision, trust_remote_code=False)
         self.tokenizer = AutoTokenizer.from_pretrained(name_or_path, **files)
-        if pretrained:
-            self.model, found = AutoModel.from_pretrained(
-                name_or_path, output_loading_info=True, **files
+        self.model, found = AutoModel.from_pretrained(
+            name_or_path, output_loading_info=True, **files
+        )
+        # The pooler is not used.
+        if missing := [x for x in found['missing_keys'] if not x.startswith('pooler.')]:
+            raise UserError(
+                f'{name_or_path}: its weights lack {len(missing)} of the model, the first is '
+                f'{min(missing)}, which would be random. Fix: name the folder of a model with '
+                'its own weights'
             )
-            # The pooler is not used.
-            if missing := [x for x in found['missing_keys'] if not x.startswith('pooler.')]:
-                raise UserError(
-                    f'{name_or_path}: its weights lack {len(missing)} of the model, the first is '
-                    f'{min(missing)}, which would be random. Fix: name the folder of a model with '
-                    'its own weights, or set pretrained=False to train all of it'
-                )
-        else:
-            config = AutoConfig.from_pretrained(name_or_path, **files)
-            self.model = AutoModel.from_config(config, trust_remote_code=False)
         # mmengine would call its init_weights over the weights just read.
         self.model.is_init = True
         self.max_length = max_length
-        self.pooling = pooling
         self.out_channels = self.model.config.hidden_size
 
     def forward(self, texts: list[str]) -> Tensor:
@@ -192,8 +181,4 @@ class HuggingFaceTextEncoder(BaseModule):
         )
         names = ('input_ids', 'attention_mask')
         tokens = {k: tokens[k].to(device, non_blocking=True) for k in names}
-        states = self.model(**tokens).last_hidden_state
-        if self.pooling == 'first':
-            return states[:, 0]
-        mask = tokens['attention_mask'][:, :, None].to(states.dtype)
-        return (states * mask).sum(1) / mask.sum(1)
+        return self.model(**tokens).last_hidden_state[:, 0]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mmrank.checks import one_of
 from mmrank.losses import HeadLoss
-from mmrank.losses.loss_type import with_num_classes
+from mmrank.losses.registered import with_num_classes
 from mmrank.made_class import host_class
 from mmrank.models.balanced_head import BalancedHead
 from mmrank.models.dense_heads.box_collector import collect_boxes

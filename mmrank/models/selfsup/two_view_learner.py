@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch.nn.functional import adaptive_avg_pool2d
 
 from mmrank.errors import UserError
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.registered import build_loss
 from mmrank.models.features import last_features
 from mmrank.models.heads.sample_fields import ids_of
 

@@ -105,8 +105,6 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
     Args:
         mean: Mean of each channel, red first, in 0 to 255.
         std: Standard deviation of each channel, likewise.
-        crop: Arguments of :func:`random_crops`.
-        colours: Arguments of :func:`random_colours`.
         bgr_to_rgb: Whether the loader returns BGR images.
         channels_last: Whether images lie pixel by pixel in memory, which convolutions on CPUs and
             in half precision on GPUs are faster for.
@@ -116,13 +114,10 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         self,
         mean: Sequence[float],
         std: Sequence[float],
-        crop: dict | None = None,
-        colours: dict | None = None,
         bgr_to_rgb: bool = False,
         channels_last: bool = False,
-        non_blocking: bool = False,
     ) -> None:
-        super().__init__(non_blocking)
+        super().__init__()
         for name, values in (('mean', mean), ('std', std)):
             if len(values) != 3:
                 raise ValueError(
@@ -130,8 +125,6 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
                 )
             column = torch.tensor(values, dtype=torch.float32).view(-1, 1, 1)
             self.register_buffer(name, column, persistent=False)
-        self.crop = crop or {}
-        self.colours = colours or {}
         self.bgr_to_rgb = bgr_to_rgb
         self.channels_last = channels_last
 
@@ -158,7 +151,7 @@ class TwoViewPreprocessor(BaseDataPreprocessor):
         return dict(inputs=inputs, data_samples=data.get('data_samples'))
 
     def _view(self, images: Tensor) -> Tensor:
-        return random_colours(random_crops(images, **self.crop), **self.colours)
+        return random_colours(random_crops(images))
 
     def _finished(self, images: Tensor) -> Tensor:
         images = (images - self.mean) / self.std

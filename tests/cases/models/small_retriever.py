@@ -41,7 +41,7 @@ test_cfg = dict()
 test_evaluator = [
     dict(
         type='mmrank.RetrievalMetric', recall_at=(1, 3),
-        gallery_per_class=1, num_splits=2),
+        gallery_per_class=1),
     dict(type='Accuracy')]
 """
 

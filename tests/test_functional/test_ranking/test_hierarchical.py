@@ -140,10 +140,10 @@ def test_labels_of_two_levels(loss, function):
     x, labels = images()
     shared = (labels[:, None] == labels).sum(2)
     mask = ~torch.eye(24, dtype=torch.bool)
-    expected = function(x @ x.t(), shared, mask=mask, **SETTING).mean()
-    module = loss(**SETTING)
+    expected = function(x @ x.t(), shared, mask=mask, tau=0.1).mean()
+    module = loss(tau=0.1)
     torch.testing.assert_close(EmbeddingLoss(module)(x, labels), expected)
-    head = RetrievalHead(dict(type=f'mmrank.{loss.__name__}', **SETTING), num_classes=8).double()
+    head = RetrievalHead(dict(type=f'mmrank.{loss.__name__}', tau=0.1), num_classes=8).double()
     torch.testing.assert_close(head.loss(x, samples(labels))['loss'], expected)
     # One level is the finest alone, as all other losses read it.
     one = EmbeddingLoss(module)(x, labels[:, 1])

@@ -10,7 +10,7 @@ from mmengine.logging import MMLogger
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmrank.evaluation.frozen_feature_metrics import LinearProbe
+from mmrank.evaluation.frozen_feature_metrics import L2, MAX_ITER, TOLERANCE, LinearProbe
 from mmrank.registry import METRICS
 
 from .row import Row, Sides, Sizes, Step, products
@@ -138,10 +138,9 @@ def _nearest(sizes: Sizes) -> Sides:
 def _probe(sizes: Sizes) -> Sides:
     x, labels, is_bank, samples = _features(sizes.searched // 5, sizes)
     metric = METRICS.build(dict(type='mmrank.LinearProbeMetric', device=sizes.device))
-    options = metric.options
     classes = int(labels.max()) + 1
     known = x[is_bank]
-    probe = LinearProbe(known, labels[is_bank], classes, **options)
+    probe = LinearProbe(known, labels[is_bank], classes)
     rows = known.double().to(sizes.device)
     weight = probe.weight.t().to(sizes.device)
 
@@ -156,11 +155,7 @@ def _probe(sizes: Sizes) -> Sides:
         from sklearn.preprocessing import StandardScaler
 
         def fit() -> None:
-            model = LogisticRegression(
-                C=1 / (len(known) * options['l2']),
-                tol=options['tolerance'],
-                max_iter=options['max_iter'],
-            )
+            model = LogisticRegression(C=1 / (len(known) * L2), tol=TOLERANCE, max_iter=MAX_ITER)
             model = make_pipeline(StandardScaler(), model)
             model.fit(known.double().numpy(), labels[is_bank].numpy())
             model.predict(x[~is_bank].double().numpy())

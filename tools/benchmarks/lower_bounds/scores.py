@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
 
 from mmrank import losses
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.registered import build_loss
 
 from .row import Row, Sides, Sizes
 

@@ -54,9 +54,7 @@ def evaluate_features(
     rows = features.rows_of_gallery()
     size = rows.numel() - int(features.in_gallery is None)
     recall_at = [k for k in recall_at if k <= size]
-    curves = retrieval_curves(
-        *features.sets(), similarity=features.similarity, points=points, progress=progress
-    )
+    curves = retrieval_curves(*features.sets(), points=points, progress=progress)
     figures = curves.figures
     summary = figures.summary(recall_at)
     queries = summary.pop('queries')

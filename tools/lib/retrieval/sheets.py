@@ -83,7 +83,7 @@ def find_neighbours(
     if features.paths is None:
         raise UserError(
             f'the features of {result.name!r} have no image paths, which a retrieval sheet needs. '
-            'Fix: write them with RetrievalMetric(out_file=..., path_key=...) from samples with '
+            'Fix: write them with RetrievalMetric(out_file=...) from samples with '
             "'img_path', or skip the sheets."
         )
     gallery = features.rows_of_gallery()
@@ -91,11 +91,7 @@ def find_neighbours(
     rows = features.rows_of_queries()[positions]
     own = positions if features.in_gallery is None else None
     scores, found = nearest_in_gallery(
-        features.features[rows],
-        features.gallery_embeddings(),
-        count,
-        similarity=features.similarity,
-        own=own,
+        features.features[rows], features.gallery_embeddings(), count, own=own
     )
     found = gallery.cpu()[found.cpu()].tolist()
     labels = features.labels.tolist()

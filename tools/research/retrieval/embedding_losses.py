@@ -47,7 +47,7 @@ from lib.common.training_plan import Record, TrainingPlan
 from mmrank.errors import show_user_errors
 from mmrank.functional import level_metrics, retrieval_metrics
 from mmrank.losses import EmbeddingBatch, PMLLoss
-from mmrank.losses.loss_type import build_loss
+from mmrank.losses.registered import build_loss
 from mmrank.losses.unit_rows import unit_rows
 from mmrank.state import CrossBatchMemory
 from research.dense_losses import efficientnet

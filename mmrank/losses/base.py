@@ -1,0 +1,385 @@
+"""The bases of losses of scores: their settings, what a call does, and the average of the lists."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from mmrank.checks import check_count, check_not_negative, one_of
+from mmrank.distributed import world_group
+from mmrank.errors import UserError
+from mmrank.losses.embeddings import EmbeddingBatch
+from mmrank.losses.groups import check_groups, entries_of_groups
+from mmrank.losses.heads import BoxHeadHooks, box_values, refuse_stock_head
+from mmrank.losses.lists import (
+    RankedLists,
+    columns_of,
+    labelled_entries,
+    lists_with_positives,
+    ranked_lists,
+)
+from mmrank.losses.options import NamedSettings, ScopeOptions, Unpack
+
+#: How much the IoU of a box counts where ``quality`` is None and a head passes it.
+GRADED = 0.9
+
+
+class HeadLoss(BoxHeadHooks, NamedSettings):
+    """Base of losses of one-vs-all scores, which rank them or score each.
+
+    Subclasses implement :meth:`loss_of_lists` and :meth:`loss_of_groups`.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores.
+        scope: ``global``: in distributed training the scores of all ranks form one batch, exactly
+            as in a single process. ``local``: each rank has its own.
+        loss_weight: Factor of the whole loss.
+
+    Attributes:
+        diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
+
+    Raises:
+        ValueError, UserError: On an unknown choice or setting; by a dense head of mmdet that does
+            not gather.
+    """
+
+    #: ``flatten``: a list holds the scores of all classes. ``per_class``: there is one for each.
+    mode = 'flatten'
+    #: Of the scores before they are compared, ``none`` or ``sigmoid``.
+    activation = 'none'
+    #: None, or what the loss takes of the positives' boxes: ``'quality'`` (IoU) or ``'loss'``.
+    box_input: str | None = None
+    #: Whether the loss refuses a batch without its ``box_input``.
+    requires_boxes = True
+    saturation_advice = ''
+    #: Why the loss has no use for a retrieval batch; with a ``box_input`` it is for want of boxes.
+    no_retrieval = ''
+    #: The loss that the refusal of a retrieval batch names.
+    for_retrieval = 'StableAPLoss'
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        scope: str = 'global',
+        loss_weight: float = 1.0,
+        use_sigmoid: bool = True,
+    ) -> None:
+        super().__init__(use_sigmoid)
+        one_of('scope', scope, ('global', 'local'))
+        check_not_negative(loss_weight=loss_weight)
+        if num_classes is not None:
+            check_count('num_classes', num_classes)
+        # Not num_classes: mmdet's NumClassCheckHook takes what has that for a head of objects, and
+        # an RPN has one class.
+        self.num_columns = num_classes
+        self.scope = scope
+        self.loss_weight = loss_weight
+        self.diagnostics: dict[str, Tensor] = {}
+
+    def forward(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        *,
+        quality: Tensor | None = None,
+        box_loss: Tensor | None = None,
+        group: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of all scores of a batch.
+
+        Args:
+            cls_score: (n,) raw scores of one list, or (n, C), any float dtype. A row of (n, C) is
+                not a list of its own: see ``group``. Embeddings go into
+                :class:`mmrank.losses.EmbeddingLoss`: here their columns would be classes.
+            target: (n,) of 0 and 1 for (n,) scores. For (n, C): (n,) class indices, C =
+                background, or (n, C) of 0 and 1. Class indices for C = 1, where 0 is the class,
+                need ``weight`` or ``avg_factor``, as heads give them.
+            weight: (n,) or (n, C) bool, or 0 and 1 of any dtype: entries of 0 are left out. Ranks
+                have no other weights: ValueError.
+            avg_factor: Passed by heads, and not used: a ranking loss has its own normalisation.
+                With it (n, C) targets may be soft, in [0, 1]: those above 0 are positives.
+            reduction_override: Only None is supported.
+            quality: (n_pos,) of the rows with a class, in row order, if that is ``box_input``.
+            box_loss: Likewise with ``box_input='loss'``.
+            group: (n,) integers: scores with the same number, such as the documents of a query,
+                are one list. Of (n, C) scores and (n, C) labels of 0 and 1 the number is the number
+                of a row: ``group=torch.arange(n)`` makes each row a list. In one process, or with
+                ``scope='local'``.
+
+        Returns:
+            Scalar >= 0; 0, still attached to the graph, without a positive. With
+            ``box_input='loss'`` a dict of ``loss_cls`` and ``loss_bbox``.
+        """
+        if group is not None:
+            cls_score, target, weight, group = check_groups(cls_score, target, weight, group)
+            if self.scope == 'global' and world_group() is not None:
+                raise UserError(
+                    "group= with scope='global': the lists of other processes are other lists. "
+                    f"Fix: {type(self).__name__}(scope='local')"
+                )
+            avg_factor = None
+        cls_score, target, entries = self.called_lists(
+            cls_score, target, weight, avg_factor, reduction_override
+        )
+        values = None
+        needs_boxes = self.box_input is not None and self.requires_boxes
+        if needs_boxes or quality is not None or box_loss is not None:
+            values = box_values(self, cls_score, target, quality, box_loss)
+        if group is None:
+            losses = self.loss_of_lists(*entries, values)
+        else:
+            losses = self.loss_of_groups(entries, group, values)
+        if isinstance(losses, dict):
+            return {name: self.loss_weight * loss for name, loss in losses.items()}
+        return self.loss_weight * losses
+
+    def called_lists(
+        self,
+        cls_score: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """(n, C) scores and labels, and (L, N) scores, positives and negatives of their lists."""
+        if reduction_override is not None:
+            raise ValueError(f'there is no reduction to override, got {reduction_override!r}')
+        by_head = avg_factor is not None
+        if by_head and not self._knows_its_head:
+            refuse_stock_head(self)
+            self._knows_its_head = True
+        cls_score, target = columns_of(cls_score, target, weight is not None or by_head)
+        is_positive, is_negative = labelled_entries(
+            cls_score, target, weight, self.num_columns, soft=by_head
+        )
+        lists = self.lists_of(cls_score), self.lists_of(is_positive), self.lists_of(is_negative)
+        return cls_score, target, lists
+
+    def lists_of(self, entries: Tensor) -> Tensor:
+        """(n, C) entries as lists: (C, n), or (1, n * C) in one ranking."""
+        # Blocks of a few lists read a transposed view at a tenth of the speed.
+        return entries.reshape(1, -1) if self.mode == 'flatten' else entries.t().contiguous()
+
+    def loss_of_lists(
+        self,
+        scores: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        values: Tensor | None = None,
+        list_classes: Tensor | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of L lists without ``loss_weight``.
+
+        Args:
+            scores: (L, N) raw scores.
+            is_positive: (L, N) bool, True at the positives.
+            is_negative: (L, N) bool, True at the negatives.
+            values: (L, M) floats of the boxes of a list, each of which has N / M scores in a row.
+            list_classes: (L,) integers where the lists are queries.
+        """
+        raise NotImplementedError
+
+    def loss_of_groups(
+        self, entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
+    ) -> Tensor | dict[str, Tensor]:
+        """Loss of (1, n) scores, positives and negatives, a list for each value of (n,) ``group``.
+
+        ``row_values`` are (1, n).
+        """
+        raise NotImplementedError
+
+    def _check_retrieval(self) -> None:
+        """Raise UserError where the loss or its options have no use for embeddings."""
+        why = self.no_retrieval
+        if self.box_input is not None and self.requires_boxes:
+            why = f'requires the boxes of the positives ({self.box_input!r})'
+        if why:
+            raise UserError(
+                f'{type(self).__name__} {why}, which a retrieval batch does not have. Fix: another '
+                f'loss: use mmrank.{self.for_retrieval}, or quality=0 of one that has the option'
+            )
+
+    def expect_cosines(self) -> None:
+        """Take the settings for cosines where none was given; most defaults are such already."""
+        self._check_retrieval()
+
+    def of_cosines(self):
+        """A copy that expects cosines; it shares the parameters, which an optimiser may have."""
+        copied = deepcopy(self, {id(x): x for x in self.parameters()})
+        copied.expect_cosines()
+        return copied
+
+
+class RankingLoss(HeadLoss):
+    """Base of losses that rank all scores of a batch against each other.
+
+    Heads that call a loss once per feature level must gather first (see
+    :func:`mmrank.models.dense_heads.ListwiseHead`). Subclasses implement :meth:`list_losses`, or
+    :meth:`part_losses`.
+
+    The value says little, and a batch without positives counts 0: watch ``risk`` in
+    :attr:`diagnostics` and AP; choose checkpoints by the AP of the validation split.
+
+    Args:
+        num_classes: Number of classes C, checked against the scores.
+        mode: ``flatten``: all classes in one ranking, every score counts once per class.
+            ``per_class``: one ranking per class.
+        activation: ``none`` ranks raw logits, ``sigmoid`` scores in (0, 1).
+        reduction: How the rankings of ``per_class`` are put together: ``mean`` over the classes
+            that have a positive, or ``sum``.
+        **kwargs: ``scope`` and ``loss_weight`` of :class:`mmrank.losses.HeadLoss`.
+
+    Attributes:
+        diagnostics: Detached scalars of the last forward by name, for ``RankingMonitorHook``.
+            ``argument`` is what ``x/(1 + x)`` or the like is applied to: far above 1 its gradient
+            vanishes, and the hook gives the ``saturation_advice``. ``idle`` is the share of the
+            lists with positives that have no gradient, as no pair is within the margin.
+            ``num_positive`` is there for every loss.
+    """
+
+    #: Whether a list without a positive has neither a loss nor a gradient. Its scores are then 0: a
+    #: NaN among them would reach the gradient, but not the loss.
+    zero_without_positives = False
+    #: How much the IoU of a positive's box counts, in [0, 1], see :meth:`count_quality`.
+    quality: float | None = 0.0
+    #: What a step takes time for: ``pairs`` of a positive and a score, or ``scores``.
+    cost = 'pairs'
+    #: Logged once before training by ``RankingMonitorHook``.
+    reading_advice = (
+        'The value of a ranking loss says little: watch AP, and risk where it is logged; choose '
+        'checkpoints by the AP of the validation split.'
+    )
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        mode: str = 'flatten',
+        activation: str = 'none',
+        reduction: str = 'mean',
+        **kwargs: Unpack[ScopeOptions],
+    ) -> None:
+        super().__init__(num_classes, **kwargs)
+        one_of('mode', mode, ('flatten', 'per_class'))
+        one_of('reduction', reduction, ('mean', 'sum'))
+        one_of('activation', activation, ('none', 'sigmoid'))
+        self.mode = mode
+        self.activation = activation
+        self.reduction = reduction
+
+    def loss_of_lists(self, *entries, **options) -> Tensor | dict[str, Tensor]:
+        return self._loss([self.ranked_lists(*entries, **options)])
+
+    def loss_of_groups(
+        self, entries: tuple[Tensor, Tensor, Tensor], group: Tensor, row_values: Tensor | None
+    ) -> Tensor | dict[str, Tensor]:
+        takes_parts = type(self).part_losses is not RankingLoss.part_losses
+        grouped = entries_of_groups(entries, group, row_values, takes_parts)
+        return self._loss([self.ranked_lists(*one) for one in grouped])
+
+    def ranked_lists(self, *entries, **options) -> RankedLists:
+        """Lists of (L, N) raw scores, positives and negatives; see :meth:`loss_of_lists`."""
+        return ranked_lists(
+            *entries,
+            **options,
+            scope=self.scope,
+            activation=self.activation,
+            zero_without_positives=self.zero_without_positives,
+            compares_pairs=self.cost == 'pairs',
+        )
+
+    def _loss(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """Loss of all lists, at least float32."""
+        losses = self.list_losses(parts[0]) if len(parts) == 1 else self.part_losses(parts)
+        number = torch.stack([lists.pos_mask.sum() for lists in parts]).sum()
+        self.diagnostics['num_positive'] = number
+        dtype = torch.promote_types(parts[0].pos.dtype, torch.float32)
+        if isinstance(losses, dict):
+            return {name: loss.to(dtype) for name, loss in losses.items()}
+        return losses.to(dtype)
+
+    def list_losses(self, lists: RankedLists) -> Tensor | dict[str, Tensor]:
+        """Scalar loss >= 0 of the lists, or a dict of such, without ``loss_weight``."""
+        return self.part_losses([lists])
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
+        """:meth:`list_losses` of lists of unlike lengths, in parts of like lengths.
+
+        A loss that implements it in place of :meth:`list_losses` needs no padded matrix of all
+        lists of ``group=``. Others get one.
+        """
+        raise NotImplementedError
+
+    def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
+        """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
+        total = losses.sum()
+        return total / counted.sum().clamp(min=1) if self.reduction == 'mean' else total
+
+    def embedding_loss(self, batch: EmbeddingBatch) -> Tensor:
+        """Loss of a retrieval batch, a ranking per query; ``mode`` decides on a state per class."""
+        self._check_retrieval()
+        entries = (batch.scores(), batch.is_positive(), batch.is_negative())
+        losses = self.loss_of_lists(*entries, list_classes=batch.query_labels)
+        return self.loss_weight * cast(Tensor, losses)  # a dict is of boxes
+
+    def count_quality(self, quality: float | None) -> None:
+        """Make heads pass the IoUs unless ``quality`` is 0.
+
+        With None the loss counts the IoUs by :data:`GRADED` where a head passes them, and serves
+        every other batch as 0 does. ValueError outside [0, 1].
+        """
+        if quality is not None and not 0 <= quality <= 1:
+            raise UserError(
+                f'quality must be in [0, 1], got {quality!r}. Fix: 0 for positives that are all '
+                f'alike, {GRADED} to let the IoU of their boxes count'
+            )
+        self.quality = quality
+        if quality != 0:
+            self.box_input = 'quality'
+        self.requires_boxes = quality is not None
+
+    def relevance(self, lists: RankedLists) -> Tensor | None:
+        """(L, P) float64 ``u = 1 - q + q IoU`` of the positives, no gradient; None for q = 0."""
+        quality = self.quality
+        if quality is None:
+            quality = 0.0 if lists.values is None else GRADED
+        if quality == 0:
+            return None
+        return 1 - quality + quality * lists.required_values().detach().double()
+
+
+class StatelessRankingLoss(RankingLoss):
+    """Base of losses that keep no state: subclasses implement :meth:`losses`."""
+
+    zero_without_positives = True
+
+    def losses(self, lists: RankedLists) -> Tensor:
+        """(L,) losses of the lists, 0 for a list without positives."""
+        raise NotImplementedError
+
+    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
+        losses = torch.cat([self.losses(lists) for lists in parts])
+        has_positive = lists_with_positives(parts)
+        self.diagnostics = {
+            'idle': idle_share(losses, has_positive),
+            **self.extra_diagnostics(losses.detach(), has_positive),
+        }
+        return self.reduce_lists(losses, torch.cat([self.counted(lists) for lists in parts]))
+
+    def extra_diagnostics(self, losses: Tensor, has_positive: Tensor) -> dict[str, Tensor]:
+        """Further scalars to log, of (L,) detached losses."""
+        return {}
+
+    def counted(self, lists: RankedLists) -> Tensor:
+        """(L,) bool, the lists that ``reduction='mean'`` divides by."""
+        return lists.has_positive
+
+
+@torch.no_grad()
+def idle_share(risks: Tensor, has_positive: Tensor) -> Tensor:
+    """Share of the (L,) lists with positives whose risk is 0: no pair of theirs has a gradient."""
+    return (has_positive & (risks == 0)).sum() / has_positive.sum().clamp(min=1)
