@@ -1,7 +1,6 @@
 """SigLIP: each pair of an image and a text is judged by itself."""
 
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +12,7 @@ from mmrank.losses.options import ScopeOptions, Unpack
 from mmrank.tensors import at_least_float32
 
 from .base import ContrastedBatch, ContrastiveLoss
-from .terms import negative_similarities, number_samples, similarity_strips
-
-
-def _strips(rows, keys, numbers) -> Iterator[tuple[slice, Tensor]]:
-    """Rows of each strip, and its similarities with the negatives."""
-    row_numbers, key_numbers = numbers
-    for part, _ in similarity_strips(rows, keys):
-        yield part, negative_similarities(rows[part], keys, row_numbers[part], key_numbers)
+from .terms import negative_strips, number_samples
 
 
 class _NegativeSums(Function):
@@ -31,7 +23,7 @@ class _NegativeSums(Function):
         ctx.save_for_backward(rows, keys, scale, bias)
         ctx.numbers = numbers
         sums = rows.new_zeros(len(rows))
-        for part, scores in _strips(rows, keys, numbers):
+        for part, _, scores, _ in negative_strips(rows, keys, numbers):
             # softplus of torch is rounded above 20.
             sums[part] -= logsigmoid(-scale * scores - bias).sum(1)
         return sums
@@ -45,7 +37,7 @@ class _NegativeSums(Function):
         of_scale = torch.zeros_like(scale)
         of_bias = torch.zeros_like(bias)
         with torch.autocast(rows.device.type, enabled=False):
-            for part, scores in _strips(rows, keys, ctx.numbers):
+            for part, _, scores, _ in negative_strips(rows, keys, ctx.numbers):
                 slope = (scale * scores + bias).sigmoid_().mul_(grad[part, None])
                 of_scale += (slope * scores).sum()
                 of_bias += slope.sum()
@@ -55,32 +47,18 @@ class _NegativeSums(Function):
         return of_rows, of_keys, of_scale, of_bias, None
 
 
-def sigmoid_losses(
-    view1: Tensor,
-    view2: Tensor,
-    scale: Tensor | float,
-    bias: Tensor | float,
-    ids: Tensor | None = None,
-    keys: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`.
-
-    Rows of one sample by their (n,) ``ids`` are not negatives of each other; None: all rows differ.
-    ``keys`` are (M, D) second views of all ranks and their (M,) samples; None: the batch's.
-    Differentiable once.
-    """
-    if ids is None:
-        ids = torch.arange(len(view1), device=view1.device)
-    others, other_ids = keys or (view2, ids)
-    dtype = torch.promote_types(at_least_float32(view1).dtype, view2.dtype)
-    view1 = view1.to(dtype)
-    view2 = view2.to(dtype)
-    scale = torch.as_tensor(scale, dtype=dtype, device=view1.device)
-    bias = torch.as_tensor(bias, dtype=dtype, device=view1.device)
-    numbers = [number_samples(x, other_ids)[0] for x in (ids, other_ids)]
-    with torch.autocast(view1.device.type, enabled=False):
-        positive = logsigmoid(scale * (view1 * view2).sum(1) + bias)
-        return _NegativeSums.apply(view1, others.to(dtype), scale, bias, numbers) - positive
+def sigmoid_losses(batch: ContrastedBatch, scale: Tensor | float, bias: Tensor | float) -> Tensor:
+    """(n,) losses of the samples, at least float32; see :class:`SigLIPLoss`."""
+    dtype = torch.promote_types(at_least_float32(batch.view1).dtype, batch.view2.dtype)
+    images = batch.view1.to(dtype)
+    texts = batch.view2.to(dtype)
+    keys = batch.all_view2.to(dtype)
+    scale = torch.as_tensor(scale, dtype=dtype, device=images.device)
+    bias = torch.as_tensor(bias, dtype=dtype, device=images.device)
+    numbers = [number_samples(x, batch.all_ids)[0] for x in (batch.ids, batch.all_ids)]
+    with torch.autocast(images.device.type, enabled=False):
+        positive = logsigmoid(scale * (images * texts).sum(1) + bias)
+        return _NegativeSums.apply(images, keys, scale, bias, numbers) - positive
 
 
 class SigLIPLoss(ContrastiveLoss):
@@ -126,7 +104,5 @@ class SigLIPLoss(ContrastiveLoss):
         """Loss of the image of each sample with all texts."""
         scale = at_least_float32(self.log_scale).exp()
         bias = at_least_float32(self.logit_bias)
-        keys = (batch.all_view2, batch.all_ids)
-        losses = sigmoid_losses(batch.view1, batch.view2, scale, bias, batch.ids, keys)
         self.diagnostics |= {'tau': 1 / scale.detach(), 'bias': bias.detach().clone()}
-        return losses
+        return sigmoid_losses(batch, scale, bias)

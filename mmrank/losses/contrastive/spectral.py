@@ -9,19 +9,6 @@ from mmrank.tensors import at_least_float32
 from .base import ContrastedBatch, ContrastiveLoss
 
 
-def spectral_losses(
-    view1: Tensor, view2: Tensor, all_view2: Tensor, ids: Tensor, all_ids: Tensor
-) -> Tensor:
-    """Loss of each sample, see :class:`SpectralContrastiveLoss`; 0 for one without negatives."""
-    with torch.autocast(view1.device.type, enabled=False):
-        is_negative = ids[:, None] != all_ids
-        count = is_negative.sum(1)
-        squares = (view1 @ all_view2.t()).square()
-        negative = torch.where(is_negative, squares, 0).sum(1) / count.clamp(min=1)
-        loss = negative - 2 * (view1 * view2).sum(1)
-    return torch.where(count > 0, loss, loss * 0)
-
-
 class SpectralContrastiveLoss(ContrastiveLoss):
     """Contrastive loss whose minimum factorises the graph of augmentations.
 
@@ -42,8 +29,11 @@ class SpectralContrastiveLoss(ContrastiveLoss):
         return torch.where(length > longest, longest * unit_rows(view), view)
 
     def row_losses(self, batch: ContrastedBatch) -> Tensor:
-        """Loss of each sample, its first view the anchor."""
-        losses = spectral_losses(
-            batch.view1, batch.view2, batch.all_view2, batch.ids, batch.all_ids
-        )
-        return losses / self.mu
+        """Loss of each sample, its first view the anchor; 0 without negatives."""
+        with torch.autocast(batch.view1.device.type, enabled=False):
+            is_negative = batch.ids[:, None] != batch.all_ids
+            count = is_negative.sum(1)
+            squares = (batch.view1 @ batch.all_view2.t()).square()
+            negative = torch.where(is_negative, squares, 0).sum(1) / count.clamp(min=1)
+            losses = (negative - 2 * (batch.view1 * batch.view2).sum(1)) / self.mu
+        return torch.where(count > 0, losses, losses * 0)

@@ -5,7 +5,7 @@ anchor. The strips are kept for backward while they are few, and computed once m
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,23 +21,6 @@ _LEAST_ENTRIES = 1 << 18
 # Similarities that are kept whatever the embeddings: 4 MiB.
 _KEPT_ENTRIES = 1 << 20
 _LOG2_E = math.log2(math.e)
-
-
-def similarity_strips(rows: Tensor, columns: Tensor, triangle: bool = False) -> Iterator[tuple]:
-    """Cut the similarities of (n, D) and (m, D) into strips: yields rows and the first column.
-
-    A strip takes less memory than the embeddings. In a ``triangle`` the columns before its rows are
-    left out.
-    """
-    n = len(rows)
-    m, width = columns.shape
-    entries = min(max((n + m) * width // 2, _LEAST_ENTRIES), BLOCK_ENTRIES)
-    begin = 0
-    while begin < n:
-        first = begin if triangle else 0
-        end = min(begin + max(entries // max(m - first, 1), 1), n)
-        yield slice(begin, end), first
-        begin = end
 
 
 def number_samples(ids: Tensor, among: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,20 +78,32 @@ class ExpSums:
         return x.mul_((_LOG2_E / self.tau[side, part]).unsqueeze(dim)).exp2_()
 
 
-def _strips(rows, columns, numbers, is_mirrored: bool, kept=()) -> Iterator[tuple]:
-    """Yield the rows of each strip, the first column, the strip, and its columns that are anchors.
+def negative_strips(
+    rows: Tensor, columns: Tensor, numbers: tuple, is_mirrored: bool = False, kept: Sequence = ()
+) -> Iterator[tuple]:
+    """Compute :func:`negative_similarities` in strips of rows, of less memory than the embeddings.
 
-    Those are all columns, or where the columns are the rows again, the ones after its own rows.
+    Yields the rows of a strip, its first column, the strip, and the columns that are anchors there.
+    Those are all, or where the columns are the rows again, the ones after its own rows; the ones
+    before them are left out. ``kept`` are strips of an earlier call.
     """
     row_numbers, column_numbers = numbers
+    n = len(rows)
+    m, width = columns.shape
+    entries = min(max((n + m) * width // 2, _LEAST_ENTRIES), BLOCK_ENTRIES)
     kept = iter(kept)
-    for part, first in similarity_strips(rows, columns, is_mirrored):
+    begin = 0
+    while begin < n:
+        first = begin if is_mirrored else 0
+        end = min(begin + max(entries // max(m - first, 1), 1), n)
+        part = slice(begin, end)
         strip = next(kept, None)
         if strip is None:
             strip = negative_similarities(
                 rows[part], columns[first:], row_numbers[part], column_numbers[first:]
             )
-        yield part, first, strip, slice(part.stop if is_mirrored else 0, None)
+        yield part, first, strip, slice(end if is_mirrored else 0, None)
+        begin = end
 
 
 class LogSumExp(Function):
@@ -129,7 +124,7 @@ class LogSumExp(Function):
         entries = len(rows) * m // (2 if ctx.is_mirrored else 1)
         is_small = entries <= max((len(rows) + m) * width, _KEPT_ENTRIES)
         kept = []
-        for part, first, strip, later in _strips(rows, columns, numbers, ctx.is_mirrored):
+        for part, first, strip, later in negative_strips(rows, columns, numbers, ctx.is_mirrored):
             sums.add(strip, 0, part, 1)
             if ctx.both:
                 sums.add(strip[:, later.start - first :], -1, later, 0)
@@ -152,7 +147,7 @@ class LogSumExp(Function):
         of_rows = torch.zeros_like(rows)
         of_columns = of_rows if ctx.is_mirrored else torch.zeros_like(columns)
         with torch.autocast(rows.device.type, enabled=False):
-            strips = _strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
+            strips = negative_strips(rows, columns, ctx.numbers, ctx.is_mirrored, kept)
             for part, first, strip, later in strips:
                 weights = sums.powers(strip, 0, part, 1).mul_(factor[0, part, None])
                 if ctx.both:
