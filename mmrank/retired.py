@@ -22,7 +22,6 @@ TYPES: dict[str, tuple[str, str]] = {
     'GradCacheAmpOptimWrapper': ('OPTIM_WRAPPERS', 'grad_cache of mmrank.functional, autocast'),
     'LabelledPairLoss': ('MODELS', 'labelled_pair_loss of mmrank.functional, a function'),
 }
-TYPES: dict[str, tuple[str, str]] = {}
 #: Other names of mmrank's packages.
 NAMES = {
     'TakesPairLabels': 'labelled_pair_loss of mmrank.functional in a loop of your own',

@@ -21,7 +21,7 @@ from mmengine.device import get_device
 from mmengine.registry import MODELS, OPTIMIZERS, RUNNERS
 from mmengine.utils import import_modules_from_strings
 
-import mmrank.mmcv_ops  # noqa: F401  before mmdet asks for mmcv's operators
+import mmrank.registry  # noqa: F401  with mmcv's operators, before mmdet asks for them
 from mmrank.apis.config_file import check_config_file
 from mmrank.apis.config_names import check_file_names, check_option_names
 from mmrank.checkpoint_loading import guard_checkpoints

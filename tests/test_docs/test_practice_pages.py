@@ -7,30 +7,11 @@ import sys
 import pytest
 import torch
 from docs_blocks import PAGES, ROOT, block, blocks, values_of
-from torch import nn
 
 from analysis_tools import plot_pr_curves
 
 SCALING = PAGES / 'scaling.md'
 CALIBRATION = PAGES / 'calibration_and_deployment.md'
-
-
-def test_a_state_of_each_sample_comes_back_from_safetensors(tmp_path):
-    from safetensors.torch import save_file
-
-    from mmrank import ISogCLRLoss
-
-    def build(config):
-        return nn.Sequential(nn.Linear(4, 4), ISogCLRLoss(num_samples=6))
-
-    model = build(None)
-    views = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
-    model[1](model[0](views[0]), model[0](views[1]), torch.arange(6))
-    save_file(model.state_dict(), tmp_path / 'model.safetensors')
-    names = dict(Model=build, config=None, folder=tmp_path)
-    exec(block(PAGES / 'trainers.md', 'load_file'), names)
-    for name, values in model.state_dict().items():
-        assert torch.equal(names['model'].state_dict()[name], values), name
 
 
 def test_state_of_a_loss_has_the_size_of_the_table(capsys):

@@ -83,7 +83,6 @@ BLOCKS = [
     # tests/test_tools/test_calibrate.py builds a model of these lines.
     (CALIBRATION, 'mmrank.CalibratedModel'),
     # tests/test_docs/test_practice_pages.py runs these.
-    ('docs/pages/trainers.md', 'load_file'),
     (SCALING, 'ISogCLRLoss'),
     (SCALING, 'grad_cache'),
     # tests/test_tools/test_launchers.py waits so long for a lost machine.

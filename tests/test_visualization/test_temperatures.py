@@ -23,8 +23,8 @@ from mmrank.visualization.temperatures import (
 
 def visit(state, ids, tau):
     """Give samples a temperature and call them visited."""
-    state.column('tau')[ids] = torch.as_tensor(tau)
-    state.column('log_s')[ids] = 0.5
+    state.tau[ids] = torch.as_tensor(tau)
+    state.log_s[ids] = 0.5
 
 
 def test_names_values_and_visits_from_model_and_checkpoint(tmp_path):

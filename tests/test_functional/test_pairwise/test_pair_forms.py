@@ -71,7 +71,9 @@ def test_the_fast_form_is_the_plain_one(batch, tau, has_grid):
     with on_the_path_of_a_device(20), summed_by('intervals'):
         plain = run(*batch, OneSidedHuber(tau))
     half = batch[0].dtype == torch.float16
-    for a, b in zip(fast, plain):
+    # A NaN among the positives makes the loss NaN; which negatives get one is not promised.
+    sound = ~(batch[0].isnan() & batch[1]).any(1)
+    for a, b in zip((*fast[:2], fast[2][sound]), (*plain[:2], plain[2][sound])):
         # Anchors that are all at the centre cost two digits.
         torch.testing.assert_close(
             a, b, rtol=1e-3 if half else 1e-6 if a.dtype == torch.float32 else 1e-9,
