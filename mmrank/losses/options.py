@@ -22,13 +22,6 @@ class ScopeOptions(TypedDict, total=False):
     loss_weight: float
 
 
-class CLIPOptions(ScopeOptions, total=False):  # CLIPLoss
-    tau: float
-    learnable: bool
-    tau_min: float
-    tau_max: float
-
-
 class TemperatureOptions(ScopeOptions, total=False):  # ISogCLRLoss, for any kind of data
     eta: float
     beta0: float
