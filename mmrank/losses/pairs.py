@@ -169,18 +169,28 @@ def interval_sums(
     surrogate: Surrogate, pos: Tensor, pos_mask: Tensor, neg: Tensor, weight: Tensor | None, **_
 ) -> Sums:
     """See :func:`mmrank.losses.pairs_smooth.matrix_sums`; values and slopes come together."""
-    intervals = intervals_of(pos, pos_mask, surrogate.tau)
+    # NaN has no place on the line: it stays out, and makes NaN of its own sum and, as in the
+    # matrix, of the gradient of every negative of its list.
+    nan = torch.where(pos.isnan() & pos_mask, torch.nan, 0.0)
+    intervals = intervals_of(pos, pos_mask & ~pos.isnan(), surrogate.tau)
     places, found = moments(intervals, neg, weight)
     total, slope = totals(intervals, found)
-    return total, slope, (places, *intervals)
+    return total + nan, slope + nan, (places, nan, *intervals)
 
 
 def interval_gradient(
-    _: Surrogate, grad: Tensor, neg: Tensor, weight: Tensor | None, places: Tensor, *saved: Tensor
+    _: Surrogate,
+    grad: Tensor,
+    neg: Tensor,
+    weight: Tensor | None,
+    places: Tensor,
+    nan: Tensor,
+    *saved: Tensor,
 ) -> Tensor:
     """See :func:`mmrank.losses.pairs_smooth.matrix_gradient`."""
     intervals = Intervals(*saved)
     constant, by_y = coefficients(intervals, grad)
+    constant += nan.sum(1, keepdim=True)
     out = torch.empty_like(neg, memory_format=torch.contiguous_format)
     for rows, part in blocks(neg):
         place = places[rows, part]
