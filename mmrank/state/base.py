@@ -29,6 +29,8 @@ class SavedState(TrainingState):
 
     #: What in a config sets the shapes, for the message.
     shape_settings: ClassVar[str] = 'num_classes'
+    #: Whether it was said that a batch lies far outside of the declared range.
+    warned_of_outlier = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -126,12 +126,10 @@ class GradientBalance(RunningMean):
         log_ratio = (squares[0].log() - squares[1].log()) / 2
         self.update(log_ratio.reshape(1, 1), usable.reshape(1, 1))
 
-    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
-        mean, seen = self.before()
+    def averaged(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         # A plain mean at first, so that the very first batches count alike.
         share = torch.clamp(1 / (self.num_updates + 1), min=self.momentum)
-        average = mean + share * (batch_mean - mean)
-        self.store(torch.where(seen, average, batch_mean), usable)
+        return mean + share * (batch_mean - mean)
 
     def _steps_on_host(self) -> int:
         if self._host_steps is None:

@@ -4,10 +4,9 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from weakref import WeakSet
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrank.autograd import can_sync
 from mmrank.checks import check_count, check_within
@@ -19,39 +18,40 @@ from .base import SavedState, check_rows
 MEAN_MODES = ('plain', 'exact', 'off')
 ScoreRange = tuple[float | Tensor, float | Tensor]
 
-#: States that have warned of an outlier; a copy of one warns for itself.
-_warned: WeakSet[nn.Module] = WeakSet()
-
 
 def within_reach(
-    values: Tensor, mean: Tensor, seen: Tensor, score_range: ScoreRange, widths: float = 1.0
+    state: SavedState,
+    batch: Tensor,
+    usable: Tensor,
+    mean: Tensor,
+    seen: Tensor,
+    score_range: ScoreRange,
+    widths: float = 1.0,
 ) -> Tensor:
     """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
     An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a broken
     image. ``widths`` of the range are allowed, and the size of the ``mean`` before the batch, so
-    that averages of scores far outside of the range move and return as ever. Where it is not
-    ``seen`` the values are compared with the range itself.
+    that averages of scores far outside of the range move and return. Where it is not ``seen`` the
+    values are compared with the range itself. The first ``usable`` value of a state that is clipped
+    is warned of; on a GPU, which must not wait, none is.
     """
     low, high = score_range
     reach = widths * (high - low)
     free = torch.where(seen, reach + mean.abs(), reach)
     least = torch.where(seen, mean, low) - free
     most = torch.where(seen, mean, high) + free
-    return torch.maximum(torch.minimum(values, most), least)
-
-
-def warn_of_outlier(state: nn.Module, what: str, clipped: Tensor) -> None:
-    """Warn once for a state that ``what`` was clipped; on a GPU, which must not wait, never."""
-    if not can_sync(clipped) or state in _warned or not clipped.any():
-        return
-    _warned.add(state)
-    warnings.warn(
-        f'{what} of a batch lies far outside of what score_range explains; it was clipped before '
-        'it was averaged. Look for a broken sample or a diverging model, or declare the range that '
-        'the scores have. This is said once',
-        stacklevel=2,
-    )
+    bounded = torch.maximum(torch.minimum(batch, most), least)
+    clipped = usable & (bounded != batch)
+    if can_sync(clipped) and not state.warned_of_outlier and clipped.any():
+        state.warned_of_outlier = True
+        warnings.warn(
+            'the positive scores of a batch lie far outside of what score_range explains; they '
+            'were clipped before they were averaged. Look for a broken sample or a diverging '
+            'model, or declare the range that the scores have. This is said once',
+            stacklevel=2,
+        )
+    return bounded
 
 
 class RunningMean(SavedState):
@@ -90,7 +90,7 @@ class RunningMean(SavedState):
         return self.of_lists(self.mean.clone(), rows)
 
     def mean_of_batch(
-        self, values: Tensor, mask: Tensor, group, rows: Tensor | None
+        self, values: Tensor, mask: Tensor, group=None, rows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """(size,) float64 means, and bool whether a row has one; see :meth:`update`."""
         size = self.mean.numel()
@@ -105,7 +105,12 @@ class RunningMean(SavedState):
             totals = totals.sum(1, keepdim=True)
         elif rows is not None:
             check_rows('list_classes', rows, values.size(0), size)
-            totals = _pooled(totals, rows, size)
+            same = rows[:, None] == rows
+            pooled = torch.where(same, totals[:, None], 0).sum(2)
+            # Lists of one row all write the same sums, so the order of the writes cannot show, as
+            # the order of an atomic addition would.
+            totals = totals.new_zeros(2, size)
+            totals[:, rows.long()] = pooled
         totals = all_reduce_sum(totals, group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
         return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
@@ -117,36 +122,23 @@ class RunningMean(SavedState):
         return values[rows.long()]
 
     def step(self, batch_mean: Tensor, usable: Tensor) -> None:
-        """Average the (size,) means of a batch in."""
-        mean, seen = self.before()
-        average = (1 - self.momentum) * mean + self.momentum * batch_mean
-        self.store(torch.where(seen, average, batch_mean), usable)
-
-    def before(self) -> tuple[Tensor, Tensor]:
-        """(size,) float64 means before a step, and bool whether a batch has set them."""
+        """Average the (size,) means of a batch in, where they are usable."""
         mean = self.mean.double()
         # An infinite mean of an old checkpoint starts afresh.
-        return mean, (self.num_updates > 0) & mean.isfinite()
-
-    def store(self, mean: Tensor, usable: Tensor) -> None:
-        """Set the means of the usable rows, and count the batch for them."""
-        usable = usable & mean.float().isfinite()
-        self.mean.copy_(torch.where(usable, mean, self.mean.double()))
+        seen = (self.num_updates > 0) & mean.isfinite()
+        batch_mean = self.bounded(batch_mean, usable, mean, seen)
+        new = torch.where(seen, self.averaged(mean, batch_mean), batch_mean)
+        usable = usable & new.float().isfinite()
+        self.mean.copy_(torch.where(usable, new, mean))
         self.num_updates += usable
 
+    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
+        """What of the means of a batch counts, by the means before it."""
+        return batch_mean
 
-def _pooled(totals: Tensor, rows: Tensor, size: int) -> Tensor:
-    """(2, size) sums of the (2, L) totals of the lists of each row."""
-    same = rows[:, None] == rows
-    finite = totals.isfinite().all(0)
-    pooled = torch.where(finite, totals, 0) @ same.double()
-    # A class with a broken score is left out, not all classes.
-    broken = (same & ~finite).any(1)
-    # Lists of one row all write the same pooled value, so the order of the writes cannot show, as
-    # the order of an atomic addition would.
-    found = totals.new_zeros(2, size)
-    found[:, rows.long()] = torch.where(broken, torch.nan, pooled)
-    return found
+    def averaged(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
+        """Both together, where a batch was seen before."""
+        return (1 - self.momentum) * mean + self.momentum * batch_mean
 
 
 class MeanPositiveScore(RunningMean):
@@ -161,10 +153,10 @@ class MeanPositiveScore(RunningMean):
       :meth:`update` raises RuntimeError. ``plain``: without the last term; lags behind a drifting
       score. ``off``: mu is the mean of the current batch. A number: mu for ever, a biased estimate
       (the paper's ablation, table 4, rows 1 and 2).
-    - ``score_range``: Declared range of the scores. A batch whose mean is further from mu than its
-      width plus the size of mu counts as one at that distance, and a step of ``exact`` beyond it as
-      none; the first such batch is warned of. None: every finite mean counts in full. A batch may
-      have a range of its own.
+    - ``score_range``: Declared range of the scores, which a loss may change from batch to batch. A
+      batch whose mean is further from mu than its width plus the size of mu counts as one at that
+      distance, and a step of ``exact`` beyond it as none; the first such batch is warned of. None:
+      every finite mean counts in full.
     """
 
     def __init__(
@@ -172,7 +164,7 @@ class MeanPositiveScore(RunningMean):
         size: int = 1,
         momentum: float = 0.01,
         mode: str | float = 'plain',
-        score_range: tuple[float, float] | None = None,
+        score_range: ScoreRange | None = None,
     ) -> None:
         super().__init__(size, momentum)
         self.value = None
@@ -200,55 +192,40 @@ class MeanPositiveScore(RunningMean):
         finally:
             self._probing = False
 
-    def update(
-        self,
-        values: Tensor,
-        mask: Tensor,
-        group=None,
-        rows: Tensor | None = None,
-        score_range: ScoreRange | None = None,
-    ) -> Tensor:
-        """See :meth:`RunningMean.update`; ``score_range`` is the batch's, None the state's."""
-        batch_mean, usable = self.mean_of_batch(values, mask, group, rows)
+    def mean_of_batch(self, *args) -> tuple[Tensor, Tensor]:
+        batch_mean, usable = super().mean_of_batch(*args)
         if self._probing:
             self._previous = batch_mean
-        elif self.value is None and self.moves:
-            self.step(batch_mean, usable, score_range or self.score_range)
-        return self.of_lists(self.mean.clone(), rows)
+        return batch_mean, usable
 
-    def step(
-        self, batch_mean: Tensor, usable: Tensor, score_range: ScoreRange | None = None
-    ) -> None:
-        """Eq. 6, of a batch mean that is brought within reach of ``score_range``."""
+    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
+        if self.value is None and not self._probing:
+            super().step(batch_mean, usable)
+
+    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
+        if self.mode == 'off' or self.score_range is None:
+            return batch_mean
+        return within_reach(self, batch_mean, usable, mean, seen, self.score_range)
+
+    def averaged(self, mean: Tensor, batch_mean: Tensor) -> Tensor:
         if self.mode == 'off':
-            self.store(batch_mean, usable)
-            return
-        mean, seen = self.before()
-        bounded = batch_mean
-        if score_range is not None:
-            bounded = within_reach(batch_mean, mean, seen, score_range)
-            warn_of_outlier(self, 'the mean positive score', (bounded != batch_mean) & usable)
-        average = (1 - self.momentum) * mean + self.momentum * bounded
-        if self.mode == 'exact':
-            change = self._change(mean, bounded, score_range)
-            average = average + (1 - self.momentum) * change
-        self.store(torch.where(seen, average, bounded), usable)
-
-    def _change(self, mean: Tensor, batch_mean: Tensor, score_range: ScoreRange | None) -> Tensor:
-        """``m_k(theta_k) - m_k(theta_{k-1})``, 0 where it cannot be right."""
-        previous = self._previous
-        self._previous = None
-        if previous is None:
+            return batch_mean
+        average = super().averaged(mean, batch_mean)
+        if self.mode != 'exact':
+            return average
+        if self._previous is None:
             raise RuntimeError(
                 "mode='exact' requires the batch's mean positive score under the previous weights: "
                 "add custom_hooks=[dict(type='mmrank.PreviousWeightsHook')] or use mode='plain'"
             )
-        change = batch_mean - previous
+        # m_k(theta_k) - m_k(theta_{k-1}), 0 where it cannot be right.
+        change = batch_mean - self._previous
+        self._previous = None
         usable = change.isfinite()
-        if score_range is not None:
-            low, high = score_range
+        if self.score_range is not None:
+            low, high = self.score_range
             usable &= change.abs() <= high - low + mean.abs()
-        return torch.where(usable, change, 0)
+        return average + (1 - self.momentum) * torch.where(usable, change, 0)
 
     def _load_from_state_dict(self, *args) -> None:
         super()._load_from_state_dict(*args)
@@ -263,17 +240,16 @@ class CappedImbalance(RunningMean):
     With one list, rho and h only scale the step: h(x) has the slope ``1/(2 h (1 + x)^2)``, so an
     argument ``rho X`` far above 1 leaves almost no gradient. The paper's ``rho = n-/n+`` is 10^3 to
     10^4 for the anchors of a detector. The cap keeps the argument near 1 while X falls, until the
-    paper's rho is reached. Of X of the batch itself every step would have the same size; the EMA
+    paper's rho is reached. With X of the batch itself every step would have the same size; the EMA
     lets a batch with a larger risk count for more, but for at most :attr:`LARGEST_STEP` times the
     mean, and the first for at most ``largest``.
     """
 
-    TARGET = 1.0
     LARGEST_STEP = 10.0
 
-    def __init__(self, size: int = 1, momentum: float = 0.1, largest: float | None = None) -> None:
+    def __init__(self, size: int = 1, momentum: float = 0.1, largest: float = math.inf) -> None:
         super().__init__(size, momentum)
-        self.largest = math.inf if largest is None else largest
+        self.largest = largest
 
     def rho(
         self,
@@ -292,16 +268,12 @@ class CappedImbalance(RunningMean):
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)
         seen = self.of_lists(self.num_updates > 0, rows)
-        mean = torch.where(seen, mean.double(), risk)
-        return torch.minimum(ratio, self.TARGET / mean)
+        return torch.minimum(ratio, 1 / torch.where(seen, mean.double(), risk))
 
-    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
-        mean, seen = self.before()
+    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
         # A mean of 0 (all ranked right so far) must be able to rise again.
         largest = torch.where(mean > 0, self.LARGEST_STEP * mean, batch_mean)
-        bounded = torch.minimum(batch_mean, largest)
-        average = (1 - self.momentum) * mean + self.momentum * bounded
-        self.store(torch.where(seen, average, batch_mean.clamp(max=self.largest)), usable)
+        return torch.minimum(batch_mean, torch.where(seen, largest, self.largest))
 
 
 class ScoreSpread(RunningMean):
@@ -335,26 +307,21 @@ class ScoreSpread(RunningMean):
         return torch.where(number > 1, log_spread, torch.nan)
 
     def average(
-        self, own: Tensor, counted: Tensor, default: float = 1.0, state_group=None
+        self, log_spreads: Tensor, counted: Tensor, default: float = 1.0, group=None
     ) -> Tensor:
         """Take in (L,) :meth:`log_spreads` of a batch; returns (1,) or (L,) float64 spreads > 0.
 
-        ``counted`` are the (L,) bool lists that have a say. The ranks of ``state_group`` hold other
+        ``counted`` are the (L,) bool lists that have a say. The ranks of ``group`` hold other
         lists. Where no batch was seen yet, it is the value of the batch itself, and ``default`` if
         that has none.
         """
-        has_spread = ~own.isnan()
-        own = torch.where(has_spread, own, math.log(default))
-        counted = counted & has_spread
-        mean = self.update(own[:, None], counted[:, None], state_group).double()
-        if mean.numel() == 1:
-            number = counted.sum()
-            own = torch.where(counted, own, 0).sum() / number.clamp(min=1)
-            own = torch.where(number > 0, own, math.log(default))
-        return torch.where(self.num_updates > 0, mean, own).exp()
+        mask = (counted & ~log_spreads.isnan())[:, None]
+        batch_mean, usable = self.mean_of_batch(log_spreads[:, None], mask, group)
+        if self.moves:
+            self.step(batch_mean, usable)
+        batch_mean = torch.where(usable, batch_mean, math.log(default))
+        return torch.where(self.num_updates > 0, self.mean.double(), batch_mean).exp()
 
-    def step(self, batch_mean: Tensor, usable: Tensor) -> None:
-        mean, seen = self.before()
+    def bounded(self, batch_mean: Tensor, usable: Tensor, mean: Tensor, seen: Tensor) -> Tensor:
         most = math.log(self.LARGEST_STEP)
-        average = mean + self.momentum * (batch_mean - mean).clamp(-most, most)
-        self.store(torch.where(seen, average, batch_mean), usable)
+        return torch.where(seen, batch_mean.clamp(mean - most, mean + most), batch_mean)

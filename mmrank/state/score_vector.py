@@ -10,9 +10,7 @@ from mmrank.distributed import all_gather_lists
 from mmrank.tensors import check_floats
 
 from .base import SavedState, check_rows
-from .running_mean import warn_of_outlier, within_reach
-
-MODES = ('ema', 'off')
+from .running_mean import within_reach
 
 
 @torch.no_grad()
@@ -41,15 +39,15 @@ def interpolate_scores(
             'scores must be (n,) with at least one score, or (lists, scores), '
             f'got shape {tuple(scores.shape)}'
         )
-    if mask is not None and mask.shape != scores.shape:
+    if mask is None:
+        mask = torch.ones_like(scores, dtype=torch.bool)
+    if mask.shape != scores.shape:
         raise ValueError(
             f'mask must have shape {tuple(scores.shape)} as scores has, got {tuple(mask.shape)}'
         )
     check_count('length', length)
     if not low < high:
         raise ValueError(f'low must be < high, got low={low!r} and high={high!r}')
-    if mask is None:
-        mask = torch.ones_like(scores, dtype=torch.bool)
     if scores.dim() == 1:
         points = interpolate_scores(scores[None], length, low, high, mask[None])[0]
         return points.to(torch.promote_types(scores.dtype, torch.float32))
@@ -125,9 +123,9 @@ class ScoreVector(SavedState):
         check_count('size', size)
         check_count('length', length)
         check_within('(0, 1]', momentum=momentum)
-        one_of('mode', mode, MODES)
+        one_of('mode', mode, ('ema', 'off'))
         check_score_range(score_range)
-        self.momentum = momentum
+        self.momentum = 1.0 if mode == 'off' else momentum
         self.mode = mode
         self.score_range = score_range
         self.add_state('vector', (size, length))
@@ -139,102 +137,83 @@ class ScoreVector(SavedState):
         return self.num_updates > 0
 
     def update(self, pos: Tensor, mask: Tensor, rows: Tensor | None = None, group=None) -> Tensor:
-        """Take in the positives of a batch and return (L, length) float32 v for its lists.
+        """Take in the (L, P) positives of a batch and return (L, length) float32 v for its lists.
 
         Where nothing is updated, see :class:`TrainingState`, a row that was never seen returns the
-        phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of
-        the lists, repeated or not: the class of a query. None: list i is row i or, with ``size`` 1,
-        all lists share the row. The ranks of ``group`` hold different lists, or without ``rows``
-        parts of the same.
+        phi of the list itself, of its finite scores. ``rows`` are (L,) int64 rows of the lists,
+        repeated or not: the class of a query. None: list i is row i. With ``size`` 1 all lists
+        share the row. The ranks of ``group`` hold different lists, or without ``rows`` parts of the
+        same.
         """
-        size = len(self.vector)
-        if rows is not None:
-            check_rows('rows', rows, pos.size(0), size)
-        elif size not in (1, pos.size(0)):
-            raise ValueError(
-                f'the state holds {size} vectors but the scores have {pos.size(0)} lists; pass '
-                f'the row of each list or set num_classes={pos.size(0)}'
-            )
-        elif group is not None:
-            pos, mask = all_gather_lists(pos, mask, group)
-        points, usable = self._points(pos, mask)
-        index = self._row_index(rows, points)
-        if self.moves:
-            if group is not None and rows is not None:
-                self._step(*_gather_lists_of_ranks(points, usable, index, group))
-            else:
-                self._step(points, usable, index)
-        return self._vectors(points, index)
+        return self.update_parts([(pos, mask)], rows, group)
 
-    def update_parts(self, parts: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
-        """:meth:`update` of a state of one row, from lists of unlike lengths.
-
-        Takes (L, P) positives and their mask of each part and returns (L, length) v of each.
-        """
+    def update_parts(
+        self, parts: Sequence[tuple[Tensor, Tensor]], rows: Tensor | None = None, group=None
+    ) -> Tensor:
+        """:meth:`update` from the positives and masks of lists of unlike lengths, in parts."""
+        if group is not None and rows is None:
+            parts = [all_gather_lists(*part, group) for part in parts]
         found = [self._points(*part) for part in parts]
         points = torch.cat([x for x, _ in found])
-        index = self._row_index(None, points)
+        usable = torch.cat([x for _, x in found])
+        index = self._index(rows, points)
         if self.moves:
-            self._step(points, torch.cat([usable for _, usable in found]), index)
-        vectors = self._vectors(points, index)
-        return list(vectors.split([len(x) for x, _ in found]))
-
-    def _vectors(self, points: Tensor, index: Tensor) -> Tensor:
-        """(L, length) float32 v of rows, and the (L, length) points for those never seen."""
+            if group is not None and rows is not None:
+                self._step(*_lists_of_all_ranks(points, usable, index, group))
+            else:
+                self._step(points, usable, index)
+        own = points.float()
         if self.mode == 'off':
-            return points.float()
-        seen = self.seen[index].unsqueeze(1)
-        return torch.where(seen, self.vector[index], points.float())
+            return own
+        return torch.where(self.seen[index].unsqueeze(1), self.vector[index], own)
 
     def _points(self, pos: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """(L, length) phi of (L, P) finite positives, and (L,) bool whether a list is usable."""
         pos = pos.detach()
         infinite = mask & pos.isinf()
-        finite = mask & ~infinite
-        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, finite)
+        points = interpolate_scores(pos, self.vector.size(1), *self.score_range, mask & ~infinite)
         return points, mask.any(1) & ~infinite.any(1) & points.float().isfinite().all(1)
 
-    def _row_index(self, rows: Tensor | None, points: Tensor) -> Tensor:
+    def _index(self, rows: Tensor | None, points: Tensor) -> Tensor:
         """(L,) int64 row of each list."""
+        size = len(self.vector)
+        lists = len(points)
+        if size == 1:
+            return torch.zeros(lists, dtype=torch.long, device=points.device)
         if rows is not None:
+            check_rows('rows', rows, lists, size)
             return rows.long()
-        index = torch.arange(len(points), device=points.device)
-        return index * 0 if len(self.vector) == 1 else index
+        if lists != size:
+            raise ValueError(
+                f'the state holds {size} vectors but the scores have {lists} lists; pass the row '
+                f'of each list or set num_classes={lists}'
+            )
+        return torch.arange(lists, device=points.device)
 
     def _step(self, points: Tensor, usable: Tensor, index: Tensor) -> None:
         """One step of every row that a usable list names."""
         if len(index) == 0:
             return
-        points = torch.where(usable[:, None], points, 0)
-        if len(self.vector) == 1:
-            index = index[:1]
-            number = usable.sum().reshape(1, 1)
-            batch = points.sum(0, keepdim=True)
-        else:
-            same = (index[:, None] == index) & usable
-            number = same.sum(1, keepdim=True)
-            batch = same.double() @ points
-        batch = batch / number.clamp(min=1)
-        old = self.vector[index].double()
+        rows = index[:1] if len(self.vector) == 1 else index
+        same = (rows[:, None] == index) & usable
+        number = same.sum(1, keepdim=True)
+        total = same.double() @ torch.where(usable[:, None], points, 0)
+        batch = total / number.clamp(min=1)
+        old = self.vector[rows].double()
         # An infinite row of an old checkpoint starts afresh.
-        seen = self.seen[index].unsqueeze(1) & old.isfinite()
+        seen = self.seen[rows].unsqueeze(1) & old.isfinite()
         old = torch.where(old.isfinite(), old, 0)
-        momentum = 1.0
-        if self.mode != 'off':
-            bounded = within_reach(batch, old, seen, self.score_range, self.REACH)
-            warn_of_outlier(self, 'a positive score', (bounded != batch) & (number > 0))
-            batch = bounded
-            momentum = self.momentum
-        beta = torch.where(seen, momentum, 1.0)
+        batch = within_reach(self, batch, number > 0, old, seen, self.score_range, self.REACH)
+        beta = torch.where(seen, self.momentum, 1.0)
         new = torch.where(number > 0, old + beta * (batch - old), old)
         # Lists of one row all write what the first of them computed, so the order of the writes
         # cannot show.
-        first = (index[:, None] == index).byte().argmax(1)
-        self.vector[index] = new.float()[first]
-        self.num_updates[index] = self.num_updates[index] + (number[:, 0] > 0)
+        first = (rows[:, None] == rows).byte().argmax(1)
+        self.vector[rows] = new.float()[first]
+        self.num_updates[rows] = self.num_updates[rows] + (number[:, 0] > 0)
 
 
-def _gather_lists_of_ranks(
+def _lists_of_all_ranks(
     points: Tensor, usable: Tensor, index: Tensor, group
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Join lists that differ by rank; ranks may have unlike numbers."""

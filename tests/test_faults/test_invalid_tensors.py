@@ -6,7 +6,6 @@ the value or leaves the gradients alone, and the state of the loss survives it.
 
 import re
 from dataclasses import replace
-from unittest import mock
 
 import pytest
 import torch
@@ -252,18 +251,6 @@ def edge_case(loss, kind, recipe):
 
 
 def attack(case, recipe):
-    ranges = {}
-    step = MeanPositiveScore.step
-
-    def noted(state, batch_mean, usable, score_range=None):
-        ranges[state] = score_range
-        step(state, batch_mean, usable, score_range)
-
-    with mock.patch.object(MeanPositiveScore, 'step', noted):
-        attack_noted(case, recipe, ranges)
-
-
-def attack_noted(case, recipe, ranges):
     loss = case.build()
     fresh = {k: v.clone() for k, v in loss.state_dict().items()}
     case.batch().of(loss)
@@ -286,7 +273,7 @@ def attack_noted(case, recipe, ranges):
     for name, x in loss.state_dict().items():
         assert (x.isfinite() | (x == fresh[name])).all(), name
     for tracked, (mean, seen) in zip(means, before):
-        low, high = ranges[tracked]
+        low, high = tracked.score_range
         most = tracked.momentum * (high - low + mean.abs())
         assert ((tracked.mean - mean).abs() <= most + 1e-5)[seen].all()
     # The next ordinary batch is as good as ever.

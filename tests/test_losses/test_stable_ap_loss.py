@@ -80,8 +80,9 @@ def _risk(scores, target):
     labels = one_vs_rest(scores, target)
     lists = split_lists(scores.double().flatten(), labels.flatten())
     mean = scores[labels].double().mean()
-    found = weighted_risk(lists, mean, OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised')
-    return found.risk.item(), found.ratio.item()
+    settings = OneSidedHuber(1.0), 21.0, 0.1, 2.0, 'normalised'
+    risk, ratio, _ = weighted_risk(lists, mean, *settings)
+    return risk.item(), ratio.item()
 
 
 def test_auto_is_the_ratio_capped_by_the_moving_average_of_the_risk():

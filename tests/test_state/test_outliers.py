@@ -1,7 +1,5 @@
 """One outlier in a moving average."""
 
-import copy
-import pickle
 import warnings
 
 import pytest
@@ -78,21 +76,18 @@ def test_scores_far_outside_of_the_range_are_followed(far):
 
 def test_the_first_batch_is_clipped_to_the_range():
     state = MeanPositiveScore(1, 0.01, score_range=RANGE)
-    with pytest.warns(UserWarning, match='mean positive score of a batch'):
+    with pytest.warns(UserWarning, match='positive scores of a batch'):
         state.update(*scores(1e6))
     assert state.mean.item() == 15.0
 
 
-def test_warns_once_and_a_copy_for_itself():
+def test_warns_once():
     state = tracked()
     with pytest.warns(UserWarning, match='score_range explains'):
         state.update(*scores(1e6))
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         state.update(*scores(1e6))
-    for other in (copy.deepcopy(state), pickle.loads(pickle.dumps(state))):
-        with pytest.warns(UserWarning, match='score_range explains'):
-            other.update(*scores(1e6))
 
 
 def test_an_infinite_mean_of_an_old_checkpoint_starts_afresh():
@@ -146,7 +141,7 @@ def test_a_loss_declares_its_range():
     loss = StableAPLoss(score_range=(-1.0, 1.0), tau=0.1)
     target = torch.tensor([1, 0, 0])
     loss(torch.tensor([0.5, 0.1, -0.2]), target)
-    with pytest.warns(UserWarning, match='mean positive score'):
+    with pytest.warns(UserWarning, match='positive scores of a batch'):
         loss(torch.tensor([1e6, 0.1, -0.2]), target)
     assert (loss.mean_positive.mean - 0.5).abs() <= 0.01 * 2.5
 

@@ -387,14 +387,11 @@ class SOPRCLoss(RankingLoss):
 
     def _vectors(self, parts: Sequence[RankedLists]) -> list[Tensor]:
         """(L, length) v of the lists of each part, after the step of the batch."""
-        if len(parts) > 1:
-            # Groups have one column of scores, and with it one v.
-            return self.score_vector.update_parts([(x.pos, x.pos_mask) for x in parts])
-        (lists,) = parts
-        rows = lists.list_classes
-        if rows is not None and self.score_vector.vector.size(0) == 1:
-            rows = torch.zeros_like(rows)
-        return [self.score_vector.update(lists.pos, lists.pos_mask, rows, lists.state_group)]
+        first = parts[0]
+        v = self.score_vector.update_parts(
+            [(x.pos, x.pos_mask) for x in parts], first.list_classes, first.state_group
+        )
+        return v.split([len(x.pos) for x in parts])
 
     def _terms(self, lists: RankedLists, v: Tensor) -> SOPRCTerms:
         prior = None

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +10,13 @@ from torch import Tensor
 from mmrank.checks import check_not_negative, check_positive, one_of
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss
-from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
+from mmrank.losses.lists import (
+    RankedLists,
+    all_positives,
+    like_scores,
+    lists_with_positives,
+    split_lists,
+)
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_graded import graded_mass, graded_pair_sum
@@ -99,30 +104,13 @@ def smoothed_rank(
 def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
     """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list.
 
-    Why stable AP divides: theorem 1's weights sum to between n+ and about 1.3 n+ (lemma 3), and
-    step (b) of its proof divides by their sum,
-
-    ``mean_i htilde(rho l_i/r_i) <= S h(rho/n+ sum_i (w_i/S) l_i)`` with ``S = 1/n+ sum_i w_i``,
-
-    because ``sum_i w_i (.)/sum_i w_i`` is a mean, to which Jensen's inequality applies. So the
-    weights inside h have mean 1. Equation 4 is meant to be of that order, but its weights have a
-    mean of 50 to 120 for ``a = 0.1, t = 2``, as the smoothed ranks are near 0; undivided, they make
-    h flat.
+    Theorem 1 needs it: step (b) of its proof applies Jensen's inequality to the mean ``sum_i w_i
+    (.)/sum_i w_i``. Undivided, as equation 4 is printed, the weights have a mean of 50 to 120 for
+    ``a = 0.1, t = 2``, as the smoothed ranks are near 0, and make h flat.
     """
-    if mask is None:
-        count = torch.full_like(weight[:, :1], weight.size(1))
-    else:
-        count = mask.sum(1, keepdim=True).to(weight.dtype)
-    total = weight.sum(1, keepdim=True)
-    return weight * torch.where(count > 0, count / total, 0)
-
-
-class WeightedRisk(NamedTuple):
-    """Rank-weighted pair loss of L lists, before rho and h, in float64."""
-
-    risk: Tensor  # (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``; 0 for a list without pairs
-    ratio: Tensor  # (L,) imbalance ``n-/n+`` of the list, detached
-    weight: Tensor  # (L, P) weights of the positives, detached, 0 at padding
+    mask = torch.ones_like(weight, dtype=torch.bool) if mask is None else mask
+    count = mask.sum(1, keepdim=True).to(weight.dtype)
+    return weight * torch.where(count > 0, count / weight.sum(1, keepdim=True), 0)
 
 
 def weighted_risk(
@@ -134,8 +122,14 @@ def weighted_risk(
     t: float,
     weights: str,
     relevance: Tensor | None = None,
-) -> WeightedRisk:
-    """Argument of h without rho; see :func:`stable_ap_loss`, ``relevance`` is (L, P)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What h is applied to, without rho; see :func:`stable_ap_loss`, ``relevance`` is (L, P).
+
+    Returns:
+        All float64: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, 0 for a list without pairs;
+        (L,) imbalances n-/n+; (L, P) weights of the positives, 0 at padding. X alone has a
+        gradient.
+    """
     pos = lists.pos
     mask = lists.pos_mask
     total = pairwise_surrogate_sum(
@@ -152,14 +146,14 @@ def weighted_risk(
         ratio = num_neg / num_pos.clamp(min=1)
     if relevance is None:
         risk = (weight * total).sum(1) / (num_pos * num_neg).clamp(min=1)
-        return WeightedRisk(risk, ratio, weight)
+        return risk, ratio, weight
     with torch.no_grad():
         relevance = torch.where(mask, relevance.double(), 0)
         mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
         pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
     among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
     total = (weight * relevance * total).sum(1) + among
-    return WeightedRisk(total / torch.where(pairs > 0, pairs, 1), ratio, weight)
+    return total / torch.where(pairs > 0, pairs, 1), ratio, weight
 
 
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
@@ -315,8 +309,7 @@ class StableAPLoss(RankingLoss):
             self.imbalance.largest = largest
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        losses, has_positive, penalty = self._losses(parts, torch.sum)
-        return self.reduce_lists(losses, has_positive) + penalty
+        return self._loss_of(parts, torch.sum)
 
     def separate_losses(self, lists: RankedLists) -> Tensor:
         """(L,) losses of lists that have nothing to do with each other.
@@ -324,73 +317,86 @@ class StableAPLoss(RankingLoss):
         Buffers and diagnostics of one number then have one for each list, see
         :func:`mmrank.losses.separate_rankings.separate_rankings`.
         """
-        losses, _, penalty = self._losses([lists], torch.clone)
-        return (losses + penalty).to(torch.promote_types(lists.pos.dtype, torch.float32))
+        losses = self._loss_of([lists], torch.clone)
+        return losses.to(torch.promote_types(lists.pos.dtype, torch.float32))
 
-    def _losses(
-        self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(L,) losses of the lists, which of them have a positive, and the score regulariser.
-
-        ``pooled`` adds up (L,) values of lists, or leaves each as it is.
-        """
-        relevances = [self.relevance(lists) for lists in parts]
-        has_positive = torch.cat([_has_positive(*both) for both in zip(parts, relevances)])
+    def _loss_of(self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]) -> Tensor:
+        """Loss of all lists; ``pooled`` adds up (L,) values of lists, or leaves each as it is."""
         pos, mask = all_positives(parts)
         first = parts[0]
-        unit = self._unit(parts, has_positive)
+        unit = self._unit(parts)
         low, high = self.score_range
-        # Lists of unlike lengths come from groups, which share one mean.
-        classes = first.list_classes if len(parts) == 1 else None
-        mu = self.mean_positive.update(
-            pos, mask, first.state_group, classes, score_range=(low * unit, high * unit)
-        )
-        risks = []
-        for lists, relevance in zip(parts, relevances):
-            settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
-            risks.append(weighted_risk(_over(lists, unit), mu / unit, *settings, relevance))
-        risk, ratio, weight = _joined(risks)
-        rho = self._rho(risk, ratio, has_positive, first)
-        argument = rho * risk
-        losses = torch.where(has_positive, stable_ap_outer(argument, self.eps), 0)
+        self.mean_positive.score_range = (low * unit, high * unit)
+        mu = self.mean_positive.update(pos, mask, first.state_group, first.list_classes)
+        risk, ratio, spread, counted = self._risks(parts, mu, unit)
+        rho = self._rho(risk, ratio, counted, first)
+        losses = torch.where(counted, stable_ap_outer(rho * risk, self.eps), 0)
+        count = pooled(counted.long()).clamp(min=1)
+        loss = pooled(losses)
+        if self.reduction == 'mean':
+            loss = loss / count
         number = pooled(mask.sum(1))
-        # What an infinite score, of a broken image, adds has no slope.
+        # What an infinite score, of a broken image, adds has no slope. Without a positive it is 0
+        # and still hangs on the scores: DDP finds no unused parameter.
         scores = torch.where(mask & ~pos.isinf(), pos.double(), 0)
-        # Without a positive it is 0 and still hangs on the scores, through the empty gather: DDP
-        # finds no unused parameter.
         penalty = self.score_penalty * (pooled(scores.sum(1)) / number.clamp(min=1)).square()
-        with torch.no_grad():
-            count = pooled(has_positive.long()).clamp(min=1)
-            mean_weight = pooled(weight.sum(1)) / number.clamp(min=1)
-            spread = torch.where(mask, weight - mean_weight.reshape(-1, 1), 0)
-            variance = pooled(spread.square().sum(1)) / number.clamp(min=1)
-            self.diagnostics = {
-                'argument': pooled(torch.where(has_positive, argument, 0)) / count,
-                'rho': pooled(torch.where(has_positive, rho, 0)) / count,
-                'risk': pooled(torch.where(has_positive, risk, 0)) / count,
-                'idle': pooled((has_positive & (risk == 0)).long()) / count,
-                'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
-                'weight_spread': variance.sqrt() / mean_weight.clamp(min=1e-12),
-                'score_penalty': penalty.detach(),
-                'num_positive': number,
-            }
-            if isinstance(unit, Tensor):
-                self.diagnostics['tau'] = pooled(unit)
-        return losses, has_positive, penalty
+        of_lists = {
+            'argument': rho * risk,
+            'rho': rho,
+            'risk': risk,
+            'idle': (risk == 0).float(),
+            'weight_spread': spread,
+        }
+        self.diagnostics = {
+            name: pooled(torch.where(counted, x.detach(), 0)) / count
+            for name, x in of_lists.items()
+        }
+        self.diagnostics |= {
+            'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
+            'score_penalty': penalty.detach(),
+            'num_positive': number,
+        }
+        if isinstance(unit, Tensor):
+            self.diagnostics['tau'] = pooled(unit)
+        return loss + penalty
 
-    def _unit(self, parts: Sequence[RankedLists], has_positive: Tensor) -> Tensor | float:
+    def _risks(
+        self, parts: Sequence[RankedLists], mu: Tensor, unit: Tensor | float
+    ) -> tuple[Tensor, ...]:
+        """(L,) risks X, ratios n-/n+, spreads of the weights, and bool of the lists that count."""
+        found = []
+        for lists in parts:
+            relevance = self.relevance(lists)
+            risk, ratio, weight = weighted_risk(
+                _over(lists, unit),
+                mu / unit,
+                self.surrogate,
+                self.bound,
+                self.a,
+                self.t,
+                self.weights,
+                relevance,
+            )
+            has_positive = lists.has_positive
+            if relevance is not None:
+                # Without relevance it is not a positive.
+                has_positive = (lists.pos_mask & (relevance != 0)).any(1)
+            found.append((risk, ratio, _spread(weight, lists.pos_mask), has_positive))
+        return tuple(torch.cat(values) for values in zip(*found))
+
+    def _unit(self, parts: Sequence[RankedLists]) -> Tensor | float:
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
         if self.spread is None:
             return 1.0
         # One of all lists together.
         spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
         unit = self.spread.average(
-            torch.cat(spreads), has_positive, self.usual_margin, parts[0].state_group
+            torch.cat(spreads), lists_with_positives(parts), self.usual_margin, parts[0].state_group
         )
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
 
-    def _rho(self, risk: Tensor, ratio: Tensor, has_positive: Tensor, lists: RankedLists) -> Tensor:
+    def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
         if not isinstance(self.rho, str):
             return torch.full_like(ratio, self.rho)
@@ -399,8 +405,8 @@ class StableAPLoss(RankingLoss):
         # The queries of a class are seen seldom: what an EMA of its own says is then out of date.
         # All queries share one.
         rows = lists.list_classes
-        rows = None if rows is None else rows.new_zeros(len(has_positive))
-        return self.imbalance.rho(risk, ratio, has_positive, lists.state_group, rows)
+        rows = None if rows is None else torch.zeros_like(rows)
+        return self.imbalance.rho(risk, ratio, counted, lists.state_group, rows)
 
     def logit_centre(self) -> Tensor:
         """Mean positive score as a raw score, (1,) or (C,)."""
@@ -415,20 +421,13 @@ class StableAPLoss(RankingLoss):
         mean.copy_(self._shifted(mean, offset))
 
 
-def _has_positive(lists: RankedLists, relevance: Tensor | None) -> Tensor:
-    """(L,) bool, lists with a positive; one without relevance is not a positive."""
-    if relevance is None:
-        return lists.has_positive
-    return (lists.pos_mask & (relevance != 0)).any(1)
-
-
-def _joined(risks: Sequence[WeightedRisk]) -> WeightedRisk:
-    """Risks of all lists; several parts have the weights of all lists in one row."""
-    if len(risks) == 1:
-        return risks[0]
-    risk, ratio, weight = zip(*risks)
-    every_weight = torch.cat([x.flatten() for x in weight])
-    return WeightedRisk(torch.cat(risk), torch.cat(ratio), every_weight.unsqueeze(0))
+@torch.no_grad()
+def _spread(weight: Tensor, mask: Tensor) -> Tensor:
+    """(L,) standard deviations of (L, P) weights over their means."""
+    number = mask.sum(1).clamp(min=1)
+    mean = weight.sum(1) / number
+    variance = torch.where(mask, weight - mean[:, None], 0).square().sum(1) / number
+    return variance.sqrt() / mean.clamp(min=1e-12)
 
 
 def _over(lists: RankedLists, unit: Tensor | float) -> RankedLists:

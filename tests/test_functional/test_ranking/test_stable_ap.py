@@ -90,10 +90,10 @@ def test_weight_passes_no_gradient_and_positives_are_pushed_up():
     assert (grad <= 0).all()
     # The same with the weights put in as constants, by autograd throughout.
     lists = split_lists(*joined(pos, neg))
-    weighted = weighted_risk(lists, mu, OneSidedHuber(0.7), 15.0, 0.1, 2.0, 'normalised')
+    _, _, weight = weighted_risk(lists, mu, OneSidedHuber(0.7), 15.0, 0.1, 2.0, 'normalised')
     means = surrogate_mean(pos, neg, SETTING['tau'])
     rho = 40 / 6
-    x = rho * (weighted.weight[0] * means).mean()
+    x = rho * (weight[0] * means).mean()
     expected = torch.autograd.grad((0.1**2 + x / (1 + x)).sqrt(), pos)[0]
     torch.testing.assert_close(grad, expected)
 
