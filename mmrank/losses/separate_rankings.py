@@ -25,7 +25,9 @@ class _Separate(nn.Module):
         self.loss = loss
 
     def forward(self, lists: RankedLists) -> Tensor:
-        return self.loss.loss_weight * self.loss.separate_losses(lists)
+        losses = self.loss.pooled_losses([lists], torch.clone)
+        dtype = torch.promote_types(lists.pos.dtype, torch.float32)
+        return self.loss.loss_weight * losses.to(dtype)
 
 
 def can_be_separate(losses: Sequence[nn.Module]) -> bool:

@@ -175,7 +175,7 @@ def test_exact_mode_without_the_hook_is_an_error(tmp_path):
 def test_monitor_logs_what_the_loss_notes(tmp_path):
     runner = _run(tmp_path, 'log', _net(), [dict(type='mmrank.RankingMonitorHook', interval=2)])
     scalars = runner.message_hub.log_scalars
-    for key in ('argument', 'mean_positive', 'weight_spread'):
+    for key in ('argument', 'mean_positive', 'risk'):
         values, _ = scalars[f'train/{key}'].data
         assert len(values) == 4
     last = scalars['train/mean_positive'].current()

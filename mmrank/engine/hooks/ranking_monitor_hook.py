@@ -18,11 +18,10 @@ class RankingMonitorHook(Hook):
     """Logs the diagnostics of the losses of the model, with the losses.
 
     For stable AP: ``risk`` (the weighted pair loss X, which shows what is learnt), ``rho``,
-    ``argument`` (``rho X``, what the outer function h is applied to), ``mean_positive`` (mu) and
-    ``weight_spread`` (standard deviation of the weights over their mean). SOPRC, SmoothAP and SOAP
-    have an ``argument``, too. For contrastive losses: ``pos_score`` (mean similarity of the
-    positives), ``negatives`` (mean number of an anchor), and for those with state ``log_s`` and
-    ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
+    ``argument`` (``rho X``, what the outer function h is applied to) and ``mean_positive`` (mu).
+    SOPRC, SmoothAP and SOAP have an ``argument``, too. For contrastive losses: ``pos_score`` (mean
+    similarity of the positives), ``negatives`` (mean number of an anchor), and for those with state
+    ``log_s`` and ``tau_mean``, ``tau_min``, ``tau_max`` and ``tau_gain`` of the batch.
 
     It also warns of the classes that have AP 0 in the last evaluation of a training, or in a test,
     where the metric reports each class (``classwise=True`` of ``CocoMetric``).

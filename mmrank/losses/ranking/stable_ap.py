@@ -76,7 +76,7 @@ def stable_ap_loss(
     check_not_negative(t=t)
     lists = split_lists(scores, is_positive, mask, relevance)
     huber = OneSidedHuber(tau)
-    risk, ratio, _ = weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
+    risk, ratio = weighted_risk(lists, mean_pos, huber, bound, a, t, weights, lists.values)
     if rho is None:
         rho = ratio
     elif not isinstance(rho, Tensor) and not rho > 0:
@@ -101,15 +101,14 @@ def smoothed_rank(
     return (surrogate(pos - mean_pos) / bound).clamp(0, 1)
 
 
-def mean_one(weight: Tensor, mask: Tensor | None = None) -> Tensor:
-    """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list.
+def mean_one(weight: Tensor) -> Tensor:
+    """(L, P) weights over their mean, so that ``1/n+ sum_i w_i = 1`` in each list; 0 is padding.
 
     Theorem 1 needs it: step (b) of its proof applies Jensen's inequality to the mean ``sum_i w_i
     (.)/sum_i w_i``. Undivided, as equation 4 is printed, the weights have a mean of 50 to 120 for
     ``a = 0.1, t = 2``, as the smoothed ranks are near 0, and make h flat.
     """
-    mask = torch.ones_like(weight, dtype=torch.bool) if mask is None else mask
-    count = mask.sum(1, keepdim=True).to(weight.dtype)
+    count = (weight != 0).sum(1, keepdim=True).to(weight.dtype)
     return weight * torch.where(count > 0, count / weight.sum(1, keepdim=True), 0)
 
 
@@ -122,13 +121,11 @@ def weighted_risk(
     t: float,
     weights: str,
     relevance: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What h is applied to, without rho; see :func:`stable_ap_loss`, ``relevance`` is (L, P).
+) -> tuple[Tensor, Tensor]:
+    """(L,) arguments of h without rho, and (L,) imbalances n-/n+ without gradient, float64.
 
-    Returns:
-        All float64: (L,) ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, 0 for a list without pairs;
-        (L,) imbalances n-/n+; (L, P) weights of the positives, 0 at padding. X alone has a
-        gradient.
+    ``X = 1/(n+ n-) sum_ij sg[w_i] l(s_i - t_j)``, 0 for a list without pairs; with an (L, P)
+    ``relevance`` see :func:`stable_ap_loss`.
     """
     pos = lists.pos
     mask = lists.pos_mask
@@ -140,20 +137,20 @@ def weighted_risk(
         rank = smoothed_rank(pos.double(), mu.reshape(-1, 1), surrogate, bound)
         weight = torch.where(mask, practical_weight(rank, a, t), 0)
         if weights == 'normalised':
-            weight = mean_one(weight, mask)
+            weight = mean_one(weight)
         num_pos = mask.sum(1).double()
         num_neg = lists.num_negatives()
         ratio = num_neg / num_pos.clamp(min=1)
     if relevance is None:
         risk = (weight * total).sum(1) / (num_pos * num_neg).clamp(min=1)
-        return risk, ratio, weight
+        return risk, ratio
     with torch.no_grad():
         relevance = torch.where(mask, relevance.double(), 0)
         mass = relevance * num_neg.unsqueeze(1) + graded_mass(relevance, mask)
         pairs = (mass * weight if weights == 'normalised' else mass).sum(1)
     among, _ = graded_pair_sum(pos, mask, relevance, weight, surrogate)
     total = (weight * relevance * total).sum(1) + among
-    return total / torch.where(pairs > 0, pairs, 1), ratio, weight
+    return total / torch.where(pairs > 0, pairs, 1), ratio
 
 
 def stable_ap_outer(x: Tensor, eps: float) -> Tensor:
@@ -183,33 +180,30 @@ class StableAPLoss(RankingLoss):
     ``docs/pages/losses.md`` says why there are these settings.
 
     Args:
-        num_classes: Number of classes C, checked against the scores. Needed for
-            ``mean_scope='per_class'``; heads fill it in.
-        rho: Imbalance: ``auto``: n-/n+, capped by a moving average where h would saturate; one
-            in all, or with ``mode='per_class'`` one per class. ``batch``: n-/n+ of each list of the
+        num_classes: Number of classes C. Needed for ``mean_scope='per_class'``; heads fill it in.
+        rho: Imbalance. ``auto``: n-/n+, capped by a moving average where h would saturate; one in
+            all, or with ``mode='per_class'`` one per class. ``batch``: n-/n+ of each list of the
             batch (the paper's). Or a number > 0.
         weights: ``normalised``: the weights of a list have mean 1, as the proof of theorem 1 needs
             them. ``printed``: equation 4 undivided, which multiplies rho by 50 to 120.
-        tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: one that
-            follows the standard deviation of the negatives in a list. None: 1, and 0.3 for cosines.
-        score_range: Declared range of the (activated) scores. It sets the bound B of the surrogate
-            in the weight; scores outside are allowed, their weight is clamped. None: -5 to 5, and
-            -1 to 1 for cosines.
+        tau: Margin of the surrogate in units of the (activated) scores, > 0; ``auto``: it follows
+            the standard deviation of the negatives in a list. None: 1, and 0.3 for cosines.
+        score_range: Declared range of the (activated) scores, which sets the bound B; scores
+            outside are allowed. None: -5 to 5, and -1 to 1 for cosines.
         a: Offset of the weight ``((1 + a)/(x + a))^t``, > 0.
         t: Power of the weight, >= 0.
         mean_mode: How the mean positive score is tracked: ``plain`` EMA, ``exact`` (eq. 6; add
-            ``mmrank.PreviousWeightsHook``), ``off`` (the mean of the batch), or a number, in units
-            of the (activated) scores, at which it stays (the paper's ablation).
+            ``mmrank.PreviousWeightsHook``), ``off`` (the mean of the batch), or a number at which
+            it stays (the paper's ablation).
         mean_scope: ``global`` or ``per_class`` mean positive score. None: as the rankings are.
         momentum: Weight lam of the new batch in the EMA.
         score_penalty: Weight of the score regulariser, which alone keeps the positives near 0.
             None: 0.001, and 0 for cosines.
         quality: How much the IoU of a positive's box counts, q in [0, 1]: its relevance is
-            ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere. 0 is the
-            paper's.
-        **kwargs: ``reduction`` (the paper's is ``sum``, also over the queries, and its learning
-            rates are meant for it), ``activation``, ``scope`` and ``loss_weight`` of
-            :class:`mmrank.losses.RankingLoss`.
+            ``1 - q + q IoU``. None: 0.9 where a head passes the IoUs, 0 elsewhere (the paper's).
+        **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
+            :class:`mmrank.losses.RankingLoss`. The paper sums, also over the queries, and its
+            learning rates are meant for it.
     """
 
     eps = 0.1  # smoothing of h
@@ -223,9 +217,6 @@ class StableAPLoss(RankingLoss):
         'validation split. The loss itself stays near 0.7. '
         "Where cross-entropy's learning rate is known, try a third of it first."
     )
-    #: In units of what scores of the range have; more in the first batch is not a risk to start an
-    #: average from.
-    LARGEST_RISK = 10.0
     #: Least and largest margin with ``tau='auto'``, over the default one.
     MARGIN_LIMITS = (1 / 3, 10.0)
 
@@ -250,12 +241,11 @@ class StableAPLoss(RankingLoss):
         mean_scope = mean_scope or ('global' if mode == 'flatten' else 'per_class')
         one_of('mean_scope', mean_scope, ('global', 'per_class'))
         one_of('weights', weights, WEIGHTS)
-        named = isinstance(rho, str)
-        if rho not in ('auto', 'batch') and (named or not 0 < rho < math.inf):
-            raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
         check_positive(a=a)
-        check_not_negative(t=t)
-        check_not_negative(score_penalty=score_penalty or 0)
+        check_not_negative(t=t, score_penalty=score_penalty or 0)
+        is_number = not isinstance(rho, str)
+        if rho not in ('auto', 'batch') and not (is_number and 0 < rho < math.inf):
+            raise ValueError(f"rho must be 'auto', 'batch' or a number > 0, got {rho!r}")
         if mean_scope == 'per_class' and mode == 'flatten':
             raise ValueError("mean_scope='per_class' needs mode='per_class'")
         if mean_scope == 'per_class' and num_classes is None:
@@ -270,17 +260,18 @@ class StableAPLoss(RankingLoss):
                     f"score_range={score_range!r} has no effect with tau='auto', which measures "
                     'the spread of the scores. Fix: leave it out'
                 )
-        self.rho = rho if named else float(rho)
+        self.rho = float(rho) if is_number else rho
         self.weights = weights
-        self.count_quality(quality)
         self.a = a
         self.t = t
-        per_class = num_classes or 1
-        size = 1 if mean_scope == 'global' else per_class
-        self.mean_positive = MeanPositiveScore(size, momentum, mean_mode)
+        self.count_quality(quality)
+        size = num_classes or 1
+        self.mean_positive = MeanPositiveScore(
+            1 if mean_scope == 'global' else size, momentum, mean_mode
+        )
         self.imbalance = None
         if rho == 'auto':
-            self.imbalance = CappedImbalance(1 if mode == 'flatten' else per_class)
+            self.imbalance = CappedImbalance(1 if mode == 'flatten' else size)
         self.spread = ScoreSpread(1, 0.1) if tau == 'auto' else None
         given = dict(tau=tau, score_range=score_range, score_penalty=score_penalty)
         self._given = {name: x for name, x in given.items() if x not in (None, 'auto')}
@@ -302,33 +293,25 @@ class StableAPLoss(RankingLoss):
         self.surrogate = OneSidedHuber(units['tau'])
         self.bound = self.surrogate.bound(*self.score_range)
         if self.imbalance is not None:
-            # Scores of the range have at most X = B, times the mean weight.
-            largest = self.LARGEST_RISK * self.bound
-            if self.weights == 'printed':
-                largest *= ((1 + self.a) / self.a) ** self.t
-            self.imbalance.largest = largest
+            # Scores of the range have at most X = B, times the largest weight.
+            weight = ((1 + self.a) / self.a) ** self.t if self.weights == 'printed' else 1
+            self.imbalance.largest = 10 * self.bound * weight
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        return self._loss_of(parts, torch.sum)
+        return self.pooled_losses(parts, torch.sum)
 
-    def separate_losses(self, lists: RankedLists) -> Tensor:
-        """(L,) losses of lists that have nothing to do with each other.
-
-        Buffers and diagnostics of one number then have one for each list, see
-        :func:`mmrank.losses.separate_rankings.separate_rankings`.
-        """
-        losses = self._loss_of([lists], torch.clone)
-        return losses.to(torch.promote_types(lists.pos.dtype, torch.float32))
-
-    def _loss_of(self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]) -> Tensor:
+    def pooled_losses(
+        self, parts: Sequence[RankedLists], pooled: Callable[[Tensor], Tensor]
+    ) -> Tensor:
         """Loss of all lists; ``pooled`` adds up (L,) values of lists, or leaves each as it is."""
-        pos, mask = all_positives(parts)
         first = parts[0]
+        pos, mask = all_positives(parts)
         unit = self._unit(parts)
         low, high = self.score_range
         self.mean_positive.score_range = (low * unit, high * unit)
         mu = self.mean_positive.update(pos, mask, first.state_group, first.list_classes)
-        risk, ratio, spread, counted = self._risks(parts, mu, unit)
+        terms = [self._terms(lists, unit, mu / unit) for lists in parts]
+        risk, ratio, counted = (torch.cat(x) for x in zip(*terms))
         rho = self._rho(risk, ratio, counted, first)
         losses = torch.where(counted, stable_ap_outer(rho * risk, self.eps), 0)
         count = pooled(counted.long()).clamp(min=1)
@@ -340,61 +323,41 @@ class StableAPLoss(RankingLoss):
         # and still hangs on the scores: DDP finds no unused parameter.
         scores = torch.where(mask & ~pos.isinf(), pos.double(), 0)
         penalty = self.score_penalty * (pooled(scores.sum(1)) / number.clamp(min=1)).square()
-        of_lists = {
-            'argument': rho * risk,
-            'rho': rho,
-            'risk': risk,
-            'idle': (risk == 0).float(),
-            'weight_spread': spread,
-        }
+        notes = dict(argument=rho * risk, rho=rho, risk=risk, idle=(risk == 0).float())
         self.diagnostics = {
-            name: pooled(torch.where(counted, x.detach(), 0)) / count
-            for name, x in of_lists.items()
-        }
-        self.diagnostics |= {
             'mean_positive': pooled(mu) / pooled(torch.ones_like(mu)),
             'score_penalty': penalty.detach(),
             'num_positive': number,
         }
+        for name, value in notes.items():
+            self.diagnostics[name] = pooled(torch.where(counted, value.detach(), 0)) / count
         if isinstance(unit, Tensor):
             self.diagnostics['tau'] = pooled(unit)
         return loss + penalty
-
-    def _risks(
-        self, parts: Sequence[RankedLists], mu: Tensor, unit: Tensor | float
-    ) -> tuple[Tensor, ...]:
-        """(L,) risks X, ratios n-/n+, spreads of the weights, and bool of the lists that count."""
-        found = []
-        for lists in parts:
-            relevance = self.relevance(lists)
-            risk, ratio, weight = weighted_risk(
-                _over(lists, unit),
-                mu / unit,
-                self.surrogate,
-                self.bound,
-                self.a,
-                self.t,
-                self.weights,
-                relevance,
-            )
-            has_positive = lists.has_positive
-            if relevance is not None:
-                # Without relevance it is not a positive.
-                has_positive = (lists.pos_mask & (relevance != 0)).any(1)
-            found.append((risk, ratio, _spread(weight, lists.pos_mask), has_positive))
-        return tuple(torch.cat(values) for values in zip(*found))
 
     def _unit(self, parts: Sequence[RankedLists]) -> Tensor | float:
         """What tau and the score range are multiples of; with ``tau='auto'`` the spread."""
         if self.spread is None:
             return 1.0
-        # One of all lists together.
         spreads = [self.spread.log_spreads(x.scores, x.is_negative, x.group) for x in parts]
         unit = self.spread.average(
             torch.cat(spreads), lists_with_positives(parts), self.usual_margin, parts[0].state_group
         )
         least, largest = self.MARGIN_LIMITS
         return unit.clamp(least * self.usual_margin, largest * self.usual_margin)
+
+    def _terms(self, lists: RankedLists, unit: Tensor | float, mu: Tensor) -> tuple[Tensor, ...]:
+        """(L,) risks X, n-/n+, and bool of the lists that count."""
+        relevance = self.relevance(lists)
+        counted = lists.has_positive
+        if relevance is not None:
+            # Without relevance it is not a positive.
+            counted = (lists.pos_mask & (relevance != 0)).any(1)
+        if isinstance(unit, Tensor):
+            divisor = unit.to(lists.pos.dtype)[:, None]
+            lists = replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
+        settings = (self.surrogate, self.bound, self.a, self.t, self.weights)
+        return *weighted_risk(lists, mu, *settings, relevance), counted
 
     def _rho(self, risk: Tensor, ratio: Tensor, counted: Tensor, lists: RankedLists) -> Tensor:
         """(L,) imbalances of the lists."""
@@ -407,32 +370,3 @@ class StableAPLoss(RankingLoss):
         rows = lists.list_classes
         rows = None if rows is None else torch.zeros_like(rows)
         return self.imbalance.rho(risk, ratio, counted, lists.state_group, rows)
-
-    def logit_centre(self) -> Tensor:
-        """Mean positive score as a raw score, (1,) or (C,)."""
-        mean = self.mean_positive.mean
-        return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        # With a sigmoid the mean of the moved scores is not known; the score of their centre takes
-        # its place.
-        mean = self.mean_positive.mean
-        mean.copy_(self._shifted(mean, offset))
-
-
-@torch.no_grad()
-def _spread(weight: Tensor, mask: Tensor) -> Tensor:
-    """(L,) standard deviations of (L, P) weights over their means."""
-    number = mask.sum(1).clamp(min=1)
-    mean = weight.sum(1) / number
-    variance = torch.where(mask, weight - mean[:, None], 0).square().sum(1) / number
-    return variance.sqrt() / mean.clamp(min=1e-12)
-
-
-def _over(lists: RankedLists, unit: Tensor | float) -> RankedLists:
-    """The lists with scores in units of a number, or of (1,) or (L,) of them."""
-    if not isinstance(unit, Tensor):
-        return lists
-    divisor = unit.to(lists.pos.dtype)[:, None]
-    return replace(lists, pos=lists.pos / divisor, scores=lists.scores / divisor)
