@@ -2,23 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, can_sync, once_differentiable
+from mmrank.autograd import can_sync
 from mmrank.checks import check_not_negative, one_of
+from mmrank.distributed import all_reduce_sum, join
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, idle_share
-from mmrank.losses.lists import (
-    RankedLists,
-    all_positives,
-    like_scores,
-    lists_with_positives,
-    split_lists,
-)
+from mmrank.losses.lists import RankedLists, like_scores, lists_with_positives, split_lists
 from mmrank.losses.options import ListOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, OneSidedSigmoid, Surrogate
@@ -62,15 +55,8 @@ def soprc_loss(
         tensor(0.3571)
     """
     lists = split_lists(scores, is_positive, mask)
-    terms = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
-    return like_scores(terms.loss, scores)
-
-
-class SOPRCTerms(NamedTuple):
-    """(L,) float64 risks in [0, 1] and, detached, the mean of what ``x/(1 + x)`` is applied to."""
-
-    loss: Tensor
-    argument: Tensor
+    losses, _ = soprc_terms(lists, v, prior, OneSidedHuber(tau1), tau2, rank_gradient)
+    return like_scores(losses, scores)
 
 
 def soprc_terms(
@@ -81,10 +67,13 @@ def soprc_terms(
     tau2: float,
     rank_gradient: bool = True,
     lone_points: int | None = None,
-) -> SOPRCTerms:
+) -> tuple[Tensor, Tensor]:
     """SOPRC with any surrogate l1; see :func:`soprc_loss` for the parameters.
 
     ``lone_points``: Points that v counts as in a list of one positive; None: V.
+
+    Returns:
+        (L,) risks in [0, 1], and without gradient the mean argument of h of each list, float64.
     """
     pos = lists.pos
     mask = lists.pos_mask
@@ -114,7 +103,7 @@ def soprc_terms(
     count = num_pos.clamp(min=1)
     with torch.no_grad():
         watched = torch.where(mask, argument, 0).sum(1) / count
-    return SOPRCTerms(risk.sum(1) / count, watched)
+    return risk.sum(1) / count, watched
 
 
 def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Tensor:
@@ -122,54 +111,19 @@ def _odds(prior: Tensor | float | None, num_pos: Tensor, num_neg: Tensor) -> Ten
     if prior is None:
         return num_neg / num_pos.clamp(min=1)
     if not isinstance(prior, Tensor):
-        if not 0 < prior < 1:
-            raise ValueError(
-                f'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got {prior!r}'
-            )
-        return torch.full_like(num_pos, (1 - prior) / prior)
+        prior = torch.tensor(prior, dtype=torch.float64, device='cpu')
+    prior = prior.double().reshape(-1)
     if prior.numel() not in (1, num_pos.numel()):
         raise ValueError(
-            f'prior must be a number or ({num_pos.numel()},), one for each '
-            f'list, got shape {tuple(prior.shape)}'
+            f'prior must be a number or ({num_pos.numel()},), one for each list, got '
+            f'{prior.numel()} numbers'
         )
-    prior = prior.double().reshape(-1)
     if can_sync(prior) and not ((prior > 0) & (prior < 1)).all():
         raise ValueError(
-            f'prior must be in (0, 1), got values from {prior.min().item()} to {prior.max().item()}'
+            'prior must be in (0, 1) or None (n+/(n+ + n-) of the list), got '
+            f'{prior.tolist()!r:.80}'
         )
-    return ((1 - prior) / prior).expand_as(num_pos)
-
-
-class _UpperSemiVariance(Function):
-    @staticmethod
-    def forward(ctx, scores, mask, group, of_beyond):
-        x = torch.where(mask, clamp_infinite(scores.double()), 0)
-        sums = torch.stack([x.sum(1), mask.sum(1).double()])
-        if group is not None:
-            dist.all_reduce(sums, group=group)
-        count = sums[1].clamp(min=1)
-        mean = sums[0] / count
-        above = _above(x, mean, mask)
-        sums = torch.stack([above.square().sum(1), above.sum(1), (above > 0).sum(1).double()])
-        if group is not None:
-            dist.all_reduce(sums, group=group)
-        squares, total, beyond = sums
-        divisor = beyond.clamp(min=1) if of_beyond else count
-        ctx.save_for_backward(scores, mask, mean, total / count, divisor)
-        return squares / divisor
-
-    @staticmethod
-    @once_differentiable('semi_variance')
-    def backward(ctx, grad):
-        scores, mask, mean, mean_above, divisor = ctx.saved_tensors
-        above = _above(clamp_infinite(scores.double()), mean, mask)
-        # The mean moves with every score: the second term.
-        slope = (2 * grad / divisor)[:, None] * (above - mean_above[:, None])
-        return torch.where(mask, slope, 0).to(scores.dtype), None, None, None
-
-
-def _above(x: Tensor, mean: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask, (x - mean[:, None]).clamp(min=0), 0)
+    return ((1 - prior) / prior).to(num_pos.device).expand_as(num_pos)
 
 
 def semi_variance(
@@ -201,43 +155,47 @@ def semi_variance(
         Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
     """
     check_not_negative(lam1=lam1, lam2=lam2)
-    found = _semi_variance(split_lists(scores, is_positive, mask), lam1, lam2, per_batch)
-    return like_scores(found, scores[0] if per_batch and scores.dim() == 2 else scores)
+    lists = split_lists(scores, is_positive, mask)
+    if not per_batch:
+        return like_scores(_semi_variance(lists, lam1, lam2, False), scores)
+    return like_scores(_semi_variance(_in_one_row([lists]), lam1, lam2, True)[0], scores)
 
 
-def _semi_variance(lists: RankedLists, lam1: float, lam2: float, per_batch: bool) -> Tensor:
-    """(L,) float64 semi-variances, or (1,) of the whole batch."""
-    is_negative = lists.is_negative
-    if per_batch:
-        is_negative = is_negative & lists.has_positive[:, None]
-    positives = lam1, -lists.pos, lists.pos_mask, None
-    sides = positives, (lam2, lists.scores, is_negative, lists.group)
-    total = lists.pos.new_zeros(1 if per_batch else len(lists.pos), dtype=torch.float64)
-    for lam, scores, mask, group in sides:
-        if lam > 0:
-            if per_batch:
-                scores = scores.reshape(1, -1)
-                mask = mask.reshape(1, -1)
-            total = total + lam * _UpperSemiVariance.apply(scores, mask, group, per_batch)
-    return total if per_batch else torch.where(lists.has_positive, total, 0)
+def _semi_variance(lists: RankedLists, lam1: float, lam2: float, of_beyond: bool) -> Tensor:
+    """(L,) float64 semi-variances; see :func:`_upper_semi_variance`."""
+    spread = lists.pos.new_zeros(len(lists.pos), dtype=torch.float64)
+    if lam1 > 0:
+        low = _upper_semi_variance(-lists.pos, lists.pos_mask, None, of_beyond)
+        spread = spread + lam1 * low
+    if lam2 > 0:
+        high = _upper_semi_variance(lists.scores, lists.is_negative, lists.group, of_beyond)
+        spread = spread + lam2 * high
+    return torch.where(lists.has_positive, spread, 0)
+
+
+def _upper_semi_variance(scores: Tensor, mask: Tensor, group, of_beyond: bool) -> Tensor:
+    """(L,) sums of squares above the mean, over the number of all scores or of those beyond."""
+    x = torch.where(mask, clamp_infinite(scores.double()), 0)
+    number, total = all_reduce_sum(torch.stack([mask.sum(1).double(), x.sum(1)]), group)
+    mean = total / number.clamp(min=1)
+    fixed = mean.detach()
+    above = torch.where(mask, (x - fixed[:, None]).clamp(min=0), 0)
+    sums = torch.stack([above.square().sum(1), above.sum(1), (above > 0).sum(1).double()])
+    squares, total, beyond = all_reduce_sum(sums, group)
+    # The mean moves with every score, also with those of other ranks.
+    squares = squares - 2 * total.detach() * (mean - fixed)
+    return squares / (beyond if of_beyond else number).clamp(min=1)
 
 
 def _in_one_row(parts: Sequence[RankedLists]) -> RankedLists:
     """Positives and negatives of the lists that have a positive, as one list."""
-    pos, mask = all_positives(parts)
-    scores = []
-    is_negative = []
+    rows = []
     for lists in parts:
-        scores.append(lists.scores.flatten())
         counted = lists.is_negative & lists.has_positive[:, None]
-        is_negative.append(counted.flatten())
-    return replace(
-        parts[0],
-        pos=pos,
-        pos_mask=mask,
-        scores=torch.cat(scores)[None],
-        is_negative=torch.cat(is_negative)[None],
-    )
+        rows.append((lists.pos, lists.pos_mask, lists.scores, counted))
+    columns = [join([x.flatten() for x in column])[None] for column in zip(*rows)]
+    names = ('pos', 'pos_mask', 'scores', 'is_negative')
+    return replace(parts[0], **dict(zip(names, columns)))
 
 
 class SOPRCLoss(RankingLoss):
@@ -367,47 +325,31 @@ class SOPRCLoss(RankingLoss):
         self.prior.set_counts(counts, num_samples)
 
     def part_losses(self, parts: Sequence[RankedLists]) -> Tensor:
-        """SOPRC and the semi-variance of all lists."""
-        has = lists_with_positives(parts)
-        losses = []
-        arguments = []
-        for lists, v in zip(parts, self._vectors(parts)):
-            terms = self._terms(lists, v)
-            losses.append(terms.loss)
-            arguments.append(terms.argument)
-        argument = torch.cat(arguments)
-        spread = self._spread(parts, has)
+        first = parts[0]
+        v = self.score_vector.update_parts(
+            [(lists.pos, lists.pos_mask) for lists in parts], first.list_classes, first.state_group
+        )
+        terms = []
+        for lists, own in zip(parts, v.split([len(lists.pos) for lists in parts])):
+            prior = None
+            if self.prior is not None:
+                prior = self.prior.of(len(lists.pos), lists.list_classes)
+            settings = (self.surrogate, self.tau2, self.rank_gradient)
+            terms.append(soprc_terms(lists, own, prior, *settings, lone_points=1))
+        losses, argument = (torch.cat(x) for x in zip(*terms))
+        counted = lists_with_positives(parts)
+        if self.per_batch:
+            spread = _semi_variance(_in_one_row(parts), self.lam1, self.lam2, True)[0]
+        else:
+            spreads = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
+            spread = self.reduce_lists(torch.cat(spreads), counted)
         self.diagnostics = {
-            'argument': self.reduce_lists(argument, has).detach(),
-            'idle': idle_share(argument, has),
+            'argument': self.reduce_lists(argument, counted),
+            'idle': idle_share(argument, counted),
             'mean_positive': self.logit_centre().mean(),
             'semi_variance': spread.detach(),
         }
-        return self.reduce_lists(torch.cat(losses), has) + spread
-
-    def _vectors(self, parts: Sequence[RankedLists]) -> list[Tensor]:
-        """(L, length) v of the lists of each part, after the step of the batch."""
-        first = parts[0]
-        v = self.score_vector.update_parts(
-            [(x.pos, x.pos_mask) for x in parts], first.list_classes, first.state_group
-        )
-        return v.split([len(x.pos) for x in parts])
-
-    def _terms(self, lists: RankedLists, v: Tensor) -> SOPRCTerms:
-        prior = None
-        if self.prior is not None:
-            prior = self.prior.of(lists.pos.size(0), lists.list_classes)
-        return soprc_terms(
-            lists, v, prior, self.surrogate, self.tau2, self.rank_gradient, lone_points=1
-        )
-
-    def _spread(self, parts: Sequence[RankedLists], has: Tensor) -> Tensor:
-        """Semi-variance of all lists."""
-        if self.per_batch:
-            lists = parts[0] if len(parts) == 1 else _in_one_row(parts)
-            return _semi_variance(lists, self.lam1, self.lam2, True)[0]
-        values = [_semi_variance(lists, self.lam1, self.lam2, False) for lists in parts]
-        return self.reduce_lists(torch.cat(values), has)
+        return self.reduce_lists(losses, counted) + spread
 
     def logit_centre(self) -> Tensor:
         """Mean of v as a raw score, (1,) or (C,): the mean positive score."""

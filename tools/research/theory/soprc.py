@@ -211,7 +211,8 @@ def estimate_risks(
     lists = split_lists(*scores_of(pos, neg))
 
     def soprc(v, surrogate, tau2):
-        return soprc_terms(lists, v, setting.prior, surrogate, tau2).loss
+        losses, _ = soprc_terms(lists, v, setting.prior, surrogate, tau2)
+        return losses
 
     return {
         AVERAGE_PRECISION: ap_risk(pos, neg),
