@@ -31,10 +31,10 @@ def within_reach(
     """Clip what a batch measured to what a declared score range explains; within, bit for bit.
 
     An average of weight 0.01 would need a thousand batches to forget a score of 1e6, of a broken
-    image. ``widths`` of the range are allowed, and the size of the ``mean`` before the batch, so
-    that averages of scores far outside of the range move and return. Where it is not ``seen`` the
-    values are compared with the range itself. The first ``usable`` value of a state that is clipped
-    is warned of; on a GPU, which must not wait, none is.
+    image. ``widths`` of the range and the size of the ``mean`` are allowed, so that averages of
+    scores far outside of the range move and return; where nothing was ``seen`` they are allowed
+    around the range itself. The first clipped value is warned of; on a GPU, which must not wait,
+    none is.
     """
     low, high = score_range
     reach = widths * (high - low)
@@ -237,12 +237,10 @@ class MeanPositiveScore(RunningMean):
 class CappedImbalance(RunningMean):
     """``rho = min(n-/n+, 1/EMA(X))``, X the mean weighted risk of a batch.
 
-    With one list, rho and h only scale the step: h(x) has the slope ``1/(2 h (1 + x)^2)``, so an
-    argument ``rho X`` far above 1 leaves almost no gradient. The paper's ``rho = n-/n+`` is 10^3 to
-    10^4 for the anchors of a detector. The cap keeps the argument near 1 while X falls, until the
-    paper's rho is reached. With X of the batch itself every step would have the same size; the EMA
-    lets a batch with a larger risk count for more, but for at most :attr:`LARGEST_STEP` times the
-    mean, and the first for at most ``largest``.
+    The cap keeps the argument ``rho X`` of stable AP's h near 1 while X falls, until the paper's
+    ``rho = n-/n+`` is reached: far above 1 h is flat. With X of the batch itself every step would
+    have the same size; the EMA lets a batch with a larger risk count for more, but for at most
+    :attr:`LARGEST_STEP` times the mean, and the first for at most ``largest``.
     """
 
     LARGEST_STEP = 10.0
@@ -262,8 +260,7 @@ class CappedImbalance(RunningMean):
         """Take in the (L,) risks X >= 0 of a batch; returns (L,) float64 rho > 0 for its lists.
 
         Where the EMA saw no batch yet, X is the risk of the list itself. ``ratio`` is n-/n+ of the
-        lists; lists without positives are ignored; see :meth:`RunningMean.update` for ``group`` and
-        ``rows``.
+        lists; see :meth:`RunningMean.update` for ``group`` and ``rows``.
         """
         risk = risk.detach().double()
         mean = self.update(risk[:, None], has_positive[:, None], group, rows)

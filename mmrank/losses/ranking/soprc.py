@@ -141,15 +141,14 @@ def semi_variance(
     Source: SOPRC (NeurIPS 2022), eq. 9.
 
     Args:
-        scores: See :func:`split_lists`, also for ``is_positive`` and ``mask``.
+        scores: See :func:`split_lists`.
         is_positive: Likewise.
         mask: Likewise.
         lam1: Weight of the positives, >= 0; 0 leaves them out.
         lam2: Weight of the negatives, >= 0; 0 leaves them out.
         per_batch: As the authors train it: one mean of the positives and one of the negatives of
-            all lists together, and the mean square over the scores beyond it. Equation 9 says
-            neither "per list" nor "per batch" and divides by all scores; with queries of 28 x 4
-            images this form is 5 to 7 times as large.
+            all lists together, and the mean square over the scores beyond it, where equation 9
+            divides by all scores.
 
     Returns:
         Scalar, or (L,) values without ``per_batch``, >= 0; 0 for a list without positives.
@@ -207,22 +206,10 @@ class SOPRCLoss(RankingLoss):
     Algorithm-Dependent Generalization of AUPRC Optimization with List Stability, NeurIPS 2022, eq.
     8 and 9.
 
-    **Vectors.** With ``mode='per_class'`` there is one v for each class: of the columns of the
-    scores, or in retrieval, where every image of the batch is a query, of the queries of a class.
-    All ranks share v, also with ``scope='local'``.
-
-    **One positive in a list.** phi of one score is that score V times, so v is one number, and the
-    rank of the positive 1 or 1/(V + 1): of 81 products with 1.2 positives a batch the median
-    argument of h was 77. In such a list v counts as one point, and the rank is ``(1 + mean_v l2(s_i
-    - v)) / 2``. From two positives on all is the paper's.
-
-    **Units.** The defaults are for cosines. For logits widen ``tau1`` (1), ``tau2`` (0.01) and
-    ``score_range`` (-5, 5).
-
-    **Prior.** h saturates: with the prior of a rare class, or of the anchors of a detector, the
-    argument is 10^3 and nothing is learnt. The authors scale the priors of the classes so that the
-    largest is 0.1 (``max_prior``); in a detector start from ``prior=0.5``. Watch ``argument`` in
-    the log.
+    With ``mode='per_class'`` each class has a v of its own: of its column of the scores, or in
+    retrieval of its queries. All ranks share v, also with ``scope='local'``. In a list of one
+    positive v counts as one point. The defaults are for cosines. For logits widen ``tau1`` (1),
+    ``tau2`` (0.01) and ``score_range`` (-5, 5). ``docs/pages/losses.md`` says why, and which prior.
 
     Args:
         num_classes: Number of classes C. Needed for a v or a prior per class.
@@ -235,25 +222,20 @@ class SOPRCLoss(RankingLoss):
         use_vector: False takes the interpolated scores of the batch instead of v (the paper's
             ablation).
         vector_length: Number of points V of v.
-        momentum: beta, weight of the new batch in v. The paper gives 0.001. Its code has 0.1 for
-            Stanford Online Products and VehicleID, our default, and 0.001 for iNaturalist: a class
-            is seen seldom, so small steps leave v where the first batches were.
-        lam1: Weight of the semi-variance of the positives, >= 0. The paper prints no value; its
-            code has 1.
+        momentum: beta, weight of the new batch in v. The paper gives 0.001, its code 0.1 but for
+            iNaturalist.
+        lam1: Weight of the semi-variance of the positives, >= 0; 1 in the authors' code.
         lam2: Weight of the semi-variance of the negatives, >= 0; 5 in the authors' code.
-        score_range: Range of the (activated) scores, which bounds the ends that are extrapolated;
-            scores outside are allowed.
-        semi_variance: ``per_list``: each list has means of its own, and eq. 9 divides by all of its
-            scores. ``batch``: one mean over all lists, averaged over the scores beyond it, as in
-            the authors' code, whose lam1 and lam2 are meant for it; ``reduction`` does not apply.
+        score_range: Range of the (activated) scores, which bounds the ends of phi; scores outside
+            are allowed.
+        semi_variance: ``per_list`` (eq. 9), or ``batch``: one mean over all lists, averaged over
+            the scores beyond it, as in the authors' code; ``reduction`` does not apply to it.
         **kwargs: ``reduction``, ``activation``, ``scope`` and ``loss_weight`` of
             :class:`mmrank.losses.RankingLoss`.
     """
 
     #: Whether the gradient of eq. 8 goes through ``E_v[l2]`` too. It then pays to push a low
-    #: positive further down, where more of v lies above it: in a retrieval of 8 classes (16-d
-    #: embeddings, 300 steps) 3 of 5 seeds got stuck at 0.64 to 0.92 mAP, and none without it. Off,
-    #: as in the authors' code.
+    #: positive further down, where more of v lies above it. Off, as in the authors' code.
     rank_gradient = False
     zero_without_positives = True
     cost = 'scores'
@@ -296,9 +278,8 @@ class SOPRCLoss(RankingLoss):
             self.prior = ClassPrior(prior, num_classes, max_prior)
             if mode == 'flatten' and self.prior.prior.numel() > 1:
                 raise ValueError(
-                    "a prior per class requires mode='per_class'; "
-                    "mode='flatten' ranks all classes in one list, which has "
-                    'one prior'
+                    "a prior per class requires mode='per_class'; mode='flatten' ranks all classes "
+                    'in one list, which has one prior'
                 )
         elif max_prior is not None:
             raise ValueError(

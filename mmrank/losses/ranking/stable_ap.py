@@ -56,11 +56,10 @@ def stable_ap_loss(
       low)/tau``, so ``1 + 4/tau`` for cosines.
     - ``rho``: Imbalance, > 0: a number, or (L,) numbers without gradient. None: n-/n+ of each list,
       at which h saturates from random weights on; the class caps it.
-    - ``relevance``: Of the shape of the scores, > 0 at the positives, where it is read; no
-      gradient. Only ratios count. None: all positives are alike. Else the risk is the mean over
-      thresholds of u of that in which the positives below are negatives: ``sum_i w_i [u_i sum_j
-      l(s_i - t_j) + sum_k (u_i - u_k)_+ l(s_i - s_k)]`` over ``sum_i w_i [u_i n- + sum_k (u_i -
-      u_k)_+]``, there without ``w_i`` for printed weights.
+    - ``relevance``: Of the shape of the scores, u > 0 at the positives, where it is read; no
+      gradient. Only ratios count. The risk is then ``sum_i w_i [u_i sum_j l(s_i - t_j) + sum_k (u_i
+      - u_k)_+ l(s_i - s_k)]`` over ``sum_i w_i [u_i n- + sum_k (u_i - u_k)_+]``, there without
+      ``w_i`` for printed weights.
 
     Returns:
         Scalar, or (L,) losses, in ``[eps, sqrt(1 + eps^2)]``, at least float32; 0, still attached
