@@ -314,21 +314,6 @@ class RankingLoss(HeadLoss):
         """
         raise NotImplementedError
 
-    def logit_centre(self) -> Tensor | None:
-        """Mean positive score as a raw score, (1,) or (C,), where ``mean_positive`` is tracked."""
-        if not hasattr(self, 'mean_positive'):
-            return None
-        mean = self.mean_positive.mean
-        return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        # With a sigmoid the mean of the moved scores is not known; the score of their centre takes
-        # its place.
-        if hasattr(self, 'mean_positive'):
-            mean = self.mean_positive.mean
-            mean.copy_(self._shifted(mean, offset))
-
     def reduce_lists(self, losses: Tensor, counted: Tensor) -> Tensor:
         """Sum of (L,) losses, or their mean over the (L,) bool lists that count."""
         total = losses.sum()

@@ -129,16 +129,25 @@ class BoxHeadHooks(nn.Module):
         """(1,) or (C,) raw score that heads show as 0.5 at test time; None leaves them as they are.
 
         The offset of the scores does not change a ranking loss, so a fixed score threshold requires
-        the place of the positives.
+        the place of the positives. It is the ``mean_positive`` of a loss that tracks it.
         """
-        return None
+        if not hasattr(self, 'mean_positive'):
+            return None
+        mean = self.mean_positive.mean
+        return mean.logit(1e-6) if self.activation == 'sigmoid' else mean
 
+    @torch.no_grad()
     def shift_logits(self, offset: Tensor) -> None:
         """Move the state with the raw scores of a model, to which (1,) or (C,) numbers are added.
 
         A loss with a :meth:`logit_centre` keeps numbers in units of the scores, which follow when
         the centre moves into the bias of the layer.
         """
+        # With a sigmoid the mean of the moved scores is not known; the score of their centre takes
+        # its place.
+        if hasattr(self, 'mean_positive'):
+            mean = self.mean_positive.mean
+            mean.copy_(self._shifted(mean, offset))
 
     def _shifted(self, scores: Tensor, offset: Tensor) -> Tensor:
         """Activated scores after their raw scores have moved."""

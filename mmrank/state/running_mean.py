@@ -111,7 +111,8 @@ class RunningMean(SavedState):
             # the order of an atomic addition would.
             totals = totals.new_zeros(2, size)
             totals[:, rows.long()] = pooled
-        totals = all_reduce_sum(totals, group)
+        if group is not None:
+            totals = all_reduce_sum(totals, group)
         batch_mean = totals[0] / totals[1].clamp(min=1)
         return batch_mean, (totals[1] > 0) & batch_mean.float().isfinite()
 
