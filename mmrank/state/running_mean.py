@@ -46,9 +46,9 @@ def within_reach(
     if can_sync(clipped) and not state.warned_of_outlier and clipped.any():
         state.warned_of_outlier = True
         warnings.warn(
-            'the positive scores of a batch lie far outside of what score_range explains; they '
-            'were clipped before they were averaged. Look for a broken sample or a diverging '
-            'model, or declare the range that the scores have. This is said once',
+            'a positive score of a batch lies far outside of what score_range explains; it was '
+            'clipped before it was averaged. Look for a broken sample or a diverging model, or '
+            'declare the range that the scores have. This is said once',
             stacklevel=2,
         )
     return bounded

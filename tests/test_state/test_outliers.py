@@ -76,7 +76,7 @@ def test_scores_far_outside_of_the_range_are_followed(far):
 
 def test_the_first_batch_is_clipped_to_the_range():
     state = MeanPositiveScore(1, 0.01, score_range=RANGE)
-    with pytest.warns(UserWarning, match='positive scores of a batch'):
+    with pytest.warns(UserWarning, match='positive score of a batch'):
         state.update(*scores(1e6))
     assert state.mean.item() == 15.0
 
@@ -141,7 +141,7 @@ def test_a_loss_declares_its_range():
     loss = StableAPLoss(score_range=(-1.0, 1.0), tau=0.1)
     target = torch.tensor([1, 0, 0])
     loss(torch.tensor([0.5, 0.1, -0.2]), target)
-    with pytest.warns(UserWarning, match='positive scores of a batch'):
+    with pytest.warns(UserWarning, match='positive score of a batch'):
         loss(torch.tensor([1e6, 0.1, -0.2]), target)
     assert (loss.mean_positive.mean - 0.5).abs() <= 0.01 * 2.5
 
