@@ -6,7 +6,6 @@ falls back to the reader that calls everything. So :data:`_ALLOWED` takes the pl
 while a checkpoint is read.
 """
 
-import hashlib
 import os
 import pickle
 import re
@@ -152,15 +151,6 @@ def guard_checkpoints(trust: bool = False) -> None:
 
     checkpoint.load_url = _load_url
     CheckpointLoader.load_checkpoint = staticmethod(load)
-
-
-def sha256_of(path: str | os.PathLike) -> str:
-    """SHA-256 of a file in hexadecimal, read block by block."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 @wraps(torch.load)
