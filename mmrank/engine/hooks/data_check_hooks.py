@@ -67,18 +67,8 @@ class SampleIndexHook(Hook):
         ValueError: Before training, if two samples have one index, as in mmengine's
             ``ConcatDataset``; if samples are not counted from 0; or if ``num_samples`` of a loss is
             not their number.
-        UserError: Before training, if a batch is a single sample; at a resume, if samples were
-            numbered in tar files.
+        UserError: Before training, if a batch is a single sample.
     """
-
-    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        if runner._resume and 'sample_index' in checkpoint:
-            raise UserError(
-                'the checkpoint is of a training from tar files, whose samples mmrank numbers no '
-                'longer: state per sample would go to other samples. Fix: start a new training '
-                'with load_from=CHECKPOINT and load_state=False of the loss; or, if your samples '
-                "have the numbers of before, remove 'sample_index' from the checkpoint"
-            )
 
     def before_train(self, runner) -> None:
         loader = runner.train_loop.dataloader
