@@ -39,17 +39,21 @@ class RetrievalSets(NamedTuple):
         product = self.queries[rows] @ self.gallery.T
         return product[: len(part), : len(self.gallery_labels)]
 
-    def relevant(self, part: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(B, N) bool: the positives of each query, and what its ranking leaves out."""
+    def relevant(self, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs that share a label, of (B,) rows of the queries and of the gallery.
+
+        (P,) rows of ``part``, ascending, (P,) rows of the gallery, and (P,) bool, what the query
+        leaves out; the others are positives.
+        """
         labels = self.query_labels[part]
         if labels.dim() == 1:
             shared = labels[:, None] == self.gallery_labels
         else:
             shared = labels @ self.gallery_labels.T > 0
+        row, column = shared.nonzero(as_tuple=True)
         if self.ids is None:
-            return shared, None
-        left_out = shared & (self.ids[0][part, None] == self.ids[1])
-        return shared & ~left_out, left_out
+            return row, column, torch.zeros_like(row, dtype=torch.bool)
+        return row, column, self.ids[0][part[row]] == self.ids[1][column]
 
     def class_sizes(self) -> Tensor:
         """(Q,) int64 gallery samples of the query's class; N where there are several labels."""
