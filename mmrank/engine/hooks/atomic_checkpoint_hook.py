@@ -2,9 +2,8 @@
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from mmengine.dist import barrier, is_main_process, master_only
+from mmengine.dist import barrier, is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
@@ -26,7 +25,7 @@ class AtomicCheckpointHook(CheckpointHook):
     A drop-in for ``default_hooks.checkpoint`` with all options of the original. On a local file
     system:
 
-    * Checkpoints, best and published ones, and the pointer file ``last_checkpoint`` get their names
+    * Checkpoints, best ones too, and the pointer file ``last_checkpoint`` get their names
       only when their content is on the disk. Outdated checkpoints are removed after the new one is
       written, if need be by the resumed run.
     * Before ``resume=True`` reads the pointer, one to a damaged file is set to the last whole one.
@@ -189,23 +188,6 @@ class AtomicCheckpointHook(CheckpointHook):
         for path in self._outdated() if is_main_process() else ():
             _remove(path)
         self.file_backend.outdated.clear()
-
-    @master_only
-    def _publish_model(self, runner, ckpt_path: str) -> None:
-        if not self._atomic:
-            super()._publish_model(runner, ckpt_path)
-            return
-        # The original takes no backend: it publishes into a folder of its
-        # own, and the finished file is moved out under its name.
-        source = Path(ckpt_path).absolute()
-        with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
-            link = Path(temp) / source.name
-            link.symlink_to(source)
-            super()._publish_model(runner, str(link))
-            for made in Path(temp).iterdir():
-                if made.name != source.name:
-                    write_atomically(made.read_bytes(), source.with_name(made.name))
-                    runner.logger.info(f'Moved to {source.with_name(made.name)}.')
 
 
 def confine_best_checkpoints(checkpoint: dict, runner) -> None:
