@@ -6,7 +6,6 @@ falls back to the reader that calls everything. So :data:`_ALLOWED` takes the pl
 while a checkpoint is read.
 """
 
-import hashlib
 import os
 import pickle
 import re
@@ -25,11 +24,8 @@ from mmengine.logging import HistoryBuffer
 from mmrank.errors import UserError
 
 _COPY = 'copy or download it again, or pass another file'
-#: What is said of a path to a folder, such as one of an earlier training in shards.
-IS_A_FOLDER = (
-    'is a folder, and a checkpoint is a file. Fix: make one file of it with the version of mmrank '
-    'that saved it'
-)
+#: What is said of a path to a folder.
+IS_A_FOLDER = 'is a folder, and a checkpoint is a file. Fix: pass a .pth file'
 _IS_FOLDER = 0x10  # of the DOS attributes
 _TRUST = 'If you trust who made the file, pass --trust-checkpoint'
 #: Makes torch.load read tensors and plain containers alone, also in processes started from here.
@@ -154,15 +150,6 @@ def guard_checkpoints(trust: bool = False) -> None:
     CheckpointLoader.load_checkpoint = staticmethod(load)
 
 
-def sha256_of(path: str | os.PathLike) -> str:
-    """SHA-256 of a file in hexadecimal, read block by block."""
-    digest = hashlib.sha256()
-    with open(path, 'rb') as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 @wraps(torch.load)
 def _load(
     f: Any,
@@ -211,16 +198,17 @@ def _explain(name: str, error: Exception) -> str:
 
 
 def _explain_fetch(name: str, error: Exception) -> str:
-    by_hand = 'download it elsewhere and name the file, or leave load_from or init_cfg out'
+    reason = str(error).rstrip('.')
+    fix = 'correct the address'
     if isinstance(error, HTTPError):
-        reason, fix = f'the server answers {error.code} {error.reason}', 'correct the address'
+        reason = f'the server answers {error.code} {error.reason}'
     elif isinstance(error, KeyError):
-        reason, fix = f'there are no weights named {error}', 'correct the name'
+        reason = f'there are no weights named {error}'
+        fix = 'correct the name'
     elif isinstance(error, URLError | ConnectionError | TimeoutError):
         reason = f'no network, or no such server: {getattr(error, "reason", error)}'
         fix = 'check the address and the network'
-    else:
-        reason, fix = str(error).rstrip('.'), 'correct the address'
+    by_hand = 'download it elsewhere and name the file, or leave load_from or init_cfg out'
     return f'checkpoint {name} cannot be fetched: {reason}.\n  Fix: {fix}; or {by_hand}'
 
 

@@ -28,6 +28,9 @@ NAMES = {
     'Prefetches': 'leave prefetch out: the state is where the model is',
     'localisation_aware_calibration_error': 'expected_calibration_error, by the precision',
     'StoredEmbeddings': 'tensors, or a faiss index of your own, see docs/pages/users/retrieval.md',
+    **dict.fromkeys(
+        ('load_model', 'released_models', 'find_weights'), 'trained_model of mmrank.apis.models'
+    ),
     'GradCacheMixin': 'grad_cache of mmrank.functional in the forward pass of the model',
 }
 #: Settings, as ``Class.setting``, or by name alone where several classes had it.

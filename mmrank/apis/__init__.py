@@ -1,4 +1,4 @@
-"""Building blocks of the command-line tools, and released models by name."""
+"""Building blocks of the command-line tools, and trained models from checkpoints."""
 
 from mmrank.imports import lazy_package
 

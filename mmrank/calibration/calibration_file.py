@@ -157,23 +157,14 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
     """Read a file of :meth:`Calibration.write`; every map has to rise."""
     try:
         content = json.loads(Path(path).read_text('utf-8'))
-    except FileNotFoundError as error:
-        raise UserError(
-            f'calibration file {str(path)!r} does not exist. Fix: {_WRITTEN_BY}'
-        ) from error
     except (OSError, ValueError) as error:
         raise UserError(
-            f'calibration file {str(path)!r} cannot be read as JSON: {error}. Fix: {_WRITTEN_BY}'
+            f'calibration file {str(path)!r} cannot be read as JSON: {error}', _WRITTEN_BY
         ) from error
     if not isinstance(content, dict) or content.get('format') != FORMAT:
         raise UserError(
-            f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}". Fix: '
-            f'{_WRITTEN_BY}'
-        )
-    if content.get('method') == 'temperature' or str(content.get('target')).endswith('mean IoU'):
-        raise UserError(
-            f'calibration file {str(path)!r} holds a temperature or maps to an expected IoU, which '
-            f'are gone. Fix: {_WRITTEN_BY}, --method isotonic or platt'
+            f'{str(path)!r} is no calibration file: it does not say "format": "{FORMAT}"',
+            _WRITTEN_BY,
         )
     try:
         maps = tuple(_class_map(x) for x in content['maps'])
@@ -190,8 +181,8 @@ def read_calibration(path: str | os.PathLike) -> Calibration:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f'calibration file {str(path)!r} is damaged: {type(error).__name__}: {error}. Fix: '
-            f'{_WRITTEN_BY}'
+            f'calibration file {str(path)!r} is damaged: {type(error).__name__}: {error}',
+            _WRITTEN_BY,
         ) from error
 
 
@@ -238,11 +229,7 @@ def _class_map(node: Mapping) -> ClassMap:
         known[key] = float(known[key])
     made = ClassMap(**known)
     if made.scale is not None:
-        if not (
-            math.isfinite(made.scale)
-            and made.scale >= LEAST_SCALE
-            and abs(made.offset) <= _LARGEST_OFFSET
-        ):
+        if not (LEAST_SCALE <= made.scale < math.inf and abs(made.offset) <= _LARGEST_OFFSET):
             raise ValueError(
                 f'scale {made.scale} and offset {made.offset} of class {made.name!r} are no rising '
                 'map'
@@ -253,10 +240,7 @@ def _class_map(node: Mapping) -> ClassMap:
         if not (values and rises and values[0] >= 0 and values[-1] <= 1):
             raise ValueError(f'{name} of class {made.name!r} do not rise from 0 to 1')
     if len(made.scores) != len(made.probabilities):
-        raise ValueError(
-            f'class {made.name!r} has {len(made.scores)} scores and '
-            f'{len(made.probabilities)} probabilities'
-        )
+        raise ValueError(f'class {made.name!r} has other numbers of scores and of probabilities')
     return made
 
 

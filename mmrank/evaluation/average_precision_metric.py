@@ -34,30 +34,17 @@ class ClassFigures:
     micro_auroc: float
     partial: Tensor | None = None  # (C,) partial AUROC, where it was asked for
 
-    @property
-    def mean_ap(self) -> float:
-        """Mean over the classes that have positives and negatives."""
-        return float(self.ap.nanmean())
-
-    @property
-    def mean_auroc(self) -> float:
-        """Mean over the classes that have positives and negatives."""
-        return float(self.auroc.nanmean())
-
-    def rows(self) -> list[list]:
-        """The table: a row for each class, figures in percent."""
-        columns = (self.positives, self.negatives, 100 * self.ap, 100 * self.auroc)
-        return [
-            [name, *(x.item() for x in numbers)] for name, *numbers in zip(self.names, *columns)
-        ]
-
-    def means(self) -> list[list]:
-        """Rows of the means, for the foot of the table."""
+    def table(self) -> list[list]:
+        """A row for each class and the means below, figures in percent."""
+        rows = []
+        for i, name in enumerate(self.names):
+            counts = [int(self.positives[i]), int(self.negatives[i])]
+            rows.append([name, *counts, 100 * float(self.ap[i]), 100 * float(self.auroc[i])])
         totals = [int(self.positives.sum()), int(self.negatives.sum())]
-        return [
-            ['macro', *totals, 100 * self.mean_ap, 100 * self.mean_auroc],
-            ['micro', *totals, 100 * self.micro_ap, 100 * self.micro_auroc],
-        ]
+        macro = [100 * float(x.nanmean()) for x in (self.ap, self.auroc)]
+        rows.append(['macro', *totals, *macro])
+        rows.append(['micro', *totals, 100 * self.micro_ap, 100 * self.micro_auroc])
+        return rows
 
 
 def class_figures(
@@ -174,17 +161,13 @@ class AveragePrecisionMetric(BaseMetric):
             **self.rates,
         )
         self._check(figures)
-        rows = figures.rows() + figures.means()
-        print_log('\n' + tabulate(rows, _HEADER, floatfmt='.2f'), logger='current')
+        print_log('\n' + tabulate(figures.table(), _HEADER, floatfmt='.2f'), logger='current')
+        # Means over the classes that have positives and negatives.
+        found = {'mAP': float(figures.ap.nanmean()), 'AUROC': float(figures.auroc.nanmean())}
         if len(figures.names) == 1:
-            found = {'AP': figures.mean_ap, 'AUROC': figures.mean_auroc}
+            found = {'AP': found['mAP'], 'AUROC': found['AUROC']}
         else:
-            found = {
-                'mAP': figures.mean_ap,
-                'micro_AP': figures.micro_ap,
-                'AUROC': figures.mean_auroc,
-                'micro_AUROC': figures.micro_auroc,
-            }
+            found |= {'micro_AP': figures.micro_ap, 'micro_AUROC': figures.micro_auroc}
         if figures.partial is not None:
             found['pAUROC'] = float(figures.partial.nanmean())
         for k in self.ndcg_at:

@@ -63,11 +63,9 @@ class FrozenFeatureMetric(FeatureMetric):
         """Its label, and whether it belongs to the bank."""
         if 'dataset_idx' not in sample:
             raise KeyError(
-                'a data sample has no dataset_idx, which '
-                f'{type(self).__name__} requires to separate training from '
-                'test images; evaluate on '
-                "dict(type='mmrank.IndexedConcatDataset', datasets=[train, "
-                'test])'
+                f'a data sample has no dataset_idx, by which {type(self).__name__} knows training '
+                "from test images; evaluate on dict(type='mmrank.IndexedConcatDataset', "
+                'datasets=[train, test])'
             )
         is_of_bank = int(sample['dataset_idx']) == self.bank_idx
         return {**super().describe(sample), 'in_gallery': is_of_bank}

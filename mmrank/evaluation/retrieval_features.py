@@ -19,7 +19,6 @@ _ARRAYS = {
     'in_gallery': ('b', 1, 'bool'),
     'paths': ('U', 1, 'texts'),
     'classes': ('U', 1, 'texts'),
-    'similarity': ('U', 0, 'one text'),
 }
 
 
@@ -48,15 +47,14 @@ class RetrievalFeatures:
         """Rows of the queries, (Q,) int64."""
         if self.is_query is not None:
             return self.is_query.nonzero()[:, 0]
-        if self.in_gallery is None:
-            return torch.arange(len(self.labels), device=self.labels.device)
-        return self.in_gallery.logical_not().nonzero()[:, 0]
+        return self._every() if self.in_gallery is None else (~self.in_gallery).nonzero()[:, 0]
 
     def rows_of_gallery(self) -> Tensor:
         """Rows of the gallery, (G,) int64."""
-        if self.in_gallery is None:
-            return torch.arange(len(self.labels), device=self.labels.device)
-        return self.in_gallery.nonzero()[:, 0]
+        return self._every() if self.in_gallery is None else self.in_gallery.nonzero()[:, 0]
+
+    def _every(self) -> Tensor:
+        return torch.arange(len(self.labels), device=self.labels.device)
 
     def to(self, device: str | torch.device) -> 'RetrievalFeatures':
         """The same on another device."""
@@ -81,7 +79,7 @@ class RetrievalFeatures:
         ids = self.ids
         if ids is None and self.is_query is not None:
             # A query that is in the gallery leaves itself out.
-            ids = torch.arange(len(self.labels), device=self.labels.device)
+            ids = self._every()
         return None if ids is None else (ids[self.rows_of_queries()], ids[self.rows_of_gallery()])
 
 
@@ -128,11 +126,6 @@ def load_features(path: str | os.PathLike) -> RetrievalFeatures:
     features, in_gallery = arrays['features'], arrays.get('in_gallery')
     if not features.dtype.isnative or features.dtype.itemsize > 8:
         raise UserError(f"{path}: 'features' are {features.dtype.str}. Fix: write them as float32")
-    similarity = str(arrays.get('similarity', 'cosine'))
-    if similarity != 'cosine':  # of an older file
-        raise UserError(
-            f'{path}: similarity={similarity!r:.80}, but embeddings are compared by cosines. {fix}'
-        )
     samples = len(features)
     for name in ('labels', 'in_gallery', 'paths'):
         if name in arrays and arrays[name].shape != (samples,):

@@ -58,6 +58,17 @@ def random_galleries(labels: Tensor, per_class: int, splits: int) -> Iterator[Te
 _COUNTS = ('queries', 'queries_without_positive')
 
 
+def _refuse_both(first: dict, second: dict) -> None:
+    """Refuse settings of two groups that exclude each other; None is not set."""
+    for name, value in first.items():
+        for other, other_value in second.items():
+            if value is not None and other_value is not None:
+                raise UserError(
+                    f'{name}={value!r} and {other}={other_value!r} exclude each other',
+                    f'leave {name} or {other} out',
+                )
+
+
 @METRICS.register_module()
 class RetrievalMetric(FeatureMetric):
     """mAP, R-Precision, MAP@R and Recall@K of embeddings, in percent.
@@ -120,22 +131,10 @@ class RetrievalMetric(FeatureMetric):
         check_recall_at(recall_at)
         if gallery_per_class is not None:
             check_at_least(1, gallery_per_class=gallery_per_class)
-            for name, key in (('gallery_key', gallery_key), ('query_key', query_key)):
-                if key is not None:
-                    raise ValueError(
-                        f'{name}={key!r} and gallery_per_class={gallery_per_class} both choose the '
-                        'gallery and its queries; set only one'
-                    )
-        rules = dict(query_key=query_key, leave_out=leave_out, multi_label=multi_label)
-        rules = {name: value for name, value in rules.items() if value}
-        others = dict(out_file=out_file)
-        if multi_label:
-            others['gallery_per_class'] = gallery_per_class
-        used = [name for name, value in others.items() if value is not None]
-        if rules and used:
-            raise UserError(
-                f'{used[0]}={others[used[0]]!r} knows nothing of {rules}. Fix: leave {used[0]} out'
-            )
+        rules = dict(query_key=query_key, multi_label=multi_label or None)
+        drawn = dict(gallery_per_class=gallery_per_class)
+        _refuse_both(drawn, dict(gallery_key=gallery_key, **rules))
+        _refuse_both(dict(out_file=out_file), dict(leave_out=leave_out, **rules))
         if out_file is not None and not str(out_file).endswith('.npz'):
             raise ValueError(f'out_file must end in .npz, got {out_file!r}')
         self.gallery_key = gallery_key

@@ -13,7 +13,6 @@ from torch import nn
 
 pytest.importorskip('mmpretrain')
 from lib.synthetic.glyphs import GlyphsSpec, write_glyphs
-from mmrank.errors import UserError
 
 
 @MODELS.register_module(force=True)
@@ -172,12 +171,3 @@ def test_captions_and_state_per_sample(folder, tmp_path, workers):
     saved = tmp_path / 'a' / 'iter_5.pth'
     again = train_on_captions(folder, tmp_path / 'b', workers, saved)
     assert_resumed(whole, weights, *again, 5)
-
-
-def test_numbers_of_tar_files_are_not_resumed(folder, tmp_path):
-    train_on_captions(folder, tmp_path / 'a', 0)
-    checkpoint = tmp_path / 'a' / 'iter_5.pth'
-    saved = torch.load(checkpoint, weights_only=False)
-    torch.save({**saved, 'sample_index': '0123-pair'}, checkpoint)
-    with pytest.raises(UserError, match='a training from tar files.* Fix: start a new training'):
-        train_on_captions(folder, tmp_path / 'b', 0, checkpoint)

@@ -17,12 +17,7 @@ from training_ends import assert_same
 
 from mmrank.checkpoint_loading import CheckpointError, load_checkpoint
 from mmrank.engine.hooks import CheckpointMatchHook
-from mmrank.engine.resume.matching import (
-    compare_states,
-    differences_table,
-    read_saved_config,
-    saved_optimizer,
-)
+from mmrank.engine.resume.matching import compare_states, differences_table, saved_optimizer
 from mmrank.state import (
     CappedImbalance,
     CrossBatchMemory,
@@ -174,12 +169,6 @@ def test_fine_tuning_stays_lenient_with_a_table(content, tmp_path):
     assert 0 < moved.abs().max() < 0.5
 
 
-def test_rows_of_state_in_other_files_are_read_no_longer(content, tmp_path):
-    content['state_dict']['loss.temperature.shards'] = torch.tensor([2, 12])
-    with pytest.raises(CheckpointError, match=r'\.shard files .* Fix: resume it with the version'):
-        run_with(content, tmp_path)
-
-
 def test_unlike_groups_of_parameters(content, tmp_path):
     content['meta'].pop('cfg')
     group = content['optimizer']['param_groups'][0]
@@ -197,8 +186,7 @@ def test_unlike_groups_of_parameters(content, tmp_path):
         ("optim_wrapper = dict(optimizer=dict(type='mmrank.SUM'))", 'SUM'),
         ("optim_wrapper = dict(optimizer=dict(lr=1, type='SGD'))", 'SGD'),
         ('optim_wrapper = dict(optimizer=__import__("os"))', None),
-        ('optim_wrapper = (', None),
-        ('a = 1', None),
+        ("optimizer=dict(\n  betas=(0.9, 0.99), lr=1, type='AdamW'), type='OptimWrapper'", 'AdamW'),
         ('', None),
     ],
 )
@@ -240,17 +228,6 @@ def test_state_of_another_shape_is_refused(saved, other, message):
     state = {f'0.{key}': value for key, value in saved.state_dict().items()}
     with pytest.raises(ValueError, match=message):
         model.load_state_dict(state, strict=False)
-
-
-def test_a_saved_config_is_read_as_data():
-    text = (
-        "model = dict(type='A', x=[1, (2, inf)], y={'k': dict(z=None)})\nran = "
-        "__import__('os').getcwd()\nmixed = dict(a=open)\nseed = 3\n"
-    )
-    assert read_saved_config(text) == dict(
-        model=dict(type='A', x=[1, (2, float('inf'))], y=dict(k=dict(z=None))), seed=3
-    )
-    assert read_saved_config('model = dict(') == {}
 
 
 def _start_at(rank, epochs, message=None):

@@ -12,8 +12,10 @@ from mmengine.optim import OptimWrapper, OptimWrapperDict
 from mmengine.registry import LOOPS, MODEL_WRAPPERS
 from mmengine.runner import BaseLoop, EpochBasedTrainLoop, FlexibleRunner, Runner
 
-from mmrank.engine.hooks import PreviousWeightsHook, atomic_checkpoint_hook, rng_state_hook
-from mmrank.engine.runners import has_own_statistics, unwrap_model
+from mmrank.engine.hooks import PreviousWeightsHook
+from mmrank.engine.resume import limits
+from mmrank.engine.resume.limits import has_own_statistics
+from mmrank.engine.runners import unwrap_model
 from mmrank.errors import UserError
 from mmrank.losses import StableAPLoss
 
@@ -90,8 +92,7 @@ def test_loop_of_the_user(tmp_path):
         config.custom_hooks = [{'type': 'mmrank.RNGStateHook'}]
 
     warned = warnings_of(tmp_path, change)
-    assert 'does not know when OwnLoop validates' in warned
-    assert 'does not know how OwnLoop resumes' in warned
+    assert 'OwnLoop is not a loop of mmengine' in warned
 
 
 def test_no_checkpoint_to_put_the_state_in(tmp_path):
@@ -99,11 +100,11 @@ def test_no_checkpoint_to_put_the_state_in(tmp_path):
         config.default_hooks.checkpoint = None
 
     warned = warnings_of(tmp_path, change)
-    assert 'RNGStateHook can save nothing here: no hook saves' in warned
+    assert 'no hook saves checkpoints' in warned
 
 
 def test_statistics_of_other_processes_are_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic_checkpoint_hook, 'get_world_size', lambda: 2)
+    monkeypatch.setattr(limits, 'get_world_size', lambda: 2)
     assert "dict(type='SyncBuffersHook')" in warnings_of(tmp_path)
 
 
@@ -131,10 +132,10 @@ def test_loader_whose_random_state_is_unknown():
         train_loop = object.__new__(EpochBasedTrainLoop)
 
     Here.train_loop.dataloader = torch.utils.data.DataLoader([1])
-    assert not list(rng_state_hook._limits(Here))
+    assert not list(limits.resume_limits(Here))
     Here.train_loop.dataloader = [1]
-    (unknown,) = rng_state_hook._limits(Here)
-    assert 'random numbers of list' in unknown
+    (unknown,) = limits.resume_limits(Here)
+    assert 'list is not a DataLoader' in unknown
 
 
 class Model(BaseModel):

@@ -201,7 +201,7 @@ def test_ranks_equal_one_process(tmp_path, ranks):
             'RetrievalMetric',
             dict(gallery_key='a', gallery_per_class=1),
             ValueError,
-            'both choose the gallery',
+            'exclude each other',
         ),
         (
             'RetrievalMetric',

@@ -2,15 +2,14 @@
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from mmengine.dist import barrier, get_world_size, is_main_process, master_only
+from mmengine.dist import barrier, is_main_process
 from mmengine.fileio import LocalBackend, get_file_backend
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
 
 from mmrank.engine.resume.checkpoint import ATOMIC_BACKEND, POINTER_NAME, find_last_whole_checkpoint
-from mmrank.engine.runners import has_own_statistics, refuse_flexible_runner
+from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.files import remove_temporary_files, write_atomically
 from mmrank.registry import HOOKS
 
@@ -26,7 +25,7 @@ class AtomicCheckpointHook(CheckpointHook):
     A drop-in for ``default_hooks.checkpoint`` with all options of the original. On a local file
     system:
 
-    * Checkpoints, best and published ones, and the pointer file ``last_checkpoint`` get their names
+    * Checkpoints, best ones too, and the pointer file ``last_checkpoint`` get their names
       only when their content is on the disk. Outdated checkpoints are removed after the new one is
       written, if need be by the resumed run.
     * Before ``resume=True`` reads the pointer, one to a damaged file is set to the last whole one.
@@ -74,7 +73,6 @@ class AtomicCheckpointHook(CheckpointHook):
         self._atomic = self._can_be_atomic(runner)
         if self._atomic:
             self.backend_args = {'backend': ATOMIC_BACKEND}
-        self._warn_of_limits(runner)
         super().before_train(runner)
         if self._atomic:
             self._remove_outdated()
@@ -107,32 +105,16 @@ class AtomicCheckpointHook(CheckpointHook):
             runner.logger.warning(f'{pointer} now points to the last complete checkpoint, {whole}.')
             write_atomically(whole.encode(), pointer)
 
-    def _warn_of_limits(self, runner) -> None:
-        loop = runner.train_loop
-        if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
-            runner.logger.warning(
-                f'AtomicCheckpointHook does not know when {type(loop).__name__} validates: if this '
-                'training is interrupted in a validation, the resumed one leaves it out.'
-            )
-        if get_world_size() > 1 and has_own_statistics(runner):
-            runner.logger.warning(
-                'Batch norm statistics of the first process only are saved: if this training is '
-                'interrupted, validations of the resumed one give other values. For an exact '
-                "resume set sync_bn='torch' on GPUs or, where there is no EMAHook, add "
-                "dict(type='SyncBuffersHook') to custom_hooks."
-            )
-
     def _can_be_atomic(self, runner) -> bool:
-        backend = get_file_backend(
-            str(self.out_dir or runner.work_dir), backend_args=self.backend_args
-        )
-        if not isinstance(backend, LocalBackend):
-            reason = f'{type(backend).__name__} writes. Set `out_dir` to a local folder.'
-        elif self.file_client_args is not None:
-            reason = 'the deprecated `file_client_args` prevents it. Use `backend_args`.'
-        else:
+        folder = str(self.out_dir or runner.work_dir)
+        backend = get_file_backend(folder, backend_args=self.backend_args)
+        if isinstance(backend, LocalBackend) and self.file_client_args is None:
             return True
-        runner.logger.warning(f'AtomicCheckpointHook cannot write atomically here: {reason}')
+        runner.logger.warning(
+            f'AtomicCheckpointHook cannot write atomically here: {type(backend).__name__} with '
+            f'file_client_args={self.file_client_args!r} writes. Fix: set out_dir to a local '
+            'folder, and leave out file_client_args'
+        )
         return False
 
     def _take_up_last_checkpoint(self, runner) -> None:
@@ -206,23 +188,6 @@ class AtomicCheckpointHook(CheckpointHook):
         for path in self._outdated() if is_main_process() else ():
             _remove(path)
         self.file_backend.outdated.clear()
-
-    @master_only
-    def _publish_model(self, runner, ckpt_path: str) -> None:
-        if not self._atomic:
-            super()._publish_model(runner, ckpt_path)
-            return
-        # The original takes no backend: it publishes into a folder of its
-        # own, and the finished file is moved out under its name.
-        source = Path(ckpt_path).absolute()
-        with TemporaryDirectory(dir=source.parent, prefix='.publish-') as temp:
-            link = Path(temp) / source.name
-            link.symlink_to(source)
-            super()._publish_model(runner, str(link))
-            for made in Path(temp).iterdir():
-                if made.name != source.name:
-                    write_atomically(made.read_bytes(), source.with_name(made.name))
-                    runner.logger.info(f'Moved to {source.with_name(made.name)}.')
 
 
 def confine_best_checkpoints(checkpoint: dict, runner) -> None:

@@ -19,7 +19,6 @@ from mmrank.engine.resume.matching import (
 from mmrank.engine.runners import refuse_flexible_runner
 from mmrank.errors import UserError
 from mmrank.registry import HOOKS
-from mmrank.state.base import ROWS_ELSEWHERE, SHARDS_KEY
 
 
 @HOOKS.register_module()
@@ -78,8 +77,6 @@ class CheckpointMatchHook(Hook):
         confine_best_checkpoints(checkpoint, runner)
         state = model_state(checkpoint)
         found = compare_states(runner.model, state)
-        if any(item.key.rpartition('.')[2] == SHARDS_KEY for item in found):
-            raise CheckpointError(f'checkpoint {name}: {ROWS_ELSEWHERE}')
         if runner._resume:
             schedulers = len(runner.param_schedulers or [])
             has_ema = any(isinstance(hook, EMAHook) for hook in runner.hooks)

@@ -67,18 +67,8 @@ class SampleIndexHook(Hook):
         ValueError: Before training, if two samples have one index, as in mmengine's
             ``ConcatDataset``; if samples are not counted from 0; or if ``num_samples`` of a loss is
             not their number.
-        UserError: Before training, if a batch is a single sample; at a resume, if samples were
-            numbered in tar files.
+        UserError: Before training, if a batch is a single sample.
     """
-
-    def after_load_checkpoint(self, runner, checkpoint: dict) -> None:
-        if runner._resume and 'sample_index' in checkpoint:
-            raise UserError(
-                'the checkpoint is of a training from tar files, whose samples mmrank numbers no '
-                'longer: state per sample would go to other samples. Fix: start a new training '
-                'with load_from=CHECKPOINT and load_state=False of the loss; or, if your samples '
-                "have the numbers of before, remove 'sample_index' from the checkpoint"
-            )
 
     def before_train(self, runner) -> None:
         loader = runner.train_loop.dataloader
@@ -121,44 +111,44 @@ class StartCheckHook(Hook):
         loop = runner.train_loop
         loader = loop.dataloader
         with suppress(TypeError):  # a stream has no length
-            if not len(loader):
-                raise UserError(
-                    f'train_dataloader has no batch: {len(loader.dataset)} samples, batch_size='
-                    f'{loader.batch_size} and drop_last={loader.drop_last}. Fix: a smaller '
-                    'train_dataloader.batch_size, or drop_last=False'
-                )
+            _refuse_if(
+                not len(loader),
+                f'train_dataloader has no batch: {len(loader.dataset)} samples, batch_size='
+                f'{loader.batch_size} and drop_last={loader.drop_last}',
+                'a smaller train_dataloader.batch_size, or drop_last=False',
+            )
         check_loader(loader)
         for name in ('max_epochs', 'max_iters'):
-            if getattr(loop, name) < 1:
-                raise UserError(
-                    f'train_cfg.{name}={getattr(loop, name)}: nothing is trained. Fix: at least 1'
-                )
-        if runner.val_loop is not None and getattr(loop, 'val_interval', 1) < 1:
-            raise UserError(
-                f'train_cfg.val_interval={loop.val_interval}: the validation would never be due. '
-                'Fix: at least 1; to validate never, --no-validate'
-            )
+            value = getattr(loop, name)
+            _refuse_if(value < 1, f'train_cfg.{name}={value}: nothing is trained', 'at least 1')
+        interval = 1 if runner.val_loop is None else getattr(loop, 'val_interval', 1)
+        _refuse_if(
+            interval < 1,
+            f'train_cfg.val_interval={interval}: the validation would never be due',
+            'at least 1; to validate never, --no-validate',
+        )
         _check_pipeline(loader.dataset, 'train')
         for hook in runner.hooks:
             if isinstance(hook, CheckpointHook):
                 _check_checkpoint_hook(hook, runner)
-            if isinstance(getattr(hook, 'interval', None), str):
-                raise UserError(
-                    f'interval={hook.interval!r} of {type(hook).__name__} is a text. Fix: a whole '
-                    'number of epochs or iterations'
-                )
+            _refuse_if(
+                isinstance(getattr(hook, 'interval', None), str),
+                f'interval={getattr(hook, "interval", None)!r} of {type(hook).__name__} is a text',
+                'a whole number of epochs or iterations',
+            )
         groups = runner.optim_wrapper.param_groups
         if isinstance(groups, Mapping):  # of several optimisers
             groups = chain(*groups.values())
-        if not any(group.get('initial_lr', group['lr']) for group in groups):
-            raise UserError(
-                'optim_wrapper.optimizer.lr=0, of every weight: nothing is learned. Fix: lr > 0'
-            )
-        if not any(p.requires_grad for p in runner.model.parameters()):
-            raise UserError(
-                'no weight of the model is trained: all are frozen. Fix: fewer frozen_stages, or '
-                'a head that learns'
-            )
+        _refuse_if(
+            not any(group.get('initial_lr', group['lr']) for group in groups),
+            'optim_wrapper.optimizer.lr=0, of every weight: nothing is learned',
+            'lr > 0',
+        )
+        _refuse_if(
+            not any(p.requires_grad for p in runner.model.parameters()),
+            'no weight of the model is trained: all are frozen',
+            'fewer frozen_stages, or a head that learns',
+        )
         metrics = [] if runner.val_loop is None else runner.val_loop.evaluator.metrics
         _check_files(metrics)
         names = [*map(_metric_names, metrics)]
@@ -177,6 +167,11 @@ class StartCheckHook(Hook):
             _check_save_best(runner, metrics)
 
 
+def _refuse_if(is_wrong: bool, message: str, fix: str) -> None:
+    if is_wrong:
+        raise UserError(message, fix)
+
+
 def _check_checkpoint_hook(hook: CheckpointHook, runner) -> None:
     """Refuse what it would find out, or not do, at its first checkpoint."""
     known = [*signature(CheckpointHook).parameters, *signature(type(hook)).parameters]
@@ -186,11 +181,11 @@ def _check_checkpoint_hook(hook: CheckpointHook, runner) -> None:
             f'default_hooks.checkpoint.{name}: {type(hook).__name__} has no such setting. Fix: '
             f'{close[0]}'
         )
-    if hook.interval == 0:
-        raise UserError(
-            'default_hooks.checkpoint.interval=0 would save no checkpoint. Fix: at least 1; -1 if '
-            'none is wanted'
-        )
+    _refuse_if(
+        hook.interval == 0,
+        'default_hooks.checkpoint.interval=0 would save no checkpoint',
+        'at least 1; -1 if none is wanted',
+    )
 
 
 def _check_files(metrics) -> None:
@@ -212,11 +207,11 @@ def _check_pipeline(dataset, split: str) -> None:
             last = branch.transforms[-1]
         name = type(last).__name__
         is_known = type(last).__module__.startswith(('mmcv.', 'mmdet.', 'mmpretrain.'))
-        if is_known and 'Pack' not in name:
-            raise UserError(
-                f'{place}.pipeline ends with {name}, and nothing packs inputs. Fix: end it with '
-                "dict(type='PackDetInputs'), in mmpretrain 'PackInputs'"
-            )
+        _refuse_if(
+            is_known and 'Pack' not in name,
+            f'{place}.pipeline ends with {name}, and nothing packs inputs',
+            "end it with dict(type='PackDetInputs'), in mmpretrain 'PackInputs'",
+        )
 
 
 def _with_pipelines(dataset, place: str) -> Iterator[tuple[str, Any]]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from mmengine.dist import all_gather_object, get_rank, get_world_size
 from mmengine.hooks import CheckpointHook, Hook
-from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
-from torch.utils.data import DataLoader
+from mmengine.runner import IterBasedTrainLoop
 
+from mmrank.engine.resume.limits import resume_limits
 from mmrank.engine.resume.rng_state import (
     get_rng_state,
     pack_rng_state,
@@ -49,10 +49,12 @@ class RNGStateHook(Hook):
 
     def before_train(self, runner) -> None:
         refuse_flexible_runner(type(runner))
-        for limit in _limits(runner):
-            runner.logger.warning(limit)
+        limits = [*resume_limits(runner)]
         if runner.iter > 0:
-            self._restore(runner)
+            limits += self._restore(runner)
+        if limits:
+            text = '\n- '.join(['Not all of a resume of this training is exact:', *limits])
+            runner.logger.warning(text)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         self.note(runner, gather=self._checkpoint_due(runner))
@@ -95,19 +97,18 @@ class RNGStateHook(Hook):
             for x in hooks
         )
 
-    def _restore(self, runner) -> None:
+    def _restore(self, runner) -> list[str]:
+        """Set all generators to the state of the checkpoint; return what differs."""
         if self._resumed is None:
-            runner.logger.warning(
-                f'The checkpoint has no "{RNG_KEY}": the resumed training draws different random '
-                'numbers than an uninterrupted one. The checkpoint was saved without '
-                'mmrank.RNGStateHook; add it to custom_hooks.'
-            )
-            return
+            return [
+                f'the checkpoint has no "{RNG_KEY}", as it was saved without mmrank.RNGStateHook: '
+                'random numbers differ'
+            ]
         loader = runner.train_loop.dataloader
         packed = self._resumed['processes']
         same_number = len(packed) == get_world_size()
         worker_seed = self._resumed['worker_seed']
-        if same_number and 'worker_seeds' in self._resumed:  # not in old files
+        if same_number:
             worker_seed = self._resumed['worker_seeds'][get_rank()]
         if self._resumed['sampler_seed'] is not None:
             for sampler in _samplers(loader):
@@ -116,57 +117,25 @@ class RNGStateHook(Hook):
             loader.worker_init_fn.keywords['seed'] = worker_seed
         self._resumed = None
         if not same_number:
-            runner.logger.warning(
-                f'The checkpoint has random states of {len(packed)} processes, this run has '
-                f'{get_world_size()}: fresh random numbers are used. Resume with as many processes '
-                'as before for an exact continuation.'
-            )
-            return
+            return [
+                f'the checkpoint has random states of {len(packed)} processes, this run has '
+                f'{get_world_size()}: random numbers differ; resume with as many processes'
+            ]
         state = unpack_rng_state(packed[get_rank()])
         self._state = {**state, 'worker_seed': worker_seed}
+        set_rng_state(state)
         loop = runner.train_loop
         if isinstance(loop, IterBasedTrainLoop):
             # After all hooks its iterator is built, and may skip what was seen: both draw numbers.
             restore = partial(set_rng_state, state)
             loop.dataloader_iterator = _RestoringIterator(loop.dataloader_iterator, restore)
         elif loop.iter % max(len(loop.dataloader), 1):
-            runner.logger.warning(
-                f'The checkpoint is from the middle of an epoch (iteration {loop.iter}, '
-                f'{len(loop.dataloader)} per epoch). mmengine starts that epoch over, so the '
-                'resumed training is not exact: set `default_hooks.checkpoint.by_epoch=True`.'
-            )
-        set_rng_state(state)
-
-
-def _limits(runner) -> Iterator[str]:
-    """Yield the limits of the hook in this runner, as warnings."""
-    loop, loader = runner.train_loop, runner.train_loop.dataloader
-    if not any(isinstance(hook, CheckpointHook) for hook in runner.hooks):
-        yield (
-            'RNGStateHook can save nothing here: no hook saves checkpoints. Add '
-            "`default_hooks.checkpoint = dict(type='mmrank.AtomicCheckpointHook')`, or remove "
-            'RNGStateHook.'
-        )
-    if not isinstance(loop, EpochBasedTrainLoop | IterBasedTrainLoop):
-        yield (
-            f'RNGStateHook does not know how {type(loop).__name__} resumes: it restores the random '
-            'state before the loop starts, and what that draws first is not made up for.'
-        )
-    if not isinstance(loader, DataLoader):
-        yield (
-            f'RNGStateHook does not know the random numbers of {type(loader).__name__}: seeds of '
-            'its sampler and its workers are restored only where it keeps them as a DataLoader '
-            'does.'
-        )
-    elif loader.num_workers and (isinstance(loop, IterBasedTrainLoop) or loader.persistent_workers):
-        fix = '`train_dataloader.persistent_workers=False`'
-        if isinstance(loop, IterBasedTrainLoop):
-            fix = '`train_dataloader.num_workers=0`, or an epoch-based loop'
-        yield (
-            'The random state of data loading workers that live longer than an epoch cannot be '
-            'saved: if this training is interrupted, the resumed one draws different '
-            f'augmentations. For an exact resume set {fix}.'
-        )
+            return [
+                f'the checkpoint is from the middle of an epoch (iteration {loop.iter}, '
+                f'{len(loop.dataloader)} per epoch), which mmengine starts over: set '
+                'default_hooks.checkpoint.by_epoch=True'
+            ]
+        return []
 
 
 class _RestoringIterator(Iterator):

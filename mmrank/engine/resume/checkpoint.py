@@ -125,24 +125,21 @@ def _read_pointer(work_dir: Path) -> tuple[Path | None, float]:
     pointer = work_dir / POINTER_NAME
     if not os.path.lexists(pointer):
         return None, 0.0
-    if os.path.exists(pointer) and not os.path.isfile(pointer):
-        _warn(f'{pointer} is not a file; the checkpoints are ordered by name.')
-        return None, 0.0
     try:
+        if os.path.exists(pointer) and not pointer.is_file():
+            raise OSError('it is not a file')  # to open a pipe would wait for ever
         with open(pointer, 'rb') as file:
             text = file.read(_LONGEST_PATH + 1).decode('utf-8').strip()
+        if not text or len(text) > _LONGEST_PATH or not text.isprintable():
+            raise OSError('it is torn, or is not a path')
         written = os.stat(pointer).st_mtime
     except (OSError, UnicodeDecodeError) as error:
-        reason = f'cannot be read ({error})'
-    else:
-        if text and len(text) <= _LONGEST_PATH and text.isprintable():
-            target = Path(text)
-            if not os.path.exists(target) and os.path.exists(work_dir / target.name):
-                target = work_dir / target.name  # the folder was moved
-            return target, written
-        reason = 'is torn, or is not a path'
-    _warn(f'{pointer} {reason}; the checkpoints are ordered by name.')
-    return None, 0.0
+        _warn(f'{pointer} cannot be read ({error}); the checkpoints are ordered by name.')
+        return None, 0.0
+    target = Path(text)
+    if not os.path.exists(target) and os.path.exists(work_dir / target.name):
+        target = work_dir / target.name  # the folder was moved
+    return target, written
 
 
 def _list_candidates(folder: Path) -> list[_Candidate]:
@@ -161,27 +158,30 @@ def _order(candidates: list[_Candidate], target: Path | None, pointer_time: floa
     match = None if target is None else _STEP.match(target.name)
     if match is None:
         # Without a step the kind of name written last is tried first.
-        by_time = sorted(candidates, key=lambda c: c.mtime)
-        newest = {item.prefix: item.mtime for item in by_time}
-        candidates.sort(key=lambda c: (newest[c.prefix], c.step))
-        paths = [item.path for item in reversed(candidates)]
+        newest = {}
+        for item in candidates:
+            newest[item.prefix] = max(item.mtime, newest.get(item.prefix, 0.0))
+        ordered = sorted(candidates, key=lambda c: (newest[c.prefix], c.step), reverse=True)
+        paths = [item.path for item in ordered]
         # A `filename_tmpl` that does not end in the step.
         return paths if target is None else [target, *paths]
-
-    step = int(match['step'])
-    like = [c for c in candidates if c.prefix == match['prefix']]
-    own = [c for c in like if c.step <= step or c.mtime >= pointer_time]
-    for item in like:
-        if item not in own:
+    own = []
+    others = []
+    for item in candidates:
+        is_older = item.mtime <= pointer_time
+        if item.prefix != match['prefix']:
+            if is_older:
+                others.append(item)
+        elif item.step > int(match['step']) and item.mtime < pointer_time:
             _warn(
                 f'Checkpoint {item.path} is passed over: it is older than {POINTER_NAME}, so '
                 'another training wrote it. Delete it to silence this warning.'
             )
-    others = [c for c in candidates if c.prefix != match['prefix']]
-    older = [c for c in others if c.mtime <= pointer_time]
-    own.sort(key=lambda c: (c.step, c.path == target))
-    older.sort(key=lambda c: (c.mtime, c.step))
-    return [item.path for item in (*reversed(own), *reversed(older))]
+        else:
+            own.append(item)
+    own.sort(key=lambda c: (c.step, c.path == target), reverse=True)
+    others.sort(key=lambda c: (c.mtime, c.step), reverse=True)
+    return [item.path for item in (*own, *others)]
 
 
 def _warn(message: str) -> None:

@@ -1,6 +1,5 @@
 """Whether a checkpoint fits the model and the training that load it."""
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,6 +16,8 @@ from mmrank.state import SampleState
 
 #: Rows of a table that a terminal still shows at once.
 _MOST_ROWS = 30
+#: The optimiser in the text of a config, which is not run.
+_OPTIMIZER = re.compile(r"optimizer=dict\((?:[^()]|\([^()]*\))*?\btype='([\w.]+)'")
 
 
 @dataclass(frozen=True)
@@ -76,29 +77,30 @@ def compare_training(
     checkpoint: Mapping, optim_wrapper: Any, num_schedulers: int, has_ema: bool
 ) -> list[Difference]:
     """Compare optimiser, number of schedulers and average of the weights for a resume."""
-    found, pairs = [], {}
+    pairs = {}
     if 'optimizer' not in checkpoint:
-        found.append(Difference('optimizer', 'missing'))
+        pairs['optimizer'] = '', type(optim_wrapper).__name__
     elif not isinstance(optim_wrapper, OptimWrapperDict):
         pairs['optimizer'] = _optimizers(checkpoint, optim_wrapper.optimizer)
     saved = checkpoint.get('param_schedulers', [])
     if isinstance(saved, list):
         pairs['param_schedulers'] = str(len(saved)), str(num_schedulers)
-    found += [
-        Difference(key, 'mismatched', *pair) for key, pair in pairs.items() if len({*pair}) > 1
-    ]
-    if has_ema and 'ema_state_dict' not in checkpoint:
-        found.append(Difference('ema_state_dict', 'missing', '', 'EMAHook'))
-    if not has_ema and 'ema_state_dict' in checkpoint:
-        found.append(Difference('ema_state_dict', 'unexpected', 'EMAHook'))
-    return found
+    saved_ema = 'EMAHook' if 'ema_state_dict' in checkpoint else ''
+    pairs['ema_state_dict'] = saved_ema, 'EMAHook' if has_ema else ''
+    return [Difference(key, _kind(*pair), *pair) for key, pair in pairs.items() if len({*pair}) > 1]
+
+
+def _kind(saved: str, expected: str) -> str:
+    if saved and expected:
+        return 'mismatched'
+    return 'unexpected' if saved else 'missing'
 
 
 def _optimizers(checkpoint: Mapping, optimizer) -> tuple[str, str]:
     """Describe the optimisers of a checkpoint and of a run; equal where they fit."""
     name = type(optimizer).__name__
     saved = saved_optimizer(checkpoint.get('meta', {}).get('cfg', ''))
-    if saved is not None and saved != name:
+    if saved not in (None, name):
         return saved, name
     groups = checkpoint['optimizer'].get('param_groups', [])
     if len(groups) != len(optimizer.param_groups):
@@ -113,35 +115,29 @@ def _optimizers(checkpoint: Mapping, optimizer) -> tuple[str, str]:
 
 def saved_optimizer(config: str) -> str | None:
     """Name, without its scope, of the optimiser in the config text of a checkpoint."""
-    node = _within(read_saved_config(config), 'optim_wrapper', 'optimizer', 'type')
-    return node.rpartition('.')[2] if isinstance(node, str) else None
-
-
-def _within(node: Any, *keys: str) -> Any:
-    """The value at a path of keys; None where there is none."""
-    for key in keys:
-        node = node.get(key) if isinstance(node, Mapping) else None
-    return node
+    match = _OPTIMIZER.search(config)
+    return None if match is None else match[1].rpartition('.')[2]
 
 
 def other_classes(model: nn.Module, differences: Iterable[Difference], checkpoint: Mapping) -> str:
     """Explain, if it can, differences that come from another number of classes, else ''."""
-    node = _within(checkpoint, 'meta', 'dataset_meta', 'classes')
-    if not isinstance(node, list | tuple):
+    meta = checkpoint.get('meta') or {}
+    names = (meta.get('dataset_meta') or {}).get('classes')
+    if not isinstance(names, list | tuple):
         return ''
     changed = [d.key for d in differences if d.kind == 'mismatched']
     for name, module in bare_model(model).named_modules():
         number = getattr(module, 'num_classes', None)
         if (
             type(number) is int
-            and number != len(node)
+            and number != len(names)
             and 'head' in name
             and any(key.startswith(f'{name}.') for key in changed)
         ):
-            shown = ', '.join(map(str, node[:6])) + (', ...' if len(node) > 6 else '')
+            shown = ', '.join(map(str, names[:6])) + (', ...' if len(names) > 6 else '')
             return (
-                f'It was trained on {len(node)} classes ({shown}), but '
-                f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(node)} and '
+                f'It was trained on {len(names)} classes ({shown}), but '
+                f'{name}.num_classes={number}.\n  Fix: model.{name}.num_classes={len(names)} and '
                 'metainfo=dict(classes=(...)) of the data sets, to test on its classes; or train '
                 'on yours first: tools/train.py CONFIG --cfg-options load_from=CHECKPOINT takes '
                 'all that fits'
@@ -180,40 +176,3 @@ def differences_table(differences: list[Difference]) -> str:
     if others:
         text += '\nand ' + ', '.join(f'{n} {k}' for k, n in others.items())
     return text
-
-
-def read_saved_config(text: str) -> dict[str, Any]:
-    """Settings in ``meta['cfg']`` that are literals or ``dict(...)``: parsed, not run."""
-    settings = {}
-    try:
-        statements = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return settings
-    for statement in statements:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            try:
-                settings[statement.targets[0].id] = _literal(statement.value)
-            except (ValueError, TypeError, RecursionError):
-                continue
-    return settings
-
-
-def _literal(node: ast.AST) -> Any:
-    if isinstance(node, ast.Call):
-        if not (isinstance(node.func, ast.Name) and node.func.id == 'dict'):
-            raise ValueError('a call of something else than dict')
-        if node.args or any(k.arg is None for k in node.keywords):
-            raise ValueError('a dict of something else than keywords')
-        return {k.arg: _literal(k.value) for k in node.keywords}
-    if isinstance(node, ast.Dict):
-        if None in node.keys:
-            raise ValueError('a dict with **')
-        keys = [ast.literal_eval(key) for key in node.keys]
-        return dict(zip(keys, map(_literal, node.values)))
-    if isinstance(node, ast.List | ast.Set):
-        return [_literal(item) for item in node.elts]
-    if isinstance(node, ast.Tuple):
-        return tuple(_literal(item) for item in node.elts)
-    if isinstance(node, ast.Name) and node.id in ('inf', 'nan'):
-        return float(node.id)
-    return ast.literal_eval(node)

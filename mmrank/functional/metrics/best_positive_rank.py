@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmrank.tensors import at_least_float32
 
-from .retrieval.counting import row_counts
+from .retrieval.ranking import row_counts
 
 #: Scores held at a time.
 _MAX_SCORES = 1 << 22

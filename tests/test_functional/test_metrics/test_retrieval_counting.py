@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrank.functional import retrieval_metrics
-from mmrank.functional.metrics.retrieval.counting import count_rows_at_or_above
+from mmrank.functional.metrics.retrieval.ranking import count_at_or_above
 
 INF = float('inf')
-# Comparing, and many enough to be counted by bins.
-WIDTHS = (3, 40)
+# Comparing, and many enough for a sort.
+WIDTHS = (3, 80)
 
 
 def check(scores, thresholds):
@@ -22,7 +22,7 @@ def check(scores, thresholds):
         wanted[1, -thresholds.numel() :] = thresholds / 2
         expected = (row[:, None] >= wanted[:, :, None]).sum(2)
         for dtype in (torch.float32, torch.float64):
-            got = count_rows_at_or_above(row.to(dtype), wanted.to(dtype))
+            got = count_at_or_above(row.to(dtype), wanted.to(dtype))
             assert got.tolist() == expected.tolist()
 
 

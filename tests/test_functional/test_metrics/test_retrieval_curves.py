@@ -92,7 +92,7 @@ def test_curve_falls_and_bounds_ap():
     assert (ends >= prior - 1e-12).all()
 
 
-def test_small_panels_change_nothing_and_the_limit_counts_the_points():
+def test_small_blocks_change_nothing():
     x, labels = make_set()
     whole = retrieval_curves(x.round(), labels, similarity='dot')
     calls = []
@@ -106,8 +106,6 @@ def test_small_panels_change_nothing_and_the_limit_counts_the_points():
     assert len(calls) > 3
     assert calls[-1] == (300, 300)
     assert torch.equal(whole.precision, small.precision)
-    with pytest.raises(ValueError, match='memory_limit=400000 is too small'):
-        retrieval_curves(x, labels, memory_limit=400_000, points=20_000)
 
 
 def test_recall_curve_equals_the_summary():
@@ -161,6 +159,6 @@ def test_nearest_in_blocks(monkeypatch):
 
     x, _ = make_set(50)
     whole = nearest_in_gallery(x, x, 5, own=torch.arange(50))
-    monkeypatch.setattr(module, '_BLOCK', 170)
+    monkeypatch.setattr(module, '_BYTES_OF_SEARCH', 32 * 170)
     parts = nearest_in_gallery(x, x, 5, own=torch.arange(50))
     assert torch.equal(whole[1], parts[1])

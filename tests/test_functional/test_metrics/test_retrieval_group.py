@@ -9,7 +9,7 @@ from mmrank.functional import retrieval_curves, retrieval_metrics
 
 pytestmark = pytest.mark.processes
 
-# Panels of a few queries each, so that every rank has some.
+# Blocks of a few queries each, so that every rank has some.
 LIMIT = 250_000
 
 
@@ -20,7 +20,7 @@ def make_set(samples=203):
     return torch.randn(samples, 7, generator=g), labels
 
 
-CASES = {'curves': 202, 'gallery': 90, 'several labels': 203, 'one panel': 202, 'nothing': 0}
+CASES = {'curves': 203, 'gallery': 90, 'several labels': 203, 'one block': 203, 'nothing': 1}
 
 
 def compute(name, **options):
@@ -36,7 +36,7 @@ def compute(name, **options):
     if name == 'gallery':
         options['memory_limit'] = LIMIT
         return retrieval_metrics(x[1:91], labels[1:91], x, labels, **options)
-    if name == 'one panel':
+    if name == 'one block':
         return retrieval_metrics(x, labels, **options)
     return retrieval_metrics(x[:1], labels[:1], **options)
 

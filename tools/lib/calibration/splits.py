@@ -126,7 +126,7 @@ class SampleSplit:
             scores = calibration.columns(scores)
         found = class_figures(scores, self.is_positive, list(self.classes))
         return SplitFigures(
-            found.ap.numpy(), found.mean_ap, (found.ap.numpy(), found.auroc.numpy())
+            found.ap.numpy(), float(found.ap.nanmean()), (found.ap.numpy(), found.auroc.numpy())
         )
 
     def same_as(self, other: 'SampleSplit') -> bool:

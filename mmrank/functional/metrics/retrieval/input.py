@@ -1,4 +1,4 @@
-"""Embeddings and labels: checked, normalised and in order of class."""
+"""Embeddings and labels of a retrieval, checked and normalised; the scores of blocks of queries."""
 
 from typing import NamedTuple
 
@@ -6,37 +6,70 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mmrank.checks import one_of
 from mmrank.errors import UserError
 from mmrank.tensors import check_tensors
 
-SIMILARITIES = ('cosine', 'dot')
 # Rows of a product that a library computes at once divide these, as far as known: 4, 6, 8 or 24 of
 # the queries, 12, 16, 24, 32, 48 or 64 of the gallery.
 QUERY_TILE = 48
 GALLERY_TILE = 192
+# A product gains nothing from more queries at once.
+_MOST_QUERIES = 480
 
 
 class RetrievalSets(NamedTuple):
     """Queries and gallery, ready to be ranked."""
 
     queries: Tensor  # (Q, D) float32 or float64
-    gallery: Tensor  # (N, D), likewise, samples of one class next to each other
-    begin: Tensor  # (Q,) int64 first gallery row of the query's class
-    size: Tensor  # (Q,) int64 gallery samples of the query's class
-    #: (Q, 2) int64 first gallery row that is left out of the query's ranking, and how many are, all
-    #: of its class: itself, or what has its id, too. None: nothing is.
-    left_out: Tensor | None
-    num_rows: int  # N; ``gallery`` has more rows, see :func:`whole_tiles`
+    gallery: Tensor  # (N + padding, D), likewise
+    query_labels: Tensor  # (Q,) int64, or (Q, C) float32 zeros and ones
+    gallery_labels: Tensor  # (N,) or (N, C), likewise
+    #: (Q,) and (N,) int64; a query leaves out what has its label and its id. None: nothing.
+    ids: tuple[Tensor, Tensor] | None
+
+    def scores(self, part: Tensor) -> Tensor:
+        """(B, N) scores of (B,) rows of the queries.
+
+        A library sums up the rest of a tile of a product in another order. Two equal embeddings
+        would have scores that differ in the last bit, and the figures would depend on the order of
+        the gallery. So the product has whole tiles.
+        """
+        rows = pad(part, (0, -len(part) % QUERY_TILE))
+        product = self.queries[rows] @ self.gallery.T
+        return product[: len(part), : len(self.gallery_labels)]
+
+    def relevant(self, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pairs that share a label, of (B,) rows of the queries and of the gallery.
+
+        (P,) rows of ``part``, ascending, (P,) rows of the gallery, and (P,) bool, what the query
+        leaves out; the others are positives.
+        """
+        labels = self.query_labels[part]
+        if labels.dim() == 1:
+            shared = labels[:, None] == self.gallery_labels
+        else:
+            shared = labels @ self.gallery_labels.T > 0
+        row, column = shared.nonzero(as_tuple=True)
+        if self.ids is None:
+            return row, column, torch.zeros_like(row, dtype=torch.bool)
+        return row, column, self.ids[0][part[row]] == self.ids[1][column]
+
+    def class_sizes(self) -> Tensor:
+        """(Q,) int64 gallery samples of the query's class; N where there are several labels."""
+        if self.query_labels.dim() > 1:
+            return torch.full_like(self.query_labels[:, 0], len(self.gallery_labels)).long()
+        ordered = self.gallery_labels.sort().values
+        begin = torch.searchsorted(ordered, self.query_labels)
+        return torch.searchsorted(ordered, self.query_labels, right=True) - begin
 
 
-def whole_tiles(count, tile: int):
-    """``count`` rounded up to whole tiles of a matrix product.
-
-    A library sums up the rest of a tile in another order. Two equal embeddings would have scores
-    that differ in the last bit, and the figures would depend on the order of the gallery and on the
-    panels.
-    """
-    return -(-count // tile) * tile
+def query_blocks(order: Tensor, row_bytes: int, memory_limit: int) -> tuple[Tensor, ...]:
+    """Split (Q,) rows of queries into blocks that need at most ``memory_limit`` bytes each."""
+    rows = min(max(memory_limit // max(row_bytes, 1), 1), _MOST_QUERIES)
+    if rows > QUERY_TILE:
+        rows -= rows % QUERY_TILE
+    return order.split(rows)
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -44,14 +77,6 @@ def unit_rows(x: Tensor) -> Tensor:
     tiny = torch.finfo(x.dtype).tiny
     x = x / x.abs().amax(1, keepdim=True).clamp(min=tiny)
     return x.div_(torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp(1.0))
-
-
-def class_ranges(ordered: Tensor, query_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(Q,) first row of each query's class among (N,) ascending labels, and number of its rows."""
-    # A column of labels on several levels is not.
-    query_labels = query_labels.contiguous()
-    begin = torch.searchsorted(ordered, query_labels)
-    return begin, torch.searchsorted(ordered, query_labels, right=True) - begin
 
 
 def prepare_sets(
@@ -62,18 +87,23 @@ def prepare_sets(
     similarity: str,
     leave_out: Tensor | tuple[Tensor, Tensor] | None = None,
 ) -> RetrievalSets:
-    """Check, normalise and sort; see ``retrieval_metrics`` for the inputs."""
-    if similarity not in SIMILARITIES:
-        raise ValueError(f'similarity must be one of {SIMILARITIES}, got {similarity!r}')
-    same_set = gallery is None and gallery_labels is None
+    """Check and normalise; see ``retrieval_metrics`` for the inputs."""
+    one_of('similarity', similarity, ('cosine', 'dot'))
     _check_embeddings(queries, 'queries')
-    query_labels = _check_labels(query_labels, queries, 'query_labels')
+    own_labels = _check_labels(query_labels, queries, 'query_labels')
+    same_set = gallery is None and gallery_labels is None
     if gallery is queries and gallery_labels is not None:
         same_set = True
-        check_labels_of_itself(query_labels, gallery_labels)
+        check_tensors(gallery_labels=gallery_labels)
+        if not torch.equal(gallery_labels.to(query_labels), query_labels):
+            raise UserError(
+                'gallery is the very tensor queries, but gallery_labels are not query_labels',
+                'pass the embeddings of the gallery; without gallery and gallery_labels the '
+                'queries search each other',
+            )
     if same_set:
         gallery = queries
-        gallery_labels = query_labels
+        labels = own_labels
     elif gallery is None or gallery_labels is None:
         raise ValueError(
             'gallery and gallery_labels go together: pass both, or neither to '
@@ -81,38 +111,39 @@ def prepare_sets(
         )
     else:
         _check_gallery(gallery, queries)
-        gallery_labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
-    dtype = torch.promote_types(queries.dtype, gallery.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
-    if leave_out is None:
-        order = gallery_labels.argsort(stable=True)
-        own = order.argsort() if same_set else None
-        left_out = None if own is None else torch.stack([own, torch.ones_like(own)], 1)
-    else:
-        ids = check_ids(leave_out, queries, gallery, same_set)
-        order, left_out = _leave_out(query_labels, gallery_labels, *ids)
-    begin, size = class_ranges(gallery_labels[order], query_labels)
-    count = len(order)
+        labels = _check_labels(gallery_labels, gallery, 'gallery_labels')
+    if labels.shape[1:] != own_labels.shape[1:]:
+        raise UserError(
+            f'query_labels have {_classes(own_labels)} and gallery_labels {_classes(labels)}',
+            'give both one class index a sample, or both a column for each class',
+        )
+    ids = None
+    if leave_out is not None:
+        ids = _check_ids(leave_out, queries, gallery, same_set)
+    elif same_set:
+        own = torch.arange(len(queries), device=queries.device)
+        ids = own, own
     largest = _largest_value(queries, 'queries')
     other = largest if same_set else _largest_value(gallery, 'gallery')
-    # The first row, which is not a sample there, fills the last tile.
-    order = pad(order, (0, whole_tiles(count, GALLERY_TILE) - count))
+    dtype = torch.promote_types(queries.dtype, gallery.dtype)
+    dtype = torch.promote_types(dtype, torch.float32)
     rows = queries.detach().to(dtype)
-    sorted_gallery = gallery.detach().to(dtype)[order]
+    all_rows = gallery.detach().to(dtype)
+    dimensions = queries.shape[1]
     if similarity == 'cosine':
         rows = unit_rows(rows)
-        sorted_gallery = unit_rows(sorted_gallery)
-    dimensions = queries.shape[1]
-    if similarity == 'dot' and not largest * other * dimensions < torch.finfo(dtype).max / 4:
+        all_rows = unit_rows(all_rows)
+    elif not largest * other * dimensions < torch.finfo(dtype).max / 4:
         raise ValueError(
             f'dot products of {dimensions} entries up to {largest * other:.3g} '
             f'overflow {dtype}; scale the embeddings down or use '
             "similarity='cosine'"
         )
-    return RetrievalSets(rows, sorted_gallery, begin, size, left_out, count)
+    all_rows = pad(all_rows, (0, 0, 0, -len(gallery) % GALLERY_TILE))
+    return RetrievalSets(rows, all_rows, own_labels, labels, ids)
 
 
-def check_ids(
+def _check_ids(
     leave_out: Tensor | tuple[Tensor, Tensor], queries: Tensor, gallery: Tensor, same_set: bool
 ) -> tuple[Tensor, Tensor]:
     """(Q,) and (N,) ids as int64."""
@@ -121,31 +152,8 @@ def check_ids(
         what = '(Q,) ids of the queries' if same_set else 'a pair, ids of the queries and gallery'
         raise ValueError(f'leave_out must be {what}, got {len(parts)} tensors')
     names = 'leave_out of the queries', 'leave_out of the gallery'
-    checked = [_check_labels(*x) for x in zip(parts, (queries, gallery), names)]
+    checked = [_check_index(*x) for x in zip(parts, (queries, gallery), names)]
     return checked[0], checked[-1]
-
-
-def _leave_out(
-    query_labels: Tensor, gallery_labels: Tensor, query_ids: Tensor, gallery_ids: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(N,) gallery rows by class and id, and (Q, 2) first one of the query's, and how many."""
-    count = len(query_labels)
-    _, label = torch.cat([query_labels, gallery_labels]).unique(return_inverse=True)
-    values, number = torch.cat([query_ids, gallery_ids]).unique(return_inverse=True)
-    pair = label * len(values) + number
-    order = pair[count:].argsort(stable=True)
-    return order, torch.stack(class_ranges(pair[count:][order], pair[:count]), 1)
-
-
-def check_labels_of_itself(query_labels: Tensor, gallery_labels: Tensor) -> None:
-    """UserError if a gallery that is the queries themselves has other labels."""
-    check_tensors(gallery_labels=gallery_labels)
-    if not torch.equal(gallery_labels.to(query_labels), query_labels):
-        raise UserError(
-            'gallery is the very tensor queries, but gallery_labels are not query_labels. Fix: '
-            'pass the embeddings of the gallery; without gallery and gallery_labels the queries '
-            'search each other'
-        )
 
 
 def _check_embeddings(x: Tensor, name: str) -> None:
@@ -173,7 +181,28 @@ def _check_gallery(x: Tensor, queries: Tensor) -> None:
 
 
 def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
-    """Labels as int64 on the embeddings' device, if there is one for each."""
+    """(rows,) int64 classes, or (rows, C) float32 zeros and ones, on the embeddings' device."""
+    check_tensors(**{name: labels})
+    if labels.dim() != 2:
+        return _check_index(labels, embeddings, name)
+    if len(labels) != len(embeddings) or labels.size(1) < 2:
+        raise UserError(
+            f'{name} must be one class index per sample, shape ({len(embeddings)},), or multi-hot, '
+            f'({len(embeddings)}, classes), got {tuple(labels.shape)}',
+            'labels.squeeze(1) for a column of class indices',
+        )
+    odd = labels[(labels != 0) & (labels != 1)]
+    if odd.numel():
+        raise UserError(
+            f'{name} of shape {tuple(labels.shape)} must be multi-hot, 0 or 1 for each class, got '
+            f'{odd[0].item()}',
+            'pass labels of several levels to level_metrics',
+        )
+    return labels.to(embeddings.device, torch.float32)
+
+
+def _check_index(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
+    """(rows,) integers as int64 on the embeddings' device."""
     check_tensors(**{name: labels})
     if labels.dim() != 1 or labels.numel() != embeddings.shape[0]:
         raise ValueError(
@@ -187,6 +216,10 @@ def _check_labels(labels: Tensor, embeddings: Tensor, name: str) -> Tensor:
             'call .long() if they are class indices'
         )
     return labels.to(embeddings.device, torch.int64)
+
+
+def _classes(labels: Tensor) -> str:
+    return 'one class a sample' if labels.dim() == 1 else f'{labels.size(1)} classes'
 
 
 def _largest_value(x: Tensor, name: str) -> float:

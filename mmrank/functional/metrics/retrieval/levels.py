@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .input import prepare_sets
+from .input import prepare_sets, query_blocks
 from .metrics import check_recall_at
 
 # Bytes of temporary tensors for a score.
@@ -68,28 +68,19 @@ def level_metrics(
             'labels must be (rows, levels) of one number of levels, got shapes '
             f'{tuple(query_labels.shape)} and {tuple(levels.shape)}'
         )
-    finest = None if gallery_labels is None else gallery_labels[:, -1].contiguous()
-    sets = prepare_sets(queries, query_labels[:, -1].contiguous(), gallery, finest, similarity)
+    finest = None if gallery_labels is None else gallery_labels[:, -1]
+    sets = prepare_sets(queries, query_labels[:, -1], gallery, finest, similarity)
     count = len(levels)
     place = torch.arange(2, count + 2, device=levels.device).double().log2()
-    # The rows of the sorted gallery in their own order.
-    if sets.left_out is not None:
-        rows = sets.left_out[:, 0]
-    else:
-        rows = levels[:, -1].argsort(stable=True).argsort()
-    ranked = sets.gallery[rows]
-    most = max(memory_limit // (_BYTES_PER_SCORE * max(count, 1)), 1)
+    every = torch.arange(len(queries), device=levels.device)
     found = []
-    for part in torch.arange(len(queries), device=levels.device).split(most):
-        scores = sets.queries[part] @ ranked.T
+    for part in query_blocks(every, _BYTES_PER_SCORE * count, memory_limit):
+        scores = sets.scores(part)
         level = (query_labels[part, None] == levels).sum(2)
-        if sets.left_out is not None:
-            itself = part[:, None]
-            scores.scatter_(1, itself, -torch.inf)
-            level.scatter_(1, itself, 0)
+        if sets.ids is not None:  # itself
+            scores.scatter_(1, part[:, None], -torch.inf)
+            level.scatter_(1, part[:, None], 0)
         found.append(_figures(scores, level, query_labels.size(1), alpha, place, ndcg_at))
-    if not found:
-        return LevelFigures(place.new_zeros(0), place.new_zeros(0, len(ndcg_at)))
     return LevelFigures(*(torch.cat(x) for x in zip(*found)))
 
 

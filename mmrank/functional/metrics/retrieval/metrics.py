@@ -1,7 +1,6 @@
 """Exact figures and curves of retrieval by embeddings, without the matrix of all scores."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,16 +10,16 @@ from torch import Tensor
 from mmrank.checks import check_at_least
 from mmrank.tensors import check_index, check_tensors
 
-from .input import prepare_sets
-from .ranking import count_positives, rank_positives
-from .shared_labels import rank_shared, share_labels
+from .input import prepare_sets, query_blocks
+from .ranking import rank_positives
 
 #: Entries of a summary that depend on the ranks of all positives.
 OF_ALL_POSITIVES = ('mAP', 'R_precision', 'MAP_at_R')
 # Tensors of one value per query and recall that are alive at a time.
 _BYTES_PER_POINT = 32
-# Scores that are alive at a time in a search of the nearest.
-_BLOCK = 2**26
+# Bytes that a search of the nearest takes for a score, and in all.
+_BYTES_PER_SCORE = 32
+_BYTES_OF_SEARCH = 2**30
 
 
 class RetrievalFigures(NamedTuple):
@@ -111,9 +110,10 @@ def retrieval_metrics(
         similarity: ``'cosine'`` (a row of zeros scores 0) or ``'dot'``.
         recall_only: Compute the best positive's rank alone, for Recall@K: one comparison of a
             query's scores, not one for each positive. The other figures are NaN.
-        memory_limit: Bytes of temporary tensors, in addition to normalised copies of queries and
-            gallery and a few indices for each row of them.
-        progress: Called as ``progress(done, total)`` after each panel, with numbers of queries, of
+        memory_limit: Bytes of temporary tensors of a block of queries, which has at least one and
+            whose product has at least 48. It is in addition to normalised copies of queries and
+            gallery, and 24 bytes for each of ``max(N, 2**18)`` scores that are counted at once.
+        progress: Called as ``progress(done, total)`` after each block, with numbers of queries, of
             this process alone with ``group``.
         group: Processes that share the work. All pass the same input and get the same figures,
             equal to a single process's bit for bit where the machines are equal. None: this
@@ -128,8 +128,7 @@ def retrieval_metrics(
         Figures per query; ``summary()`` averages them.
 
     Raises:
-        ValueError: If a shape does not fit, an embedding is not finite, dot products overflow or
-            ``memory_limit`` is less than one query needs.
+        ValueError: If a shape does not fit, an embedding is not finite or dot products overflow.
         TypeError: If embeddings are not floats or labels not integers.
 
     Example:
@@ -140,18 +139,21 @@ def retrieval_metrics(
         >>> figures.summary(recall_at=[1])['recall@1']
         0.75
     """
-    rank, positives = _ranker(
-        (queries, query_labels, gallery, gallery_labels),
-        similarity=similarity,
+    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, similarity, leave_out)
+    result = _empty_figures(sets.query_labels)
+    rank_positives(
+        sets,
+        _first_ranks if recall_only else figures_of_ranks,
+        result[3:] if recall_only else result,
         memory_limit=memory_limit,
-        leave_out=leave_out,
         best_only=recall_only,
+        progress=progress,
+        group=group,
     )
-    result = _empty_figures(positives, torch.nan if recall_only else 0.0)
-    reduce = _first_ranks if recall_only else figures_of_ranks
-    kept = [result.first_rank] if recall_only else result[:-1]
-    rank(reduce, kept, progress=progress, group=group)
-    return _without_unranked(result)
+    if recall_only:
+        for values in result[:3]:
+            values.fill_(torch.nan)
+    return result
 
 
 @torch.no_grad()
@@ -191,23 +193,24 @@ def retrieval_curves(
     """
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise ValueError(f'points must be an integer of at least 2, got {points!r}')
-    rank, positives = _ranker(
-        (queries, query_labels, gallery, gallery_labels),
-        similarity=similarity,
-        memory_limit=memory_limit,
-        leave_out=leave_out,
-        bytes_per_query=_BYTES_PER_POINT * points,
-    )
-    figures = _empty_figures(positives)
-    precision = figures.average_precision.new_zeros(len(figures.num_positives), points)
+    sets = prepare_sets(queries, query_labels, gallery, gallery_labels, similarity, leave_out)
+    figures = _empty_figures(sets.query_labels)
+    precision = figures.average_precision.new_zeros(len(queries), points)
 
     def reduce(*ranks: Tensor) -> tuple[Tensor, ...]:
         return *figures_of_ranks(*ranks), _interpolated_precision(points, *ranks)
 
-    rank(reduce, [*figures[:-1], precision], progress=progress, group=group)
-    precision[figures.num_positives == 0] = torch.nan
+    rank_positives(
+        sets,
+        reduce,
+        [*figures, precision],
+        memory_limit=memory_limit,
+        bytes_per_query=_BYTES_PER_POINT * points,
+        progress=progress,
+        group=group,
+    )
     recall = torch.linspace(0, 1, points, dtype=torch.float64, device=precision.device)
-    return RetrievalCurves(_without_unranked(figures), recall, precision)
+    return RetrievalCurves(figures, recall, precision)
 
 
 def recall_curve(figures: RetrievalFigures, at: Sequence[int]) -> list[float]:
@@ -258,17 +261,14 @@ def nearest_in_gallery(
     check_tensors(own=own)
     if own is not None:
         check_index('own', own, len(gallery), 'the row of each query in the gallery')
-    # One class: the gallery keeps its order.
     labels = [torch.zeros(len(x), dtype=torch.int64) for x in (queries, gallery)]
     sets = prepare_sets(queries, labels[0], gallery, labels[1], similarity)
-    all_rows = sets.gallery[: sets.num_rows]
-    count = min(count, sets.num_rows - int(own is not None))
+    count = min(count, len(gallery) - int(own is not None))
     scores = sets.queries.new_empty(len(queries), count)
     rows = torch.empty_like(scores, dtype=torch.int64)
-    step = max(_BLOCK // max(sets.num_rows, 1), 1)
-    for begin in range(0, len(queries), step):
-        part = slice(begin, begin + step)
-        block = sets.queries[part] @ all_rows.T
+    every = torch.arange(len(queries), device=queries.device)
+    for part in query_blocks(every, _BYTES_PER_SCORE * len(gallery), _BYTES_OF_SEARCH):
+        block = sets.scores(part)
         if own is not None:
             block.scatter_(1, own[part, None], float('-inf'))
         found = block.sort(dim=1, descending=True, stable=True)
@@ -277,55 +277,21 @@ def nearest_in_gallery(
     return scores, rows
 
 
-def _ranker(
-    inputs: tuple,
-    *,
-    similarity: str,
-    memory_limit: int,
-    leave_out: Tensor | tuple[Tensor, Tensor] | None,
-    best_only: bool = False,
-    bytes_per_query: int = 0,
-) -> tuple[Callable, Tensor]:
-    """What ranks the checked inputs, and the (Q,) numbers of positives."""
-    query_labels = inputs[1]
-    if isinstance(query_labels, Tensor) and query_labels.dim() == 2:
-        shared = share_labels(*inputs, similarity, leave_out)
-        rank = partial(rank_shared, shared, memory_limit=memory_limit, best_only=best_only)
-        return rank, shared.count_positives(memory_limit)
-    sets = prepare_sets(*inputs, similarity, leave_out)
-    rank = partial(
-        rank_positives,
-        sets,
-        memory_limit=memory_limit,
-        bytes_per_query=bytes_per_query,
-        best_only=best_only,
-    )
-    return rank, count_positives(sets)
-
-
-def _empty_figures(positives: Tensor, value: float = 0.0) -> RetrievalFigures:
-    ap, r_precision, map_at_r = (
-        torch.full_like(positives, value, dtype=torch.float64) for _ in range(3)
-    )
-    return RetrievalFigures(ap, r_precision, map_at_r, torch.zeros_like(positives), positives)
-
-
-def _without_unranked(figures: RetrievalFigures) -> RetrievalFigures:
-    """The figures, NaN where a query has no positive."""
-    missing = figures.num_positives == 0
-    means = zip(figures._fields[:3], figures)
-    return figures._replace(**{name: x.masked_fill(missing, torch.nan) for name, x in means})
+def _empty_figures(query_labels: Tensor) -> RetrievalFigures:
+    """Zeros, to be filled in."""
+    figures = query_labels.new_zeros(3, len(query_labels), dtype=torch.float64)
+    counts = query_labels.new_zeros(2, len(query_labels), dtype=torch.int64)
+    return RetrievalFigures(*figures, *counts)
 
 
 def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, ...]:
-    """(B,) AP, R-Precision, MAP@R and place of the best positive, of what ``Reduce`` takes.
+    """(B,) fields of ``RetrievalFigures``, of what ``Reduce`` takes.
 
     The padding of the (B, P) positives may have any value not above the real ones.
     """
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
     valid = place <= sizes[:, None]
-    ascending = positives.neg()
-    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
+    pos_at_or_above = _rank_among(positives)
     # Among ties the negatives come first: a cut-off then keeps the least that any order of the ties
     # keeps.
     position = at_or_above - pos_at_or_above + place
@@ -334,18 +300,26 @@ def figures_of_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> t
     zero = size.new_zeros(())
     precision = pos_at_or_above.double() / at_or_above
     at_place = place.double() / position
+    # 0/0 = NaN without a positive.
     return (
         torch.where(valid, precision, zero).sum(1) / size,
         kept.sum(1) / size,
         torch.where(kept, at_place, zero).sum(1) / size,
-        position[:, 0],
+        torch.where(sizes > 0, position[:, 0], 0),
+        sizes,
     )
 
 
-def _first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor]:
-    """Places of the best positives; ``at_or_above`` is (B, 1)."""
+def _first_ranks(positives: Tensor, sizes: Tensor, at_or_above: Tensor) -> tuple[Tensor, Tensor]:
+    """Places of the best positives, 0 without one, and numbers of them."""
     tied = (positives == positives[:, :1]).sum(1)
-    return (at_or_above[:, 0] - tied + 1,)
+    return torch.where(sizes > 0, at_or_above[:, 0] - tied + 1, 0), sizes
+
+
+def _rank_among(positives: Tensor) -> Tensor:
+    """(B, P) numbers of positives at or above each of the descending ones of its row."""
+    ascending = positives.neg()
+    return torch.searchsorted(ascending, ascending, right=True)
 
 
 def _interpolated_precision(
@@ -353,13 +327,12 @@ def _interpolated_precision(
 ) -> Tensor:
     """Best precision at or beyond each recall k / (points - 1), (B, points) float64."""
     place = torch.arange(1, positives.size(1) + 1, device=positives.device)
-    ascending = positives.neg()
-    pos_at_or_above = torch.searchsorted(ascending, ascending, right=True)
-    precision = pos_at_or_above.double() / at_or_above
+    precision = _rank_among(positives).double() / at_or_above
     precision = precision.masked_fill(place > sizes[:, None], 0.0)
     best = precision.flip(1).cummax(1).values.flip(1)
     # Positives needed for a recall of k / last, rounded up without floats.
     last = points - 1
     k = torch.arange(points, device=positives.device)
     needed = (k * sizes[:, None] + last - 1) // last
-    return best.gather(1, (needed - 1).clamp_(min=0))
+    found = best.gather(1, (needed - 1).clamp_(min=0))
+    return found.masked_fill(sizes[:, None] == 0, torch.nan)
