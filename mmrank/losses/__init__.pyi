@@ -48,10 +48,10 @@ from .protocols import TakesPairCounts as TakesPairCounts
 from .protocols import TrainsEmbeddings as TrainsEmbeddings
 from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
-from .ranking.ap_loss import ErrorDrivenLoss as ErrorDrivenLoss
 from .ranking.ap_loss import GradedAPLoss as GradedAPLoss
 from .ranking.blackbox_ap import BlackBoxAPLoss as BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss as DRLoss
+from .ranking.error_driven import ErrorDrivenLoss as ErrorDrivenLoss
 from .ranking.listwise_ap import ListwiseAPLoss as ListwiseAPLoss
 from .ranking.rank_sort import RankSortLoss as RankSortLoss
 from .ranking.smooth_ap import SmoothAPLoss as SmoothAPLoss

@@ -4,13 +4,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs_fast import Places
 from mmrank.tensors import clamp_infinite, score_blocks
+
+from .error_driven import given_gradient
 
 
 def blackbox_ap_loss(
@@ -81,25 +82,7 @@ def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
             passed = before.not_above(t) - after.not_above(t)
             passed = torch.where(keep, passed.double() / lam, 0)
             grad_neg[:, part] = passed + spoil[:, None]
-    return _GivenGradient.apply(pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg)
-
-
-class _GivenGradient(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, value, grad_pos, grad_neg):
-        ctx.dtypes = pos.dtype, neg.dtype
-        ctx.save_for_backward(grad_pos, grad_neg)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('blackbox_ap_loss')
-    def backward(ctx, grad):
-        # Not in float64 where the scores are not: that takes twice as much.
-        grads = [
-            (grad.to(own.dtype).unsqueeze(1) * own).to(dtype)
-            for own, dtype in zip(ctx.saved_tensors, ctx.dtypes)
-        ]
-        return (*grads, None, None, None)
+    return given_gradient(risk + spoil, (pos, grad_pos + spoil[:, None]), (neg, grad_neg))
 
 
 class _Negatives:

@@ -12,7 +12,7 @@ from mmrank.losses.lists import RankedLists, like_scores, probabilities
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.tensors import score_blocks
 
-from .ap_loss import target_lists
+from .error_driven import target_lists
 
 # Of the paper. Temperatures of the positives and of the negatives: the smaller, the more the worst
 # of them counts.
