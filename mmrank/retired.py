@@ -34,7 +34,7 @@ NAMES = {
 SETTINGS = {
     'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     **dict.fromkeys(
-        (f'DRLoss.{name}' for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale')),
+        (f'DRLoss.{name}' for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale', 'margin')),
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
