@@ -10,13 +10,12 @@ from mmrank.losses.options import ClassCountOptions, Unpack
 from .base import ClassCountLoss
 
 
-def log_shares(counts: Tensor, tau: float = 1.0) -> Tensor:
+def log_shares(counts: Tensor, tau: float) -> Tensor:
     """``log(pi^tau + 1e-12)`` of (..., K) counts of competing classes, float64.
 
     pi is the share of a class among its K; 1e-12 keeps a class without samples finite, as in the
     authors' code. Source: Menon et al., Long-tail Learning via Logit Adjustment, ICLR 2021, eq. 10.
     """
-    check_not_negative(tau=tau)
     counts = counts.double()
     shares = counts / counts.sum(-1, keepdim=True).clamp(min=1)
     return (shares**tau + 1e-12).log()
@@ -41,15 +40,15 @@ class LogitAdjustedCELoss(ClassCountLoss):
         self, num_classes: int, tau: float = 1.0, **kwargs: Unpack[ClassCountOptions]
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        log_shares(torch.ones(2), tau)  # refuses a bad tau
+        check_not_negative(tau=tau)
         self.tau = tau
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, every row counting 1."""
         neg, pos = log_shares(self.counts.get(), self.tau).unbind(1)
-        losses = binary_cross_entropy_with_logits(
-            scores + (pos - neg).to(scores), is_positive.to(scores.dtype), reduction='none'
-        )
+        scores = scores + (pos - neg).to(scores)
+        targets = is_positive.to(scores.dtype)
+        losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
         return losses, torch.ones_like(losses)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
