@@ -167,9 +167,10 @@ class _GivenGradient(Function):
     @staticmethod
     @once_differentiable('A ranking loss whose gradient is a rule')
     def backward(ctx, grad):
-        number = len(ctx.saved_tensors) // 2
+        saved = ctx.saved_tensors
+        number = len(saved) // 2
         found = []
-        for scores, own in zip(ctx.saved_tensors[:number], ctx.saved_tensors[number:]):
+        for scores, own in zip(saved[:number], saved[number:]):
             # Not in float64 where the gradient is not: that takes twice as much.
             found.append((grad.to(own.dtype).unsqueeze(1) * own).to(scores.dtype))
         return (None, *found, *[None] * number)
