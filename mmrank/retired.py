@@ -1,7 +1,4 @@
-"""Names that mmrank had, and what a user does instead: one sentence each.
-
-A config, an import or a setting that names one of them gets its sentence.
-"""
+"""Names that mmrank had, and the one sentence that a user of them gets: what to do instead."""
 
 from collections.abc import Callable
 
@@ -53,9 +50,7 @@ SETTINGS = {
         ),
         'leave it out: max_fpr alone says which negatives of a batch count, without state',
     ),
-    'MAUCLoss.surrogate': 'leave it out: the square surrogate',
-    'SOAPLoss.mode': 'leave it out: one ranking a class',
-    'SOAPLoss.load_state': 'leave it out; for fresh averages drop ranks.* from the checkpoint',
+    **dict.fromkeys(('MAUCLoss.surrogate', 'SOAPLoss.mode', 'SOAPLoss.load_state'), 'leave it out'),
     'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
     'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',
     'CyCLIPLoss.in_weight': 'loss.in_weight = value',

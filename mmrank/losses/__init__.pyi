@@ -26,11 +26,11 @@ from .embeddings import EmbeddingLoss as EmbeddingLoss
 from .lists import RankedLists as RankedLists
 from .metric_learning.pml import PMLLoss as PMLLoss
 from .pointwise.asymmetric import AsymmetricLoss as AsymmetricLoss
-from .pointwise.balanced_softmax import BalancedSoftmaxLoss as BalancedSoftmaxLoss
 from .pointwise.base import ClassCountLoss as ClassCountLoss
 from .pointwise.base import PointwiseLoss as PointwiseLoss
 from .pointwise.class_balanced_ce import ClassBalancedCELoss as ClassBalancedCELoss
 from .pointwise.ldam import LDAMLoss as LDAMLoss
+from .pointwise.logit_adjusted_ce import BalancedSoftmaxLoss as BalancedSoftmaxLoss
 from .pointwise.logit_adjusted_ce import LogitAdjustedCELoss as LogitAdjustedCELoss
 from .pointwise.quality_losses import IABCELoss as IABCELoss
 from .pointwise.quality_losses import MALLoss as MALLoss

@@ -1,11 +1,11 @@
-"""Cross-entropy of scores that are shifted by the log shares of the classes."""
+"""Cross-entropy of scores shifted by the log shares of the classes, and balanced softmax."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
-from mmrank.losses.options import ClassCountOptions, Unpack
+from mmrank.losses.options import ClassCountOptions, SoftmaxOptions, Unpack
 
 from .base import ClassCountLoss
 
@@ -56,3 +56,18 @@ class LogitAdjustedCELoss(ClassCountLoss):
         shift = log_shares(self.counts.get()[:, 1], self.tau)
         losses = cross_entropy(scores + shift.to(scores), labels, reduction='none')
         return losses, torch.ones_like(losses)
+
+
+class BalancedSoftmaxLoss(LogitAdjustedCELoss):
+    """Cross-entropy of a softmax whose terms count as often as their classes have samples.
+
+    It equals :class:`LogitAdjustedCELoss` with softmax and ``tau=1``. Source: Ren et al., Balanced
+    Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, eq. 3.
+
+    Args:
+        num_classes: Number of classes C >= 2, columns of the scores.
+        **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
+    """
+
+    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
+        super().__init__(num_classes, use_sigmoid=False, **kwargs)
