@@ -1,7 +1,4 @@
-"""Names that mmrank had, and what a user does instead: one sentence each.
-
-A config, an import or a setting that names one of them gets its sentence.
-"""
+"""Names that mmrank had, and the one sentence that a user of them gets: what to do instead."""
 
 from collections.abc import Callable
 
@@ -37,7 +34,7 @@ NAMES = {
 SETTINGS = {
     'storage': 'leave it out: every process holds the whole state, 12 bytes a sample',
     **dict.fromkeys(
-        (f'DRLoss.{name}' for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale')),
+        (f'DRLoss.{name}' for name in ('pos_lambda', 'neg_lambda', 'sharpness', 'scale', 'margin')),
         "leave it out: the paper's value is a constant",
     ),
     'ListwiseHead.pointwise_loss': 'leave it out: heads that choose positives by it stay stock',
@@ -56,6 +53,7 @@ SETTINGS = {
         ),
         'leave it out: max_fpr alone says which negatives of a batch count, without state',
     ),
+    **dict.fromkeys(('MAUCLoss.surrogate', 'SOAPLoss.mode', 'SOAPLoss.load_state'), 'leave it out'),
     'BarlowTwinsLoss.off_diagonal': 'loss.off_diagonal = value',
     'CyCLIPLoss.cross_weight': 'loss.cross_weight = value',
     'CyCLIPLoss.in_weight': 'loss.in_weight = value',

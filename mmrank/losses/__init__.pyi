@@ -26,11 +26,11 @@ from .embeddings import EmbeddingLoss as EmbeddingLoss
 from .lists import RankedLists as RankedLists
 from .metric_learning.pml import PMLLoss as PMLLoss
 from .pointwise.asymmetric import AsymmetricLoss as AsymmetricLoss
-from .pointwise.balanced_softmax import BalancedSoftmaxLoss as BalancedSoftmaxLoss
 from .pointwise.base import ClassCountLoss as ClassCountLoss
 from .pointwise.base import PointwiseLoss as PointwiseLoss
 from .pointwise.class_balanced_ce import ClassBalancedCELoss as ClassBalancedCELoss
 from .pointwise.ldam import LDAMLoss as LDAMLoss
+from .pointwise.logit_adjusted_ce import BalancedSoftmaxLoss as BalancedSoftmaxLoss
 from .pointwise.logit_adjusted_ce import LogitAdjustedCELoss as LogitAdjustedCELoss
 from .pointwise.quality_losses import IABCELoss as IABCELoss
 from .pointwise.quality_losses import MALLoss as MALLoss
@@ -48,10 +48,10 @@ from .protocols import TakesPairCounts as TakesPairCounts
 from .protocols import TrainsEmbeddings as TrainsEmbeddings
 from .ranking.alrp import ALRPLoss as ALRPLoss
 from .ranking.ap_loss import APLoss as APLoss
-from .ranking.ap_loss import ErrorDrivenLoss as ErrorDrivenLoss
 from .ranking.ap_loss import GradedAPLoss as GradedAPLoss
 from .ranking.blackbox_ap import BlackBoxAPLoss as BlackBoxAPLoss
 from .ranking.dr_loss import DRLoss as DRLoss
+from .ranking.error_driven import ErrorDrivenLoss as ErrorDrivenLoss
 from .ranking.listwise_ap import ListwiseAPLoss as ListwiseAPLoss
 from .ranking.rank_sort import RankSortLoss as RankSortLoss
 from .ranking.smooth_ap import SmoothAPLoss as SmoothAPLoss

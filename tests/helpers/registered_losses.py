@@ -84,7 +84,6 @@ SETTINGS = {
     'LDAMLoss': [dict(COUNTED, scale=2.0), dict(COUNTED, scale=2.0, use_sigmoid=False)],
     'ListwiseAPLoss': BOTH_MODES,
     'LogitAdjustedCELoss': [COUNTED, dict(COUNTED, tau=1.5, use_sigmoid=False)],
-    'MAUCLoss': [{}, dict(surrogate='one_sided_huber')],
     'NDCGLoss': [dict(tau=0.3), dict(tau=0.3, mode='per_class')],
     'PMLLoss': [dict(loss=dict(type='TripletMarginLoss')), dict(loss=dict(type='FastAPLoss'))],
     'PartialAUCLoss': [
@@ -94,10 +93,7 @@ SETTINGS = {
     'QualityFocalLoss': [{}, dict(use_iou=False, alpha=0.25)],
     'RankSortLoss': BOTH_MODES,
     'RecallAtKLoss': [dict(ks=(1, 3), tau=0.3), dict(ks='R', tau=0.3, mode='per_class')],
-    'SOAPLoss': [
-        dict(PER_SAMPLE, num_classes=CLASSES),
-        dict(PER_SAMPLE, mode='flatten', num_classes=CLASSES),
-    ],
+    'SOAPLoss': [dict(PER_SAMPLE, num_classes=CLASSES)],
     'SOPRCLoss': [
         {},
         dict(num_classes=CLASSES, mode='per_class'),

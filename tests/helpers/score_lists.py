@@ -45,7 +45,7 @@ def mauc_losses(scores, is_positive, mask=None, **settings):
     """(C,) losses of :class:`mmrank.losses.MAUCLoss` of (C, N) scores, class by class."""
     loss = MAUCLoss(**settings)
     lists = split_lists(scores, is_positive, mask)
-    losses, _ = mauc_of_classes(lists, loss.surrogate, loss.huber)
+    losses, _ = mauc_of_classes(lists, loss.tau)
     return like_scores(losses, scores)
 
 

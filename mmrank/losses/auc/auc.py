@@ -1,15 +1,13 @@
 """Area under the ROC curve by pair surrogates, of two classes and of several."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from mmrank.checks import one_of
-from mmrank.distributed import all_gather_lists, all_reduce_sum
+from mmrank.checks import check_positive, one_of
+from mmrank.distributed import all_reduce_sum
 from mmrank.errors import UserError
 from mmrank.losses.base import RankingLoss, StatelessRankingLoss
-from mmrank.losses.lists import RankedLists, like_scores, positive_index, split_lists
+from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import PerClassOptions, RankingOptions, Unpack
 from mmrank.losses.pairs import pairwise_surrogate_sum
 from mmrank.losses.pairs_smooth import OneSidedHuber, Sigmoid
@@ -18,7 +16,6 @@ from mmrank.tensors import clamp_infinite
 # Surrogate and what its value is multiplied by: 1/2 makes the sigmoid a smooth 0-1 loss, so that
 # the mean is a smooth 1 - AUC.
 _SURROGATES = {'sigmoid': (Sigmoid, 0.5), 'one_sided_huber': (OneSidedHuber, 1.0)}
-_MAUC_SURROGATES = ('square', 'one_sided_huber')
 
 
 def auc_loss(
@@ -90,91 +87,42 @@ class AUCLoss(StatelessRankingLoss):
         return _auc(lists, self.surrogate, self.factor)
 
 
-def mauc_of_classes(
-    lists: RankedLists, surrogate: str, huber: OneSidedHuber
-) -> tuple[Tensor, Tensor]:
+def mauc_of_classes(lists: RankedLists, tau: float) -> tuple[Tensor, Tensor]:
     """(C,) float64 losses and (C,) bool whether a class has pairs."""
-    sides = _Sides.of(lists.is_positive, lists.is_negative, lists.group)
-    if surrogate == 'square':
-        pairs = _square_means(lists.scores, sides, huber.tau)
-    else:
-        pairs = _huber_means(lists.scores, sides, huber)
-    has_pairs = (sides.num_neg > 0) & (sides.num_pos > 0)
+    x = clamp_infinite(lists.scores.double())
+    # Classes of negatives, (N, C + 1): samples of no class are the last.
+    members = torch.cat([lists.is_positive, ~lists.is_positive.any(0, keepdim=True)])
+    members = members.double().t()
+
+    def by_class(values: Tensor) -> Tensor:
+        """(C, 1 + C + 1) sums over the positives of a class and over its negatives, by class."""
+        pos = torch.where(lists.is_positive, values, 0).sum(1, keepdim=True)
+        return torch.cat([pos, torch.where(lists.is_negative, values, 0) @ members], 1)
+
+    sums = torch.stack([by_class(values) for values in (torch.ones_like(x), x, x.square())])
+    number, first, second = all_reduce_sum(sums, lists.group)
+    has_pairs = (number[:, :1] > 0) & (number[:, 1:] > 0)
+    first = first / number.clamp(min=1)
+    second = second / number.clamp(min=1)
+    pos = first[:, :1]
+    neg = first[:, 1:]
+    squared = second[:, :1] - 2 * pos * neg + second[:, 1:]
+    means = 1 - 2 * (pos - neg) / tau + squared / tau**2
     others = has_pairs.sum(1)
-    return torch.where(has_pairs, pairs, 0).sum(1) / others.clamp(min=1), others > 0
-
-
-class _Sides(NamedTuple):
-    """Samples (C, N) and groups of negatives: members (G, N), counts (C, 1 or G).
-
-    G = C + 1 groups: the classes, and samples of no class.
-    """
-
-    is_positive: Tensor
-    is_negative: Tensor
-    members: Tensor
-    num_pos: Tensor
-    num_neg: Tensor
-    group: object
-
-    @classmethod
-    @torch.no_grad()
-    def of(cls, is_positive: Tensor, is_negative: Tensor, group) -> '_Sides':
-        members = torch.cat([is_positive, ~is_positive.any(0, keepdim=True)])
-        own = is_positive.sum(1, keepdim=True).double()
-        others = is_negative.double() @ members.double().t()
-        counts = all_reduce_sum(torch.cat([own, others], 1), group)
-        return cls(is_positive, is_negative, members, counts[:, :1], counts[:, 1:], group)
-
-
-def _square_means(scores: Tensor, sides: _Sides, tau: float) -> Tensor:
-    """(C, G) means over the pairs of two classes, from their moments."""
-    x = clamp_infinite(scores.double())
-    pos = torch.where(sides.is_positive, x, 0)
-    neg = torch.where(sides.is_negative, x, 0)
-    members = sides.members.double().t()
-    of_values = torch.cat([pos.sum(1, keepdim=True), neg @ members], 1)
-    of_squares = torch.cat([pos.square().sum(1, keepdim=True), neg.square() @ members], 1)
-    first, second = all_reduce_sum(torch.stack([of_values, of_squares]), sides.group)
-    num_pos = sides.num_pos.clamp(min=1)
-    num_neg = sides.num_neg.clamp(min=1)
-    pos1 = first[:, :1] / num_pos
-    neg1 = first[:, 1:] / num_neg
-    pos2 = second[:, :1] / num_pos
-    neg2 = second[:, 1:] / num_neg
-    squared = pos2 - 2 * pos1 * neg1 + neg2
-    return 1 - 2 * (pos1 - neg1) / tau + squared / tau**2
-
-
-def _huber_means(scores: Tensor, sides: _Sides, huber: OneSidedHuber) -> Tensor:
-    """(C, G) means over the pairs of two classes, group by group."""
-    index, pos_mask = positive_index(sides.is_positive)
-    pos = scores.gather(1, index)
-    if sides.group is not None:
-        pos, pos_mask = all_gather_lists(pos, pos_mask, sides.group)
-    sums = []
-    for member in sides.members:
-        counted = sides.is_negative & member
-        total = pairwise_surrogate_sum(
-            pos, scores, huber, pos_mask=pos_mask, neg_mask=counted, group=sides.group
-        )
-        sums.append(total.sum(1))
-    return torch.stack(sums, 1) / (sides.num_pos * sides.num_neg).clamp(min=1)
+    return torch.where(has_pairs, means, 0).sum(1) / others.clamp(min=1), others > 0
 
 
 class MAUCLoss(RankingLoss):
     """Multi-class AUC loss of the columns of a classifier, one against one.
 
-    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``,
-    so a rare class counts as much as a frequent one, also among the negatives. Source: Yang et al.,
-    Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no class are
-    one more class of negatives: with one column the loss is the binary AUC. A sample with several
-    classes counts in each of them; it is never a negative of its own.
+    For class i the mean over the other classes j of ``mean_{x in i, y in j} l(f_i(x) - f_i(y))``
+    with ``l(x) = (1 - x/tau)^2``, so a rare class counts as much as a frequent one, also among the
+    negatives. O(C^2 n), from sums and sums of squares of the classes, without a pair. Source: Yang
+    et al., Learning with Multiclass AUC: Theory and Algorithms, TPAMI 2021, eq. 1. Samples of no
+    class are one more class of negatives: with one column the loss is the binary AUC. A sample with
+    several classes counts in each of them; it is never a negative of its own.
 
     Args:
-        surrogate: ``square``: ``l(x) = (1 - x/tau)^2``, O(C^2 n) from sums and sums of squares of
-            the classes, without a pair; ``one_sided_huber``:
-            :class:`mmrank.functional.OneSidedHuber`, by sorting where the matrix would be large.
         tau: Margin in units of the (activated) scores, > 0.
         **kwargs: See :class:`mmrank.losses.RankingLoss`, except ``mode``; ``reduction`` is over
             the classes that have a pair.
@@ -184,13 +132,10 @@ class MAUCLoss(RankingLoss):
     no_retrieval = 'compares the classes of a classifier'
     for_retrieval = 'AUCLoss'
 
-    def __init__(
-        self, surrogate: str = 'square', tau: float = 1.0, **kwargs: Unpack[PerClassOptions]
-    ) -> None:
+    def __init__(self, tau: float = 1.0, **kwargs: Unpack[PerClassOptions]) -> None:
         super().__init__(mode='per_class', **kwargs)
-        one_of('surrogate', surrogate, _MAUC_SURROGATES)
-        self.surrogate = surrogate
-        self.huber = OneSidedHuber(tau)
+        check_positive(tau=tau)
+        self.tau = tau
 
     def loss_of_groups(self, *given) -> Tensor:
         raise UserError(
@@ -201,5 +146,4 @@ class MAUCLoss(RankingLoss):
     def list_losses(self, lists: RankedLists) -> Tensor:
         if lists.list_classes is not None:
             self._check_retrieval()
-        losses, has_pairs = mauc_of_classes(lists, self.surrogate, self.huber)
-        return self.reduce_lists(losses, has_pairs)
+        return self.reduce_lists(*mauc_of_classes(lists, self.tau))

@@ -1,7 +1,5 @@
 """SOAP: average precision from moving averages of each positive."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
@@ -69,8 +67,6 @@ class SOAPLoss(RankingLoss):
             take 0.6 to 1 for sigmoid scores.
         gamma: Weight of the batch in the moving averages, in (0, 1]. The authors' code has 0.1 to
             0.9, by data set.
-        mode: ``per_class``: one ranking per class. ``flatten``: one in all.
-        load_state: False resets the averages when a checkpoint is loaded.
         **kwargs: ``activation``, ``scope``, ``loss_weight`` and ``reduction`` of
             :class:`mmrank.losses.RankingLoss`.
     """
@@ -89,38 +85,18 @@ class SOAPLoss(RankingLoss):
         num_classes: int = 1,
         margin: float = 1.0,
         gamma: float = 0.9,
-        mode: str = 'per_class',
-        load_state: bool = True,
         **kwargs: Unpack[ListOptions],
     ) -> None:
-        super().__init__(num_classes=num_classes, mode=mode, **kwargs)
+        super().__init__(num_classes=num_classes, mode='per_class', **kwargs)
+        self.num_samples = num_samples
         self.hinge = SquaredHinge(margin)
-        self.ranks = SampleRanks(num_samples, num_classes, gamma, load_state)
-
-    @property
-    def num_samples(self) -> int:
-        return self.ranks.num_samples
+        self.ranks = SampleRanks(num_samples, num_classes, gamma)
 
     def forward(
-        self,
-        cls_score: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        *,
-        sample_idx: Tensor | None = None,
-        **others: Tensor | None,
+        self, cls_score: Tensor, target: Tensor, *args, sample_idx=None, **kwargs
     ) -> Tensor:
         """See :meth:`HeadLoss.forward`; (n,) ``sample_idx`` are places in the training set."""
-        if others:
-            raise UserTypeError(
-                f'{type(self).__name__} does not take {", ".join(others)}. Fix: leave it out'
-            )
         check_tensors(sample_idx=sample_idx)
-        cls_score, target, lists = self.called_lists(
-            cls_score, target, weight, avg_factor, reduction_override
-        )
         if sample_idx is None or sample_idx.shape != cls_score.shape[:1]:
             found = None if sample_idx is None else tuple(sample_idx.shape)
             raise ValueError(
@@ -128,10 +104,17 @@ class SOAPLoss(RankingLoss):
                 f'index of each row in the training set, got {found}; use '
                 "mmrank.OneVsRestHead and keep 'sample_idx' in meta_keys of PackInputs"
             )
-        index = self.ranks.index_of(sample_idx, cls_score.device)
+        self._index = self.ranks.index_of(sample_idx, cls_score.device)
+        return super().forward(cls_score, target, *args, **kwargs)
+
+    def loss_of_lists(self, *entries, **options) -> Tensor:
+        scores, is_positive, is_negative, *_ = entries
         # float64 holds every index.
-        losses = self.loss_of_lists(*lists, self.lists_of(index).double())
-        return self.loss_weight * cast(Tensor, losses)
+        index = self.lists_of(self._index).double()
+        return super().loss_of_lists(scores, is_positive, is_negative, index)
+
+    def loss_of_groups(self, *given) -> Tensor:
+        raise UserTypeError(f'{type(self).__name__} does not take group. Fix: leave it out')
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """SOAP of the lists; their values are places in the state."""

@@ -73,28 +73,26 @@ class PointwiseLoss(NamedSettings):
         if reduction_override is not None:
             raise ValueError(f'reduction_override={reduction_override!r} is not supported')
         check_classified(cls_score, target, weight, self.num_columns, weight_per_class=False)
-        finite = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
-        if weight is not None and violated(((weight >= 0) & weight.isfinite()).all(), finite):
-            raise UserError(f'{finite}; got {weight.min().item()} to {weight.max().item()}')
         group = world_group() if self.scope == 'global' else None
         if group is not None:
             cls_score = scale_gradient(cls_score, group.size())
         # Small probabilities are lost in half precision.
         cls_score = at_least_float32(cls_score)
         if weight is not None:
+            fix = 'weight must be finite and >= 0. Fix: 0 for a row that should not count'
+            if violated(((weight >= 0) & weight.isfinite()).all(), fix):
+                raise UserError(f'{fix}; got {weight.min().item()} to {weight.max().item()}')
+            weight = weight.to(cls_score).view(-1, 1)
             # A row of weight 0 may be NaN, and 0 * NaN is not 0.
-            cls_score = cls_score.masked_fill((weight == 0).view(-1, 1), 0)
+            cls_score = cls_score.masked_fill(weight == 0, 0)
         cls_score = clamp_infinite(cls_score)  # inf - inf is NaN
         if self.use_sigmoid:
             is_positive = one_vs_all(target, self.num_columns, soft=avg_factor is not None)
             losses, share = self.sigmoid_losses(cls_score, is_positive)
         else:
             labels = self._single_labels(target)
-            losses, share = self.softmax_losses(cls_score, labels)
-            losses = losses[:, None]
-            share = share[:, None]
+            losses, share = (x[:, None] for x in self.softmax_losses(cls_score, labels))
         if weight is not None:
-            weight = weight.to(losses).view(-1, 1)
             losses = losses * weight
             share = share * weight
         sums = torch.stack([losses.double().sum(0), share.double().sum(0)])
@@ -118,8 +116,7 @@ class PointwiseLoss(NamedSettings):
                 'softmax needs one class per sample, (n,) indices, got a target of shape '
                 f'{tuple(target.shape)}; set use_sigmoid=True for several'
             )
-        classes = self.num_columns
-        return class_indices(target, classes, classes - 1)
+        return class_indices(target, self.num_columns, self.num_columns - 1)
 
 
 class ClassCountLoss(PointwiseLoss):

@@ -20,7 +20,6 @@ def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
     Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019, eq. 4 and 5. ``counts`` are
     (..., K) samples of the K classes that compete, ``beta`` is in [0, 1).
     """
-    check_within('[0, 1)', beta=beta)
     counts = counts.double()
     exists = counts > 0
     log_beta = math.log(beta) if beta > 0 else -math.inf
@@ -50,18 +49,16 @@ class ClassBalancedCELoss(ClassCountLoss):
         self, num_classes: int, beta: float = 0.9999, **kwargs: Unpack[ClassCountOptions]
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        effective_number_weights(torch.ones(2), beta)  # refuses a bad beta
+        check_within('[0, 1)', beta=beta)
         self.beta = beta
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted binary cross-entropy, every row counting 1."""
         weights = effective_number_weights(self.counts.get(), self.beta)
         neg, pos = weights.to(scores).unbind(1)
-        losses = binary_cross_entropy_with_logits(
-            scores, is_positive.to(scores.dtype), reduction='none'
-        )
-        losses = losses * torch.where(is_positive, pos, neg)
-        return losses, torch.ones_like(losses)
+        targets = is_positive.to(scores.dtype)
+        losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
+        return losses * torch.where(is_positive, pos, neg), torch.ones_like(losses)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted cross-entropy, every row counting 1."""

@@ -4,21 +4,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from mmrank.checks import check_not_negative, check_positive
+from mmrank.checks import check_not_negative, check_positive, check_within
 from mmrank.losses.options import ClassCountOptions, Unpack
 
 from .base import ClassCountLoss
 from .class_balanced_ce import effective_number_weights
 
 
-def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
+def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
     """Label-distribution-aware margins of (..., K) counts, float64 in ``[0, max_margin]``.
 
     ``n_c^(-1/4)``, scaled so that the rarest class, and one without samples, has ``max_margin``.
-    Source: Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,
-    NeurIPS 2019, eq. 13.
+    Source: Cao et al., NeurIPS 2019, eq. 13.
     """
-    check_not_negative(max_margin=max_margin)
     counts = counts.double()
     rarest = torch.where(counts > 0, counts, torch.inf).amin(-1, keepdim=True)
     ratio = rarest / torch.where(counts > 0, counts, rarest)
@@ -26,36 +24,14 @@ def ldam_margins(counts: Tensor, max_margin: float = 0.5) -> Tensor:
     return max_margin * ratio.nan_to_num(0).pow(0.25)
 
 
-def ldam_softmax(scores: Tensor, labels: Tensor, margins: Tensor, scale: float = 30.0) -> Tensor:
-    """(n,) LDAM losses of (n, C) scores with (n,) int64 classes and (C,) margins.
-
-    Cross-entropy of ``scale * (scores - margin of the own class)``. Source: Cao et al., Learning
-    Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019, eq. 12.
-    """
-    own = torch.zeros_like(scores).scatter_(1, labels[:, None], margins.to(scores)[labels][:, None])
-    return cross_entropy(scale * (scores - own), labels, reduction='none')
-
-
-def ldam_sigmoid(
-    scores: Tensor, is_positive: Tensor, margins: Tensor, scale: float = 30.0
-) -> Tensor:
-    """(n, C) LDAM losses of binary problems, one a column, with (C, 2) margins.
-
-    A score s is the positive class's score over the negative one, so this is :func:`ldam_softmax`
-    of the scores (0, s). The margins are for the negatives and for the positives.
-    """
-    neg, pos = margins.to(scores).unbind(1)
-    lead = torch.where(is_positive, scores - pos, -scores - neg)
-    return softplus(-scale * lead)
-
-
 class LDAMLoss(ClassCountLoss):
     """Cross-entropy with larger margins for rarer classes.
 
-    The margin of a class is ``max_margin * (n_rarest / n_c)^(1/4)``. Once
+    Cross-entropy of ``scale * (scores - margin of the own class)`` with the margin ``max_margin *
+    (n_rarest / n_c)^(1/4)``; with sigmoid that of two classes with the scores 0 and s. Once
     ``mmrank.DeferredReweightingHook`` starts the re-weighting, the classes are also weighted by
     their effective number and the mean is weighted, as in the authors' code. Source: Cao et al.,
-    Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019.
+    Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss, NeurIPS 2019, eq. 12.
 
     Args:
         num_classes: Number of classes C, columns of the scores.
@@ -80,10 +56,9 @@ class LDAMLoss(ClassCountLoss):
         **kwargs: Unpack[ClassCountOptions],
     ) -> None:
         super().__init__(num_classes, **kwargs)
+        check_not_negative(max_margin=max_margin)
         check_positive(scale=scale)
-        # Refuse bad settings before training starts.
-        ldam_margins(torch.ones(2), max_margin)
-        effective_number_weights(torch.ones(2), reweight_beta)
+        check_within('[0, 1)', reweight_beta=reweight_beta)
         self.max_margin = max_margin
         self.scale = scale
         self.reweight_beta = reweight_beta
@@ -95,21 +70,21 @@ class LDAMLoss(ClassCountLoss):
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Binary LDAM losses and their weights."""
-        counts = self.counts.get()
-        margins = ldam_margins(counts, self.max_margin)
-        losses = ldam_sigmoid(scores, is_positive, margins, self.scale)
-        neg, pos = self._weights(counts).to(losses).unbind(1)
-        weights = torch.where(is_positive, pos, neg)
-        return losses * weights, weights
+        margins, weights = self._of_classes(self.counts.get(), scores)
+        lead = torch.where(is_positive, scores - margins[:, 1], -scores - margins[:, 0])
+        weights = torch.where(is_positive, weights[:, 1], weights[:, 0])
+        return softplus(-self.scale * lead) * weights, weights
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """LDAM losses and the weights of their classes."""
-        counts = self.counts.get()[:, 1]
-        margins = ldam_margins(counts, self.max_margin)
-        losses = ldam_softmax(scores, labels, margins, self.scale)
-        weights = self._weights(counts).to(losses)[labels]
+        margins, weights = self._of_classes(self.counts.get()[:, 1], scores)
+        own = torch.zeros_like(scores).scatter_(1, labels[:, None], margins[labels][:, None])
+        losses = cross_entropy(self.scale * (scores - own), labels, reduction='none')
+        weights = weights[labels]
         return losses * weights, weights
 
-    def _weights(self, counts: Tensor) -> Tensor:
+    def _of_classes(self, counts: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Margins and weights of (..., K) counts, in the dtype of the scores."""
         weights = effective_number_weights(counts, self.reweight_beta)
-        return torch.where(self.reweighting > 0, weights, 1)
+        weights = torch.where(self.reweighting > 0, weights, 1)
+        return ldam_margins(counts, self.max_margin).to(scores), weights.to(scores)

@@ -1,22 +1,21 @@
-"""Cross-entropy of scores that are shifted by the log shares of the classes."""
+"""Cross-entropy of scores shifted by the log shares of the classes, and balanced softmax."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from mmrank.checks import check_not_negative
-from mmrank.losses.options import ClassCountOptions, Unpack
+from mmrank.losses.options import ClassCountOptions, SoftmaxOptions, Unpack
 
 from .base import ClassCountLoss
 
 
-def log_shares(counts: Tensor, tau: float = 1.0) -> Tensor:
+def log_shares(counts: Tensor, tau: float) -> Tensor:
     """``log(pi^tau + 1e-12)`` of (..., K) counts of competing classes, float64.
 
     pi is the share of a class among its K; 1e-12 keeps a class without samples finite, as in the
     authors' code. Source: Menon et al., Long-tail Learning via Logit Adjustment, ICLR 2021, eq. 10.
     """
-    check_not_negative(tau=tau)
     counts = counts.double()
     shares = counts / counts.sum(-1, keepdim=True).clamp(min=1)
     return (shares**tau + 1e-12).log()
@@ -41,15 +40,15 @@ class LogitAdjustedCELoss(ClassCountLoss):
         self, num_classes: int, tau: float = 1.0, **kwargs: Unpack[ClassCountOptions]
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        log_shares(torch.ones(2), tau)  # refuses a bad tau
+        check_not_negative(tau=tau)
         self.tau = tau
 
     def sigmoid_losses(self, scores: Tensor, is_positive: Tensor) -> tuple[Tensor, Tensor]:
         """Binary cross-entropy, every row counting 1."""
         neg, pos = log_shares(self.counts.get(), self.tau).unbind(1)
-        losses = binary_cross_entropy_with_logits(
-            scores + (pos - neg).to(scores), is_positive.to(scores.dtype), reduction='none'
-        )
+        scores = scores + (pos - neg).to(scores)
+        targets = is_positive.to(scores.dtype)
+        losses = binary_cross_entropy_with_logits(scores, targets, reduction='none')
         return losses, torch.ones_like(losses)
 
     def softmax_losses(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,3 +56,18 @@ class LogitAdjustedCELoss(ClassCountLoss):
         shift = log_shares(self.counts.get()[:, 1], self.tau)
         losses = cross_entropy(scores + shift.to(scores), labels, reduction='none')
         return losses, torch.ones_like(losses)
+
+
+class BalancedSoftmaxLoss(LogitAdjustedCELoss):
+    """Cross-entropy of a softmax whose terms count as often as their classes have samples.
+
+    It equals :class:`LogitAdjustedCELoss` with softmax and ``tau=1``. Source: Ren et al., Balanced
+    Meta-Softmax for Long-Tailed Visual Recognition, NeurIPS 2020, eq. 3.
+
+    Args:
+        num_classes: Number of classes C >= 2, columns of the scores.
+        **kwargs: See :class:`LogitAdjustedCELoss`, except ``tau`` and ``use_sigmoid``.
+    """
+
+    def __init__(self, num_classes: int, **kwargs: Unpack[SoftmaxOptions]) -> None:
+        super().__init__(num_classes, use_sigmoid=False, **kwargs)

@@ -9,7 +9,6 @@ losses see the same targets and IoUs. With p = sigmoid(s) and the quality q of a
 import math
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
@@ -83,6 +82,9 @@ class QualityLoss(HeadLoss):
         self, scores, is_positive, is_negative, values=None, list_classes=None
     ) -> Tensor:
         """See :meth:`HeadLoss.loss_of_lists`; at least float32."""
+        group = world_group() if self.scope == 'global' else None
+        if group is not None:
+            scores = scale_gradient(scores, group.size())
         scores = _FirstOrder.apply(clamp_infinite(scores))  # the slopes would be 0 * inf
         index, pos_mask = positive_index(is_positive, math.inf)
         # A score that does not count has no gradient, not even if it is NaN.
@@ -97,14 +99,11 @@ class QualityLoss(HeadLoss):
         above = torch.where(pos_mask, above, 0)
         below = torch.where(is_negative, -logsigmoid(-neg) * self.negatives(neg.sigmoid()), 0)
         loss = above.sum() + below.sum()
-        number = is_positive.sum()
-        group = world_group() if self.scope == 'global' else None
-        if group is not None:
-            own = scale_gradient(loss, dist.get_world_size(group)).double()
-            total, number = all_reduce_sum(torch.stack([own, number.double()]), group)
-            loss = total.to(loss.dtype)
-        self.diagnostics = {'num_positive': number.detach()}
-        return loss / number.detach().clamp(min=1).to(loss.dtype)
+        sums = torch.stack([loss.double(), is_positive.sum().double()])
+        total, number = all_reduce_sum(sums, group)
+        number = number.detach()
+        self.diagnostics = {'num_positive': number}
+        return (total / number.clamp(min=1)).to(loss.dtype)
 
     def loss_of_groups(self, lists, group: Tensor, row_values: Tensor | None) -> Tensor:
         """The loss of all scores: they do not meet, in whatever list they are."""

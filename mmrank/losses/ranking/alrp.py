@@ -8,10 +8,9 @@ from torch import Tensor
 from mmrank.checks import check_positive
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs import spread_above
 from mmrank.state import SelfBalance
 
-from .ap_loss import ErrorDrivenLoss, error_driven_loss, rank_counts, target_lists
+from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 
 # Number of false positives below which the paper makes no update.
 _EPS = 1e-5
@@ -54,26 +53,22 @@ def alrp_loss(logits: Tensor, targets: Tensor, box_errors: Tensor, *, delta: flo
 
 def _alrp(lists: RankedLists, delta: float) -> ALRP:
     """Parts of aLRP; the values of the lists are the box errors."""
-    counts = rank_counts(lists, delta)
     mask = lists.pos_mask
+    counts = RankCounts(lists, delta)
+    rank = 1 + counts.positives + counts.false_positives
+    inverse = torch.where(mask, 1 / rank, 0)
     box_errors = torch.where(mask, lists.required_values().double(), 0)
     with torch.no_grad():
-        rank = 1 + counts.positives + counts.false_positives
-        inverse = torch.where(mask, 1 / rank, 0)
-        same = lists.pos.double()
-        delta, way, saved = counts.own
         # H(x) + H(-x) = 1 turns the sum over what is above i into what the transpose gives, H(0) =
         # 1/2 takes i itself out.
-        detached = box_errors.detach()
-        below = spread_above(detached, same, delta, way, *saved)
-        above = detached.sum(1, keepdim=True) - below - 0.5 * detached
-        # Weight of E_k: 1/rank(k) + sum_{i != k} H(s_k - s_i)/rank(i).
-        share = spread_above(inverse, same, delta, way, *saved) + 0.5 * inverse
-        share = torch.where(mask, share, 0)
-        value = (counts.false_positives * inverse).sum(1) / counts.num_pos
+        below = counts.spread_over_positives(box_errors)
+        above = box_errors.sum(1, keepdim=True) - below - 0.5 * box_errors
         error = (counts.false_positives + above.clamp(min=0)) * inverse
-    classification = error_driven_loss(lists, value, error, counts, _EPS)
-    localisation = (share * box_errors).sum(1) / counts.num_pos
+        # Weight of E_k: 1/rank(k) + sum_{i != k} H(s_k - s_i)/rank(i).
+        share = counts.spread_over_positives(inverse) + 0.5 * inverse
+        share = torch.where(mask, share, 0)
+    classification = counts.loss(error, counts.false_positives * inverse, _EPS)
+    localisation = (share * box_errors).sum(1) / counts.total
     return ALRP(classification, localisation)
 
 
@@ -102,8 +97,8 @@ class ALRPLoss(ErrorDrivenLoss):
         """Both parts of aLRP."""
         return _alrp(lists, self.delta)
 
-    def combine(self, scores: Tensor, boxes: Tensor, lists: RankedLists) -> dict[str, Tensor]:
+    def combine(self, scores: Tensor, boxes: Tensor, *, group) -> dict[str, Tensor]:
         """Both parts, the box part balanced."""
-        ratio = self.balance.update(scores, boxes, lists.state_group)
-        self.note(box_balance=ratio)
+        ratio = self.balance.update(scores, boxes, group)
+        self.diagnostics['box_balance'] = ratio.detach()
         return dict(loss_cls=scores, loss_bbox=boxes * ratio)

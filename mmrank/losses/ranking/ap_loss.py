@@ -1,28 +1,14 @@
-"""AP-Loss, and what AP-Loss, aLRP and Rank & Sort share: gradients set by an update rule.
-
-They count how many scores lie above a positive with the step ``H(x) = clamp(x / (2 delta) + 1/2, 0,
-1)``: :func:`mmrank.losses.pairs.count_above`, in near-linear time.
-"""
-
-from collections.abc import Sequence
-from typing import NamedTuple
+"""AP-Loss, plain and graded by the relevance of the positives."""
 
 import torch
 from torch import Tensor
 
-from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_positive
-from mmrank.losses.base import GRADED, RankingLoss
-from mmrank.losses.lists import RankedLists, all_positives, like_scores, split_lists
+from mmrank.losses.base import GRADED
+from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
-from mmrank.losses.pairs import Way, count_above, spread_above
-from mmrank.losses.pairs_graded import graded_pairs
-from mmrank.state import MeanPositiveScore
-from mmrank.tensors import check_tensors, shares
 
-#: What the mean positive logit of a batch is compared with. No setting: the loss itself has no
-#: range.
-USUAL_LOGITS = (-5.0, 5.0)
+from .error_driven import ErrorDrivenLoss, RankCounts, target_lists
 
 
 def ap_loss(
@@ -65,223 +51,30 @@ def ap_loss(
     return like_scores(_ap(lists, delta, interpolate, lists.values), logits)
 
 
-def target_lists(logits: Tensor, targets: Tensor, values: Tensor | None = None) -> RankedLists:
-    """Lists by targets in (0, 1] for positives, 0 for negatives, < 0 (or NaN) for what is left out.
-
-    ValueError above 1.
-    """
-    check_tensors(logits=logits, targets=targets)
-    if logits.shape != targets.shape:
-        raise ValueError(
-            'logits and targets must have one shape, got '
-            f'{tuple(logits.shape)} and {tuple(targets.shape)}'
-        )
-    is_positive = targets > 0
-    # The scores themselves, arguments swapped, would pass for labels.
-    fix = '0 for negatives, at most 1 for positives, -1 for what is left out'
-    shares('targets', torch.where(is_positive, targets, 0), fix)
-    return split_lists(logits, is_positive, targets >= 0, values)
-
-
 def _ap(
     lists: RankedLists, delta: float, interpolate: bool, relevance: Tensor | None = None
 ) -> Tensor:
-    counts = rank_counts(lists, delta)
-    pos = lists.pos
-    mask = lists.pos_mask
-    with torch.no_grad():
-        rank = 1 + counts.positives + counts.false_positives
-        if relevance is not None:
-            relevance = torch.where(mask, relevance.detach().double(), 0)
-            mask = mask & (relevance != 0)
-            counts = _graded_counts(lists, counts, relevance, delta)
-        error = counts.false_positives / rank
-        if relevance is not None:
-            error = error / torch.where(mask, relevance, 1)
-        if interpolate and pos.size(1):
-            error = _interpolated(error, pos, mask)
-        if relevance is not None:
-            error = error * relevance
-        error = torch.where(mask, error, 0)
-        value = error.sum(1) / counts.num_pos
-    return error_driven_loss(lists, value, error, counts, relevance=relevance)
+    counts = RankCounts(lists, delta)
+    rank = 1 + counts.positives + counts.false_positives
+    # How much each positive counts.
+    share = lists.pos_mask.double()
+    if relevance is not None:
+        share = torch.where(lists.pos_mask, relevance.detach().double(), 0)
+        counts.grade(share)
+    counted = share > 0
+    error = counts.false_positives / rank / torch.where(counted, share, 1)
+    if interpolate and error.size(1):
+        error = _interpolated(error, lists.pos.detach(), counted)
+    return counts.loss(torch.where(counted, error * share, 0))
 
 
-def _interpolated(error: Tensor, pos: Tensor, mask: Tensor) -> Tensor:
+def _interpolated(error: Tensor, pos: Tensor, counted: Tensor) -> Tensor:
     """(L, P) least error of all positives that score no higher; equal scores share it."""
-    scores, order = torch.where(mask, pos.double(), torch.inf).sort(1)
+    scores, order = torch.where(counted, pos.double(), torch.inf).sort(1)
     # Padding is not a positive, so it must not lower the error of an infinite score.
-    least = torch.where(mask, error, torch.inf).gather(1, order).cummin(1).values
+    least = torch.where(counted, error, torch.inf).gather(1, order).cummin(1).values
     last_tie = torch.searchsorted(scores, scores, right=True) - 1
     return torch.empty_like(error).scatter_(1, order, least.gather(1, last_tie))
-
-
-def _graded_counts(
-    lists: RankedLists, counts: 'RankCounts', relevance: Tensor, delta: float
-) -> 'RankCounts':
-    """Counts in which a positive is a false positive of more relevant ones, see `ap_loss`."""
-    rows = torch.zeros_like(relevance)
-    for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance):
-        rows[:, part] = (gaps * piecewise_linear_step(-x, delta)).sum(2)
-    total = relevance.sum(1)
-    return counts._replace(
-        false_positives=relevance * counts.false_positives + rows,
-        num_pos=torch.where(total > 0, total, 1),
-    )
-
-
-def piecewise_linear_step(x: Tensor, delta: float) -> Tensor:
-    """``H(x) = clamp(x / (2 delta) + 1/2, 0, 1)`` of score differences of any shape.
-
-    ``delta`` is the half width of the ramp. Source: AP-Loss (CVPR 2019), eq. 13; Rank & Sort (ICCV
-    2021), section 3.
-    """
-    return (x / (2 * delta) + 0.5).clamp(0, 1)
-
-
-class Steps(NamedTuple):
-    """How scores were counted above positives, for :func:`mmrank.losses.pairs.spread_above`."""
-
-    delta: float
-    way: Way
-    saved: tuple[Tensor, ...]
-
-
-class RankCounts(NamedTuple):
-    """How many scores lie above each positive, by the step H, in float64."""
-
-    negatives: Steps
-    #: The same for the positives among themselves.
-    own: Steps
-    false_positives: Tensor  # (L, P) ``N_FP(i) = sum_j H(t_j - s_i)``
-    positives: Tensor  # (L, P) ``sum_{k != i} H(s_k - s_i)``
-    num_pos: Tensor  # (L,) number of positives, at least 1
-
-
-@torch.no_grad()
-def rank_counts(lists: RankedLists, delta: float) -> RankCounts:
-    """Count above each positive of L lists."""
-    pos = lists.pos
-    mask = lists.pos_mask
-    above, *way = count_above(pos, mask, lists.scores, lists.is_negative, delta, lists.group)
-    same = pos.double()
-    among, *own_way = count_above(same, mask, same, mask, delta)
-    # A positive meets itself at H(0) = 1/2.
-    among = torch.where(mask, (among - 0.5).clamp(min=0), 0)
-    num_pos = mask.sum(1).clamp(min=1).double()
-    return RankCounts(Steps(delta, *way), Steps(delta, *own_way), above, among, num_pos)
-
-
-class _ErrorDriven(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, value, pos_grad, spread, delta, way, *saved):
-        ctx.delta = delta
-        ctx.way = way
-        ctx.save_for_backward(pos, neg, pos_grad, spread, *saved)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('An error-driven loss (AP-Loss, aLRP, Rank & Sort)')
-    def backward(ctx, grad):
-        pos, neg, pos_grad, spread, *saved = ctx.saved_tensors
-        grad = grad.unsqueeze(1)
-        grad_pos = grad_neg = None
-        if ctx.needs_input_grad[0]:
-            grad_pos = (grad * pos_grad).to(pos.dtype)
-        if ctx.needs_input_grad[1] and ctx.way is not None:
-            grad_neg = spread_above(grad * spread, neg, ctx.delta, ctx.way, *saved)
-        return (grad_pos, grad_neg, *[None] * (5 + len(saved)))
-
-
-def error_driven_loss(
-    lists: RankedLists,
-    value: Tensor,
-    error: Tensor,
-    counts: RankCounts,
-    eps: float = 0.0,
-    relevance: Tensor | None = None,
-) -> Tensor:
-    """(L,) ``value``, differentiable once: its gradient is the identity update of (L, P) errors.
-
-    Positive i receives ``-error_i / n+`` and negative j ``sum_i error_i H(t_j - s_i) / (N_FP(i)
-    n+)``: what the positives are pulled up by is what the negatives above them are pushed down by.
-    A positive without false positives has no error to pass on. Source: Rank & Sort (ICCV 2021),
-    eqs. 3 to 6; AP-Loss (CVPR 2019), eqs. 9 to 12. Up to ``eps`` false positives there is no
-    update: where errors do not vanish with their number, rounding would be divided by rounding.
-    With a ``relevance``, (L, P), the counts are graded, and positives push positives as well.
-    """
-    found = counts.false_positives > eps
-    error = torch.where(found, error, 0) / counts.num_pos.unsqueeze(1)
-    spread = torch.where(found, error / counts.false_positives, 0)
-    grad = -error
-    if relevance is not None:
-        with torch.no_grad():
-            for part, gaps, x in graded_pairs(lists.pos, lists.pos_mask, relevance):
-                above = piecewise_linear_step(-x, counts.negatives.delta).mul_(gaps)
-                grad += torch.bmm(spread[:, part].unsqueeze(1), above).squeeze(1)
-        spread = relevance * spread
-    delta, way, saved = counts.negatives
-    return _ErrorDriven.apply(lists.pos, lists.scores, value, grad, spread, delta, way, *saved)
-
-
-def fixed_gradient_loss(pos: Tensor, value: Tensor, grad: Tensor) -> Tensor:
-    """(L,) ``value``, whose gradient by the (L, P) positives is ``grad``."""
-    return _ErrorDriven.apply(pos, pos.detach(), value, grad, grad, None, None)
-
-
-class ErrorDrivenLoss(RankingLoss):
-    """Base of AP-Loss, aLRP and Rank & Sort.
-
-    The mean positive logit is tracked for :meth:`logit_centre` alone, which centres the scores
-    shown at test time; it does not affect the loss.
-
-    Args:
-        delta: Half width of the step in units of the raw logits, > 0.
-        **kwargs: ``num_classes``, ``mode``, ``reduction``, ``scope`` and ``loss_weight`` of
-            :class:`mmrank.losses.RankingLoss`.
-    """
-
-    zero_without_positives = True
-    #: Weight of the new batch in the mean positive logit.
-    momentum = 0.01
-
-    def __init__(self, delta: float, **kwargs: Unpack[LogitOptions]) -> None:
-        super().__init__(activation='none', **kwargs)
-        check_positive(delta=delta)
-        self.delta = delta
-        self.mean_positive = MeanPositiveScore(1, self.momentum, score_range=USUAL_LOGITS)
-
-    def part_losses(self, parts: Sequence[RankedLists]) -> Tensor | dict[str, Tensor]:
-        first = parts[0]
-        self.mean_positive.update(*all_positives(parts), first.state_group)
-        self.diagnostics = {'mean_positive': self.mean_positive.mean.mean()}
-        evaluated = [self.evaluate(lists) for lists in parts]
-        terms = [torch.cat(values) for values in zip(*evaluated)]
-        counted = torch.cat([lists.has_positive for lists in parts])
-        reduced = [self.reduce_lists(term, counted) for term in terms]
-        return self.combine(*reduced, first)
-
-    def evaluate(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """(L,) float64 terms of the loss of each list; what a subclass defines."""
-        raise NotImplementedError
-
-    def combine(self, *terms) -> Tensor | dict[str, Tensor]:
-        """Loss from the reduced terms of :meth:`evaluate`; last come lists with the groups."""
-        return terms[0]
-
-    def note(self, **scalars: Tensor) -> None:
-        """Add detached scalars to the diagnostics."""
-        for name, value in scalars.items():
-            self.diagnostics[name] = value.detach()
-
-    def logit_centre(self) -> Tensor:
-        """Mean positive logit, (1,)."""
-        return self.mean_positive.mean
-
-    @torch.no_grad()
-    def shift_logits(self, offset: Tensor) -> None:
-        mean = self.mean_positive.mean
-        mean.copy_(self._shifted(mean, offset))
 
 
 class APLoss(ErrorDrivenLoss):

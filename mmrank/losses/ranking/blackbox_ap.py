@@ -1,16 +1,19 @@
 """BlackBox AP: exact average precision, gradient by a perturbed ranking."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mmrank.autograd import Function, once_differentiable
 from mmrank.checks import check_not_negative, check_positive
 from mmrank.losses.base import StatelessRankingLoss
 from mmrank.losses.lists import RankedLists, like_scores, split_lists
 from mmrank.losses.options import RankingOptions, Unpack
 from mmrank.losses.pairs_fast import Places
 from mmrank.tensors import clamp_infinite, score_blocks
+
+from .error_driven import given_gradient
 
 
 def blackbox_ap_loss(
@@ -54,67 +57,40 @@ def blackbox_ap_loss(
 
 def _blackbox_ap(lists: RankedLists, lam: float, margin: float) -> Tensor:
     pos = lists.pos
-    mask = lists.pos_mask
     neg = lists.scores
+    mask = lists.pos_mask
     with torch.no_grad():
         s = clamp_infinite(pos.double()) - margin / 2
-        negatives = _Negatives(neg, lists.is_negative, margin)
-        hidden = (s.isnan() & mask).any(1).double()
-        missing = torch.zeros_like(hidden)
-        for _, t, keep in negatives.blocks():
-            missing += (t.isnan() & keep).any(1)
-        if lists.group is not None:
-            dist.all_reduce(missing, group=lists.group)
+        spoil = _nan_of_broken(s, lists)
         s = s.nan_to_num(0)
         num_pos = mask.sum(1).clamp(min=1).double()
-        before = _Ranks(s, mask, negatives, lists.group)
+        before = _Ranks(s, lists, margin)
         precision = before.among / before.rank
         risk = torch.where(mask, 1 - precision, 0).sum(1) / num_pos
         slope = precision / before.rank / num_pos[:, None]
-        after = _Ranks(s + lam * slope, mask, negatives, lists.group)
-        broken = hidden + missing > 0
-        spoil = torch.where(broken & lists.has_positive, float('nan'), 0.0)
+        after = _Ranks(s + lam * slope, lists, margin)
         grad_pos = torch.where(mask, (after.rank - before.rank) / lam, 0)
-        wide = torch.promote_types(neg.dtype, torch.float32)
-        grad_neg = neg.new_empty(neg.shape, dtype=wide)
-        for part, t, keep in negatives.blocks():
+        grad_neg = torch.empty_like(neg, dtype=torch.promote_types(neg.dtype, torch.float32))
+        for part, t in _raised(neg, margin):
             passed = before.not_above(t) - after.not_above(t)
-            passed = torch.where(keep, passed.double() / lam, 0)
+            passed = torch.where(lists.is_negative[:, part], passed.double() / lam, 0)
             grad_neg[:, part] = passed + spoil[:, None]
-    return _GivenGradient.apply(pos, neg, risk + spoil, grad_pos + spoil[:, None], grad_neg)
+    return given_gradient(risk + spoil, (pos, grad_pos + spoil[:, None]), (neg, grad_neg))
 
 
-class _GivenGradient(Function):
-    @staticmethod
-    def forward(ctx, pos, neg, value, grad_pos, grad_neg):
-        ctx.dtypes = pos.dtype, neg.dtype
-        ctx.save_for_backward(grad_pos, grad_neg)
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable('blackbox_ap_loss')
-    def backward(ctx, grad):
-        # Not in float64 where the scores are not: that takes twice as much.
-        grads = [
-            (grad.to(own.dtype).unsqueeze(1) * own).to(dtype)
-            for own, dtype in zip(ctx.saved_tensors, ctx.dtypes)
-        ]
-        return (*grads, None, None, None)
+def _raised(neg: Tensor, margin: float) -> Iterator[tuple[slice, Tensor]]:
+    """Yield blocks of columns of (L, N) scores, and what they are in float64, half a margin up."""
+    for part in score_blocks(neg):
+        yield part, clamp_infinite(neg[:, part].double()) + margin / 2
 
 
-class _Negatives:
-    """(L, N) negatives, raised by half a margin, in blocks of columns."""
-
-    def __init__(self, neg, mask, margin):
-        self.neg = neg
-        self.mask = mask
-        self.margin = margin
-
-    def blocks(self):
-        """Yield columns, their float64 scores, perhaps NaN, and mask."""
-        for part in score_blocks(self.neg):
-            raised = clamp_infinite(self.neg[:, part].double())
-            yield part, raised + self.margin / 2, self.mask[:, part]
+def _nan_of_broken(pos: Tensor, lists: RankedLists) -> Tensor:
+    """(L,) NaN for lists with positives that have a NaN anywhere, else 0."""
+    broken = (pos.isnan() & lists.pos_mask).any(1).double()
+    missing = (lists.scores.isnan() & lists.is_negative).any(1).double()
+    if lists.group is not None:
+        dist.all_reduce(missing, group=lists.group)
+    return torch.where((broken + missing > 0) & lists.has_positive, torch.nan, 0.0)
 
 
 class _Ranks:
@@ -123,32 +99,33 @@ class _Ranks:
     Ties count as above.
     """
 
-    def __init__(self, pos, pos_mask, negatives, group):
-        end = torch.full_like(pos, float('inf'))
-        ordered = torch.where(pos_mask, pos, end).sort(1).values
+    def __init__(self, pos: Tensor, lists: RankedLists, margin: float) -> None:
+        mask = lists.pos_mask
+        end = torch.full_like(pos, torch.inf)
+        ordered = torch.where(mask, pos, end).sort(1).values
         lower = torch.searchsorted(ordered, pos.contiguous())
         # At or below a score is what is below it once it is a step lower.
-        self._places = Places(ordered.nextafter(-end), negatives.neg.size(1))
-        self.among = pos_mask.sum(1, keepdim=True) - lower
+        self._places = Places(ordered.nextafter(-end), lists.scores.size(1))
         # By the number of positives that do not score above it, every
         # negative is counted once; one that passes k of them is above the k lowest.
         counts = torch.zeros((pos.size(0), pos.size(1) + 1), dtype=torch.int64, device=pos.device)
-        for _, neg, mask in negatives.blocks():
-            counts.scatter_add_(1, self.not_above(neg).long(), mask.long())
+        for part, neg in _raised(lists.scores, margin):
+            counted = lists.is_negative[:, part].long()
+            counts.scatter_add_(1, self.not_above(neg).long(), counted)
         passed = counts.flip(1).cumsum(1).flip(1)
-        if group is not None:
-            dist.all_reduce(passed, group=group)
+        if lists.group is not None:
+            dist.all_reduce(passed, group=lists.group)
         above = passed.gather(1, (lower + 1).clamp(max=pos.size(1)))
         # Padding has rank 1, which divides no zero by zero.
-        self.among = torch.where(pos_mask, self.among, 1).double()
-        self.rank = torch.where(pos_mask, self.among + above, 1)
+        self.among = torch.where(mask, mask.sum(1, keepdim=True) - lower, 1).double()
+        self.rank = torch.where(mask, self.among + above, 1)
 
-    def not_above(self, neg):
+    def not_above(self, neg: Tensor) -> Tensor:
         """(L, n) number of positives that do not score above (L, n) scores."""
         neg = neg.nan_to_num(0).contiguous()
-        found = torch.empty_like(neg, dtype=torch.int32)
-        self._places(slice(0, len(neg)), neg, neg, found)
-        return found
+        places = torch.empty_like(neg, dtype=torch.int32)
+        self._places(slice(0, len(neg)), neg, neg, places)
+        return places
 
 
 class BlackBoxAPLoss(StatelessRankingLoss):

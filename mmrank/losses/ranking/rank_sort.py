@@ -12,19 +12,8 @@ from mmrank.distributed import world_group
 from mmrank.losses.lists import RankedLists, like_scores
 from mmrank.losses.options import LogitOptions, Unpack
 from mmrank.state.gradient_balance import GradientBalance, total_of, with_scaled
-from mmrank.tensors import clamp_infinite, column_blocks
 
-from .ap_loss import (
-    ErrorDrivenLoss,
-    error_driven_loss,
-    fixed_gradient_loss,
-    piecewise_linear_step,
-    rank_counts,
-    target_lists,
-)
-
-# Pairs of positives of one block, each a float64.
-_PAIRS_PER_BLOCK = 2**20
+from .error_driven import ErrorDrivenLoss, RankCounts, given_gradient, positive_pairs, target_lists
 
 
 class RankSort(NamedTuple):
@@ -61,42 +50,30 @@ def rank_sort_loss(logits: Tensor, targets: Tensor, *, delta: float = 0.5) -> Ra
 
 def _rank_sort(lists: RankedLists, delta: float) -> RankSort:
     """Parts of Rank & Sort; the values of the lists are the qualities."""
-    counts = rank_counts(lists, delta)
-    with torch.no_grad():
-        rank = 0.5 + counts.positives + counts.false_positives
-        error = torch.where(lists.pos_mask, counts.false_positives / rank, 0)
-        value = error.sum(1) / counts.num_pos
-        errors, grad = _sorting(lists.pos, lists.pos_mask, lists.required_values(), delta)
-        scale = 1 / counts.num_pos
-    ranking = error_driven_loss(lists, value, error, counts)
-    sorting = fixed_gradient_loss(lists.pos, errors.sum(1) * scale, grad * scale.unsqueeze(1))
+    counts = RankCounts(lists, delta)
+    rank = 0.5 + counts.positives + counts.false_positives
+    ranking = counts.loss(torch.where(lists.pos_mask, counts.false_positives / rank, 0))
+    errors, grad = _sorting(lists, lists.required_values().detach().double(), delta)
+    total = counts.total
+    sorting = given_gradient(errors.sum(1) / total, (lists.pos, grad / total.unsqueeze(1)))
     return RankSort(ranking, sorting)
 
 
 @torch.no_grad()
-def _sorting(pos: Tensor, pos_mask: Tensor, quality: Tensor, delta: float) -> tuple[Tensor, Tensor]:
-    """Sorting errors of the positives and the gradient of their sum.
-
-    The relation of two positives depends on score and quality at once, so this goes over the pairs
-    of positives, in blocks of rows.
-    """
-    pos = clamp_infinite(pos.double())
-    quality = quality.double()
-    errors = torch.zeros_like(pos)
-    grad = torch.zeros_like(pos)
-    rows = max(_PAIRS_PER_BLOCK // max(pos.numel(), 1), 1)
-    for part in column_blocks(pos.size(1), rows):
-        above = piecewise_linear_step(pos.unsqueeze(1) - pos[:, part].unsqueeze(2), delta)
-        above = torch.where(pos_mask.unsqueeze(1), above, 0)
-        worse = quality.unsqueeze(1) < quality[:, part].unsqueeze(2)
-        missorted = torch.where(worse, above, 0)
+def _sorting(lists: RankedLists, quality: Tensor, delta: float) -> tuple[Tensor, Tensor]:
+    """(L, P) sorting errors of the positives and the gradient of their sum."""
+    mask = lists.pos_mask
+    errors = torch.zeros_like(quality)
+    grad = torch.zeros_like(quality)
+    cost = (1 - quality).unsqueeze(2)
+    for part, gaps, above in positive_pairs(lists, quality, delta):
+        above = torch.where(mask.unsqueeze(1), above, 0)
+        missorted = torch.where(gaps > 0, above, 0)
         in_order = above - missorted
-        cost = (1 - quality).unsqueeze(2)
         # At padding there may be nothing above; a real positive has itself.
         current = torch.bmm(above, cost).squeeze(2) / _at_least(above.sum(2))
-        target = torch.bmm(in_order, cost).squeeze(2)
-        target = target / _at_least(in_order.sum(2))
-        error = torch.where(pos_mask[:, part], current - target, 0)
+        target = torch.bmm(in_order, cost).squeeze(2) / _at_least(in_order.sum(2))
+        error = torch.where(mask[:, part], current - target, 0)
         errors[:, part] = error
         # What is missorted above i shares the error of i.
         total = missorted.sum(2)
@@ -172,6 +149,6 @@ class RankSortLoss(ErrorDrivenLoss):
         """Ranking and sorting errors."""
         return _rank_sort(lists, self.delta)
 
-    def combine(self, ranking: Tensor, sorting: Tensor, lists: RankedLists) -> Tensor:
-        self.note(ranking=ranking, sorting=sorting)
+    def combine(self, ranking: Tensor, sorting: Tensor, *, group) -> Tensor:
+        self.diagnostics |= {'ranking': ranking.detach(), 'sorting': sorting.detach()}
         return ranking + self.sort_weight * sorting

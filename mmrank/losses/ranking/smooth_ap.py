@@ -58,13 +58,11 @@ def _smooth_ap(lists: RankedLists, sigmoid: Sigmoid, relevance: Tensor | None = 
         relevance = torch.where(mask, relevance.detach().double(), 0)
         share = torch.where(mask, 1 / rank.detach(), 0)
         total, rows = graded_pair_sum(pos, mask, relevance, 0.5 * share, sigmoid)
-        risk = torch.where(mask, (relevance * above + 0.5 * rows) / rank, 0)
-        # The value of the rows and what they hang on.
-        risk = risk.sum(1) + (total - total.detach())
+        risk = torch.where(mask, (relevance * above + 0.5 * rows) / rank, 0).sum(1)
         weight = relevance.sum(1)
-        return risk / torch.where(weight > 0, weight, 1)
-    risk = torch.where(mask, above / rank, 0)
-    return risk.sum(1) / mask.sum(1).clamp(min=1)
+        # The rows have no gradient, their weighted sum has.
+        return (risk + (total - total.detach())) / torch.where(weight > 0, weight, 1)
+    return torch.where(mask, above / rank, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 
 class SmoothAPLoss(StatelessRankingLoss):

@@ -168,31 +168,20 @@ class SoDeepLoss(RankingLoss):
 
     def list_losses(self, lists: RankedLists) -> Tensor:
         """Mean predicted rank of the positives of each list."""
-        scores, is_positive, is_real = self._whole_lists(lists)
-        scores, is_positive, is_real = self._sorted(scores, is_positive, is_real)
-        ranks = self._ranks(scores)
+        scores, is_positive, is_real = self._sorted(*_whole_lists(lists))
+        with torch.autocast(scores.device.type, enabled=False):
+            ranks = self.sorter.ranks_of_sorted(scores)
         num_positive = is_positive.sum(1)
-        losses = torch.where(is_positive, ranks, 0).sum(1)
-        losses = losses / num_positive.clamp(min=1)
         has_positive = num_positive > 0
-        self._note(ranks, is_real & has_positive[:, None])
+        losses = torch.where(is_positive, ranks, 0).sum(1) / num_positive.clamp(min=1)
+        exact = torch.arange(1, ranks.size(1) + 1, device=ranks.device)
+        counted = is_real & has_positive[:, None]
+        error = torch.where(counted, (ranks.detach() * ranks.size(1) - exact).abs(), 0)
+        self.diagnostics = {'rank_error': error.sum() / counted.sum().clamp(min=1)}
         loss = self.reduce_lists(losses, has_positive)
         # Attached to all scores, also where no list has a positive; NaN stays, and infinity would
         # become NaN.
         return loss + 0 * lists.pos.clamp(-1, 1).sum() + 0 * scores.sum()
-
-    def _whole_lists(self, lists: RankedLists) -> tuple[Tensor, ...]:
-        """(L, M) scores of all ranks, bool of positives and of entries."""
-        scores = lists.scores
-        is_positive = lists.is_positive
-        is_real = is_positive | lists.is_negative
-        if lists.group is None:
-            return scores, is_positive, is_real
-        rows = torch.cat([scores, is_positive.to(scores.dtype)])
-        joined, mask = all_gather_lists(rows, is_real.repeat(2, 1), lists.group)
-        scores, is_positive = joined.chunk(2)
-        is_real = mask[: scores.size(0)]
-        return scores, (is_positive > 0.5) & is_real, is_real
 
     def _sorted(self, scores: Tensor, is_positive: Tensor, is_real: Tensor) -> tuple[Tensor, ...]:
         """(L, n) of the same in descending order, filled up below."""
@@ -207,10 +196,8 @@ class SoDeepLoss(RankingLoss):
         dtype = torch.promote_types(scores.dtype, torch.float32)
         scores = torch.where(is_real, scores, low).to(dtype)
         scores = (2 * (scores - low) / (high - low) - 1).clamp(-2, 2)
-        missing = max(length - width, 0)
-        scores = pad(scores, (0, missing))
-        is_positive = pad(is_positive, (0, missing))
-        is_real = pad(is_real, (0, missing))
+        missing = (0, max(length - width, 0))
+        scores, is_positive, is_real = (pad(x, missing) for x in (scores, is_positive, is_real))
         lowest = torch.where(is_real, scores, torch.inf)
         lowest = torch.where(is_real.any(1, keepdim=True), lowest, 0)
         scores = torch.where(is_real, scores, below(lowest))
@@ -220,14 +207,14 @@ class SoDeepLoss(RankingLoss):
         index = first.gather(1, index)[:, :length]
         return scores.gather(1, index), is_positive.gather(1, index), is_real.gather(1, index)
 
-    def _ranks(self, scores: Tensor) -> Tensor:
-        with torch.autocast(scores.device.type, enabled=False):
-            return self.sorter.ranks_of_sorted(scores)
 
-    @torch.no_grad()
-    def _note(self, ranks: Tensor, counted: Tensor) -> None:
-        length = self.sorter.length
-        exact = torch.arange(1, length + 1, device=ranks.device)
-        error = (ranks * length - exact).abs()
-        error = torch.where(counted, error, 0).sum()
-        self.diagnostics = {'rank_error': error / counted.sum().clamp(min=1)}
+def _whole_lists(lists: RankedLists) -> tuple[Tensor, Tensor, Tensor]:
+    """(L, M) scores of all ranks, bool of the positives and of the entries."""
+    is_real = lists.is_positive | lists.is_negative
+    if lists.group is None:
+        return lists.scores, lists.is_positive, is_real
+    rows = torch.cat([lists.scores, lists.is_positive.to(lists.scores.dtype)])
+    joined, mask = all_gather_lists(rows, is_real.repeat(2, 1), lists.group)
+    scores, is_positive = joined.chunk(2)
+    is_real = mask[: len(scores)]
+    return scores, (is_positive > 0.5) & is_real, is_real

@@ -1,17 +1,19 @@
 """Several losses as one."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from mmrank.checks import check_not_negative
 from mmrank.errors import UserError, UserTypeError
 from mmrank.losses.base import HeadLoss
 from mmrank.losses.embeddings import EmbeddingBatch
 from mmrank.losses.protocols import TakesClassCounts, TrainsEmbeddings
 from mmrank.state.gradient_balance import GradientBalance
+
+_EXAMPLE = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
 
 
 class SumLoss(HeadLoss):
@@ -48,9 +50,7 @@ class SumLoss(HeadLoss):
             or of the scores. False: factors of the values.
 
     Raises:
-        KeyError: If a part is not registered.
-        TypeError: If a part ranks neither scores nor embeddings, or scores meet a part that takes
-            embeddings alone.
+        KeyError, TypeError: If a part is not registered, or ranks neither scores nor embeddings.
         ValueError: If there are no parts, or a setting does not fit.
         ImportError: If a part is a config and mmengine is not installed.
 
@@ -69,14 +69,13 @@ class SumLoss(HeadLoss):
         use_sigmoid: bool = True,
         balance_gradients: bool = False,
     ) -> None:
-        example = "[dict(type='mmrank.StableAPLoss'), dict(type='mmrank.AUCLoss')]"
         if isinstance(losses, str) or not isinstance(losses, (Sequence, nn.ModuleList)):
             raise TypeError(
-                f'losses must be a list of configs or modules, such as {example}, got '
+                f'losses must be a list of configs or modules, such as {_EXAMPLE}, got '
                 f'{type(losses).__name__}'
             )
         if not len(losses):
-            raise ValueError(f'losses=[] is empty; give at least one loss, such as {example}')
+            raise ValueError(f'losses=[] is empty; give at least one loss, such as {_EXAMPLE}')
         parts = [_build_part(f'losses[{i}]', part, num_classes) for i, part in enumerate(losses)]
         if len(set(map(id, parts))) < len(parts):
             raise ValueError(
@@ -89,11 +88,10 @@ class SumLoss(HeadLoss):
             loss_weight=loss_weight,
             use_sigmoid=use_sigmoid,
         )
-        self.weights = _checked_weights(weights, len(parts))
+        self.weights = _checked_weights(weights, len(parts), balance_gradients)
         self.losses = nn.ModuleList(parts)
         self.balances = nn.ModuleList()
-        if balance_gradients is not False:
-            _check_shares(balance_gradients, self.weights)
+        if balance_gradients:
             self.balances.extend(GradientBalance(1.0) for _ in parts[1:])
         self.box_input = _common('box_input', parts)
         self.requires_boxes = any(x.box_input and x.requires_boxes for x in self._head_parts())
@@ -146,39 +144,27 @@ class SumLoss(HeadLoss):
     def _sum(self, values: list[Tensor]) -> Tensor:
         for i, (part, value) in enumerate(zip(self.losses, values)):
             if not isinstance(value, Tensor) or value.dim():
-                found = f'shape {tuple(value.shape)}' if isinstance(value, Tensor) else None
                 raise TypeError(
-                    f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got '
-                    f'{found or type(value).__name__}'
+                    f'losses[{i}] ({type(part).__name__}) must return a scalar tensor, got {value}'
                 )
         weights = self.weights
         noted = {}
         if len(self.balances):
             factors = self._factors(values)
-            noted = self._shares(factors)
+            # The shares of the gradient by the weights alone.
+            sizes = torch.stack([weight / factor for weight, factor in zip(weights, factors)])
+            noted = {f'share_{i}': share for i, share in enumerate(sizes / sizes.sum())}
+            noted |= {f'factor_{i}': factor for i, factor in enumerate(factors) if i}
             weights = [weight * factor for weight, factor in zip(weights, factors)]
-        self.diagnostics = {}
-        total = 0
-        for i, (weight, value) in enumerate(zip(weights, values)):
-            part = self.loss_weight * (weight * value)
-            self.diagnostics[f'part_{i}'] = part.detach()
-            total = total + part
-        self.diagnostics |= noted
-        return total
+        terms = [self.loss_weight * (w * value) for w, value in zip(weights, values)]
+        self.diagnostics = {f'part_{i}': term.detach() for i, term in enumerate(terms)} | noted
+        return sum(terms)
 
     def _factors(self, values: list[Tensor]) -> list[Tensor]:
         """Factors that give every part the gradient of the first, whose factor is 1."""
-        factors = [torch.ones_like(values[0], dtype=torch.float32)]
-        for balance, value in zip(self.balances, values[1:]):
-            factors.append(balance.factor(value, values[0]))
-        return factors
-
-    def _shares(self, factors: list[Tensor]) -> dict[str, Tensor]:
-        """Shares of the gradient by the weights alone, and the factors, for the log."""
-        sizes = torch.stack([weight / factor for weight, factor in zip(self.weights, factors)])
-        shares = sizes / sizes.sum()
-        noted = {f'share_{i}': share for i, share in enumerate(shares)}
-        return noted | {f'factor_{i}': factor for i, factor in enumerate(factors) if i}
+        first = torch.ones_like(values[0], dtype=torch.float32)
+        pairs = zip(self.balances, values[1:])
+        return [first, *(balance.factor(value, values[0]) for balance, value in pairs)]
 
     def logit_centre(self) -> Tensor | None:
         for part in self._head_parts():
@@ -252,36 +238,23 @@ def _common(
     return next(iter(found.values()), None)
 
 
-def _checked_weights(weights: Sequence[float] | None, number: int) -> list[float]:
+def _checked_weights(
+    weights: Sequence[float] | None, number: int, balance_gradients: bool
+) -> list[float]:
     if weights is None:
-        return [1.0] * number
-    if isinstance(weights, str) or not isinstance(weights, Sequence):
-        raise TypeError(
+        weights = [1.0] * number
+    if not isinstance(weights, Sequence) or len(weights) != number:
+        raise ValueError(
             f'weights must be a list of {number} numbers, one for each part, got {weights!r}'
         )
-    if len(weights) != number:
-        raise ValueError(
-            f'weights={list(weights)!r} has {len(weights)} numbers for {number} losses; give one '
-            'for each'
-        )
-    for i, weight in enumerate(weights):
-        is_number = isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        if not (is_number and 0 <= weight < math.inf):
-            raise ValueError(
-                f'weights[{i}]={weight!r} must be a finite number >= 0: a part with a negative '
-                'weight gets worse in training'
-            )
-    return [float(weight) for weight in weights]
-
-
-def _check_shares(balance_gradients: bool, weights: list[float]) -> None:
-    if balance_gradients is not True:
+    weights = [float(weight) for weight in weights]
+    check_not_negative(**{f'weights[{i}]': weight for i, weight in enumerate(weights)})
+    if balance_gradients is False:
+        return weights
+    if balance_gradients is not True or number < 2 or min(weights) <= 0:
         raise UserError(
-            f'balance_gradients={balance_gradients!r} must be True or False. Fix: '
-            'balance_gradients=True, and the shares as weights, such as weights=[0.9, 0.1]'
+            f'balance_gradients={balance_gradients!r} with weights={weights}: the option is True '
+            'or False, and needs two parts or more with weights > 0, their shares of the gradient. '
+            'Fix: balance_gradients=True, weights=[0.9, 0.1]'
         )
-    if len(weights) < 2 or min(weights) <= 0:
-        raise UserError(
-            f'balance_gradients=True needs two parts or more with weights > 0, got {weights}. Fix: '
-            'leave out the part, or balance_gradients=False'
-        )
+    return weights

@@ -8,8 +8,8 @@ from per_positive_loops import alrp_loop, ap_loop, rank_sort_loop
 from score_lists import summed_by
 
 from mmrank.functional import alrp_loss, ap_loss, average_precision, rank_sort_loss
-from mmrank.losses.ranking import rank_sort
-from mmrank.losses.ranking.ap_loss import piecewise_linear_step
+from mmrank.losses import pairs_graded
+from mmrank.losses.ranking.error_driven import piecewise_linear_step
 
 METHODS = ('intervals', 'pairs')
 
@@ -113,7 +113,7 @@ def test_any_list(entries, delta):
 def test_many_positives_need_several_blocks_of_pairs(monkeypatch):
     logits, targets, _ = make_list(50, 100)
     whole = with_gradient(lambda x: rank_sort_loss(x, targets), logits)
-    monkeypatch.setattr(rank_sort, '_PAIRS_PER_BLOCK', 350)
+    monkeypatch.setattr(pairs_graded, '_CACHED_PAIRS', 350)
     parts = with_gradient(lambda x: rank_sort_loss(x, targets), logits)
     check(parts[0] + parts[1], whole[0] + whole[1])
 
