@@ -176,18 +176,25 @@ def test_the_source_is_not_written_and_a_repeated_box_is_reported(place, run):
     assert 'same box twice' in run(TOOL, *words, place / 'out.json')
 
 
+def coco_object(number, image_id, category_id):
+    sides = dict(bbox=[1, 1, 5, 5], area=25, iscrowd=0)
+    return dict(id=number, image_id=image_id, category_id=category_id, **sides)
+
+
 DOCUMENT = dict(
     images=[
-        dict(id=7, file_name='a.jpg'),
-        dict(id=3, file_name='b.jpg'),
-        dict(id=5, file_name='c, d.jpg'),
+        dict(id=7, file_name='a.jpg', width=9, height=9),
+        dict(id=3, file_name='b.jpg', width=9, height=9),
+        dict(id=5, file_name='c, d.jpg', width=9, height=9),
+        dict(id=8, file_name='b.jpg', width=9, height=9),
     ],
     categories=[dict(id=9, name='cat'), dict(id=2, name='dog')],
     annotations=[
-        dict(image_id=7, category_id=2),
-        dict(image_id=7, category_id=2),
-        dict(image_id=5, category_id=9),
-        dict(image_id=5, category_id=2),
+        coco_object(1, 7, 2),
+        coco_object(2, 7, 2),
+        coco_object(3, 5, 9),
+        coco_object(4, 5, 2),
+        coco_object(5, 8, 9),
     ],
 )
 
@@ -200,20 +207,12 @@ def write_document(folder, **changes):
 def test_boxes_become_a_table_of_labels(tmp_path, run):
     source, out = write_document(tmp_path)
     run('dataset_converters/coco_to_labels', source, out)
-    assert out.read_text() == 'image,cat,dog\na.jpg,0,1\nb.jpg,0,0\n"c, d.jpg",1,1\n'
+    assert out.read_text() == 'image,cat,dog\na.jpg,0,1\nb.jpg,1,0\n"c, d.jpg",1,1\n'
 
 
-@pytest.mark.parametrize(
-    'change',
-    [
-        dict(categories=None),
-        dict(annotations=[dict(image_id=8, category_id=2)]),
-        dict(images=[dict(id=7)]),
-    ],
-)
-def test_what_is_not_coco_is_one_message(change, tmp_path, run):
-    source, out = write_document(tmp_path, **change)
+def test_a_table_is_not_made_of_a_bad_file(tmp_path, run):
+    source, out = write_document(tmp_path, annotations=[coco_object(1, 7, '2')])
     error = run('dataset_converters/coco_to_labels', source, out, status=2)
     assert not out.exists()
-    assert error.startswith('error: the file lacks a part or an id of COCO')
+    assert "category_id is '2'; the file has 9, 2" in error
     assert 'check_coco.py' in error
