@@ -145,7 +145,7 @@ def test_values_are_shown_short_and_never_nested_too_deep():
 
 
 def test_chunks_with_a_bad_annotation_are_counted_alike(monkeypatch):
-    """One at a time or as arrays: the same counts, the same findings."""
+    """Whatever the size of a chunk: the same counts, the same findings."""
     from mmrank.datasets.checks import coco_annotations
 
     bad = document(300)

@@ -139,11 +139,15 @@ def _floats(values: list) -> np.ndarray:
 
 
 class Rule(NamedTuple):
-    """A kind of problem: in which annotations, (n,) bool, what is said of one, and the fix."""
+    """A kind of problem.
+
+    ``where`` says in which annotations, (n,) bool; ``text`` is what a finding says of one, with the
+    names of :func:`_words` in braces.
+    """
 
     kind: str
     where: Callable[[Columns], np.ndarray]
-    text: Callable[[dict, CocoFile], str]
+    text: str
     fix: str
 
 
@@ -164,58 +168,23 @@ def _is_outside(columns: Columns) -> np.ndarray:
     return ((corner <= -columns.box[:, 2:]) | (corner >= columns.size)).any(1)
 
 
-def _impossible_text(ann: dict, file: CocoFile) -> str:
-    is_far = any(abs(x) > LARGEST_PIXEL for x in ann['bbox'])
-    return _box_text(ann, file) if is_far else _area_text(ann, file)
-
-
-def _box_text(ann: dict, _: CocoFile) -> str:
-    return f'bbox is {shown(ann["bbox"])}'
-
-
-def _area_text(ann: dict, _: CocoFile) -> str:
-    return f'area is {shown(ann["area"])}'
-
-
-def _negative_text(ann: dict, file: CocoFile) -> str:
-    _, _, width, height = ann['bbox']
-    side = 'width' if width < 0 else 'height'
-    return f'{_box_text(ann, file)}, its {side} is {min(width, height):g}'
-
-
-def _empty_text(ann: dict, file: CocoFile) -> str:
-    _, _, width, height = ann['bbox']
-    return f'{_box_text(ann, file)}, {width:g} x {height:g} pixels'
-
-
-def _outside_text(ann: dict, file: CocoFile) -> str:
-    width, height = file.sizes.get(ann['image_id'], (inf, inf))
-    return f'{_box_text(ann, file)}, the image is {width} x {height}'
-
-
-def _category_text(ann: dict, file: CocoFile) -> str:
-    known = ', '.join(map(shown, list(file.names)[:10]))
-    more = ', ...' if len(file.names) > 10 else ''
-    return f'category_id is {shown(ann["category_id"])}; the file has {known}{more}'
-
-
 _ID_RULES = (
     Rule(
         'duplicate annotation id',
         _occurs_again,
-        lambda ann, file: 'this id occurs again',
+        'this id occurs again',
         'number the annotations 1, 2, 3, ...; merged files are the usual cause.',
     ),
     Rule(
         'unknown image id',
         lambda columns: columns.image < 0,
-        lambda ann, file: f'no image has the id {shown(ann["image_id"])}',
+        'no image has the id {image_id}',
         "add the image to 'images' or remove the annotation.",
     ),
     Rule(
         'unknown category id',
         lambda columns: columns.label < 0,
-        _category_text,
+        'category_id is {category_id}; the file has {known}',
         "add the category to 'categories' or remove the annotation; it would "
         'silently be left out of training.',
     ),
@@ -225,42 +194,57 @@ _BOX_RULES = (
     Rule(
         'box with NaN or infinity',
         lambda columns: ~np.isfinite(columns.box).all(1),
-        _box_text,
+        'bbox is {bbox}',
         'remove the annotation or write its real box; NaN makes the loss NaN.',
     ),
     Rule(
         'box of impossible size',
         _is_impossible,
-        _impossible_text,
+        'bbox is {bbox}, area is {area}',
         'remove the annotation or write its real box, in pixels; coordinates end at 10^9.',
     ),
     Rule(
         'box of negative size',
         lambda columns: (columns.box[:, 2:] < 0).any(1),
-        _negative_text,
+        'bbox is {bbox}, its {shorter_side} is {shorter}',
         'bbox is [x, y, width, height]; corners [x1, y1, x2, y2] must be turned into it.',
     ),
     Rule(
         'box of zero size',
         lambda columns: (columns.box[:, 2:] == 0).any(1),
-        _empty_text,
+        'bbox is {bbox}, {width} x {height} pixels',
         'remove the annotation or write its real box.',
     ),
     Rule(
         'box outside the image',
         _is_outside,
-        _outside_text,
+        'bbox is {bbox}, the image is {image_size}',
         "correct the box or the image's width and height: the box covers no pixel of the image.",
     ),
     Rule(
         'area not positive',
         lambda columns: ~(columns.area > 0),
-        _area_text,
+        'area is {area}',
         'set area to the pixels of the object, or width * height of the box; '
         'mmdet drops objects without area.',
     ),
 )
 ANNOTATION_FIXES = {rule.kind: rule.fix for rule in _ID_RULES + _BOX_RULES}
+
+
+def _words(ann: dict, file: CocoFile) -> dict[str, str]:
+    """What the texts of the rules name of an annotation."""
+    _, _, width, height = ann['bbox']
+    known = ', '.join(map(shown, list(file.names)[:10]))
+    return {
+        **{key: shown(ann[key]) for key in _FORMS},
+        'known': known + (', ...' if len(file.names) > 10 else ''),
+        'width': shown(width),
+        'height': shown(height),
+        'shorter': shown(min(width, height)),
+        'shorter_side': 'width' if width < height else 'height',
+        'image_size': '{} x {}'.format(*file.sizes.get(ann['image_id'], (inf, inf))),
+    }
 
 
 def scan_annotations(
@@ -276,17 +260,17 @@ def scan_annotations(
     for index in np.flatnonzero(~has_form).tolist():
         _report_form(index, annotations[index], found)
         report.bad_annotations.add(index)
-    is_bad = np.zeros(len(columns.place), dtype=bool)
-    is_bad_box = is_bad.copy()
+    is_bad_id = np.zeros(len(columns.place), dtype=bool)
+    is_bad_box = is_bad_id.copy()
     for rule in _ID_RULES:
         mask = rule.where(columns)
-        is_bad |= mask
+        is_bad_id |= mask
         _report(rule, columns.place[mask], annotations, file, found)
     for rule in _BOX_RULES:
         mask = rule.where(columns) & ~is_bad_box
         is_bad_box |= mask
         _report(rule, columns.place[mask], annotations, file, found)
-    is_bad |= is_bad_box
+    is_bad = is_bad_id | is_bad_box
     report.bad_annotations.update(columns.place[is_bad].tolist())
     empty = found.by_kind.get('box of zero size')
     if empty and empty.count <= _TOLERATED_EMPTY_BOXES * len(annotations):
@@ -314,9 +298,10 @@ def scan_annotations(
 def _report(
     rule: Rule, places: np.ndarray, annotations: list, file: CocoFile, found: Findings
 ) -> None:
-    for index in places.tolist():
+    for index in places[: max(found.max_examples, 1)].tolist():
         ann = annotations[index]
-        found.add(rule.kind, f'{_where(index, ann)}: {rule.text(ann, file)}')
+        found.add(rule.kind, f'{_where(index, ann)}: {rule.text.format(**_words(ann, file))}')
+    found.count(rule.kind, len(places))
 
 
 def _report_form(index: int, ann: object, found: Findings) -> None:
