@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 
 TOOL = 'dataset_converters/to_coco'
@@ -176,27 +177,10 @@ def test_the_source_is_not_written_and_a_repeated_box_is_reported(place, run):
     assert 'same box twice' in run(TOOL, *words, place / 'out.json')
 
 
-def coco_object(number, image_id, category_id):
-    sides = dict(bbox=[1, 1, 5, 5], area=25, iscrowd=0)
-    return dict(id=number, image_id=image_id, category_id=category_id, **sides)
-
-
-DOCUMENT = dict(
-    images=[
-        dict(id=7, file_name='a.jpg', width=9, height=9),
-        dict(id=3, file_name='b.jpg', width=9, height=9),
-        dict(id=5, file_name='c, d.jpg', width=9, height=9),
-        dict(id=8, file_name='b.jpg', width=9, height=9),
-    ],
-    categories=[dict(id=9, name='cat'), dict(id=2, name='dog')],
-    annotations=[
-        coco_object(1, 7, 2),
-        coco_object(2, 7, 2),
-        coco_object(3, 5, 9),
-        coco_object(4, 5, 2),
-        coco_object(5, 8, 9),
-    ],
-)
+BOX = [1, 1, 5, 5]
+DOCUMENT = coco_document([(1, 2, BOX), (1, 2, BOX), (3, 1, BOX), (3, 2, BOX), (4, 1, BOX)], 4)
+for image, name in zip(DOCUMENT['images'], ('a.jpg', 'b.jpg', 'c, d.jpg', 'b.jpg')):
+    image['file_name'] = name
 
 
 def write_document(folder, **changes):
@@ -211,8 +195,9 @@ def test_boxes_become_a_table_of_labels(tmp_path, run):
 
 
 def test_a_table_is_not_made_of_a_bad_file(tmp_path, run):
-    source, out = write_document(tmp_path, annotations=[coco_object(1, 7, '2')])
+    bad = {**DOCUMENT['annotations'][0], 'category_id': '2'}
+    source, out = write_document(tmp_path, annotations=[bad])
     error = run('dataset_converters/coco_to_labels', source, out, status=2)
     assert not out.exists()
-    assert "category_id is '2'; the file has 9, 2" in error
+    assert "category_id is '2'; the file has 1, 2" in error
     assert 'check_coco.py' in error

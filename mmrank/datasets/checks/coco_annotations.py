@@ -301,7 +301,8 @@ def _report(
     for index in places[: max(found.max_examples, 1)].tolist():
         ann = annotations[index]
         found.add(rule.kind, f'{_where(index, ann)}: {rule.text.format(**_words(ann, file))}')
-    found.count(rule.kind, len(places))
+    if len(places):
+        found.by_kind[rule.kind].count = len(places)
 
 
 def _report_form(index: int, ann: object, found: Findings) -> None:

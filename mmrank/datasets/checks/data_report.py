@@ -45,11 +45,6 @@ class Findings:
         if len(problem.examples) < self.max_examples:
             problem.examples.append(example)
 
-    def count(self, kind: str, number: int) -> None:
-        """Set the number of findings of a kind of which only the first were added."""
-        if number:
-            self.by_kind[kind].count = number
-
     def lacks_keys(self, entry: object, where: str, keys: tuple[str, ...]) -> bool:
         """Report the keys that ``entry`` lacks; whether there are any."""
         if not isinstance(entry, dict):

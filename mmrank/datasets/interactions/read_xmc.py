@@ -13,8 +13,8 @@ from mmrank.datasets.interactions.read_csv import text_lines
 from mmrank.errors import UserError
 from mmrank.imports import required_package
 
-#: Of features, which are numbered by int32.
-_MOST_DIGITS = 10
+#: ``lines features labels``.
+_HEADER = re.compile(r'\d{1,10} (\d{1,10}) \d{1,10}\s*')
 
 
 def read_xmc(
@@ -51,8 +51,8 @@ def read_xmc(
         raise
     except (ValueError, OverflowError) as error:
         raise UserError(
-            f'{lines.place}: {lines.line!r:.80} cannot be read: {error}. Fix: write it as '
-            '`label,label feature:value feature:value ...`, labels as numbers, features from '
+            f'{path}, line {lines.number}: {lines.line!r:.80} cannot be read: {error}. Fix: write '
+            'it as `label,label feature:value feature:value ...`, labels as numbers, features from '
             f'{int(one_based)} on, rising'
         ) from error
     counts = [len(x) for x in labels]
@@ -102,10 +102,6 @@ class _Lines:
         self.numbers = array('q')
         self.num_features: int | None = None
 
-    @property
-    def place(self) -> str:
-        return f'{self.path}, line {self.number}'
-
     def read(self) -> bytes:
         """Mark a file for scikit-learn, which goes through its lines."""
         raise NotImplementedError
@@ -114,20 +110,12 @@ class _Lines:
         for line in text_lines(self.path):
             self.line = line
             self.number += 1
-            if self.number == 1 and re.fullmatch(r'\d+ \d+ \d+\s*', self.line):
-                self.num_features = self._declared()
-            elif self.line.partition('#')[0].strip():
+            header = _HEADER.fullmatch(line) if self.number == 1 else None
+            if header:
+                self.num_features = int(header[1])
+            elif line.partition('#')[0].strip():
                 self.numbers.append(self.number)
-                yield self.line.encode()
-
-    def _declared(self) -> int:
-        number = self.line.split()[1]
-        if len(number) > _MOST_DIGITS:
-            raise UserError(
-                f'{self.place}: {self.line!r:.80} declares more entries than there can be. Fix: '
-                'write `lines features labels`'
-            )
-        return int(number)
+                yield line.encode()
 
 
 def _check_finite(features, row_names: list[str], path: str | Path) -> None:

@@ -32,18 +32,14 @@ def read_table(path: str | os.PathLike, fix: str) -> tuple[list[str], list[tuple
     """
     try:
         with Path(path).open(encoding='utf-8-sig', newline='') as file:
-            reader = csv.DictReader(file, restkey='', restval='', skipinitialspace=True)
-            lines = [(reader.line_num, row) for row in reader]
-            names = list(reader.fieldnames or ())
+            reader = csv.DictReader(file, restval='')
+            names = reader.fieldnames or ()
+            rows = [(reader.line_num, {x.strip(): row[x].strip() for x in names}) for row in reader]
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f'table {path!s:.300} cannot be read: {error}. Fix: check data_root and {fix}'
         ) from error
-    return [x.strip() for x in names], [
-        (number, {name.strip(): row[name].strip() for name in names})
-        for number, row in lines
-        if any(row[name].strip() for name in names)
-    ]
+    return [x.strip() for x in names], [(n, row) for n, row in rows if any(row.values())]
 
 
 def read_entries(path: str | os.PathLike) -> dict[str, Entry]:
